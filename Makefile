@@ -1,0 +1,70 @@
+# Every chore of txn. `make demo` and `make test` do all the set-up they need.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= python3
+CORE   := python/txn/_core.abi3.so
+RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+export CARGO_TERM_COLOR ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test test-rust test-python check fmt bench demo wheel clean prerequisites
+
+help:  ## list every chore
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.built  ## make .venv with everything installed; leaves .venv/bin/txn
+
+build: setup  ## build the Rust extension and install txn in place
+
+demo: setup  ## flights through Spark and back, killed five times, every row checked
+	$(BIN)/txn demo
+
+test: test-rust test-python  ## all tests
+
+test-rust: prerequisites  ## tests of the Rust crates
+	cargo test --quiet --workspace --exclude txn-py
+
+test-python: setup  ## tests of everything, through real clients
+	$(BIN)/python -m pytest tests
+
+check: setup  ## formatting, lints and types
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check python tests benches
+	$(BIN)/mypy
+	$(BIN)/mypy tests benches
+	$(BIN)/python -m mypy.stubtest txn._core --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
+
+fmt: setup  ## format Rust and Python
+	cargo fmt --all
+	$(BIN)/ruff check --fix python tests benches
+	$(BIN)/ruff format python tests benches
+
+bench: setup  ## micro-benchmarks, and transactions beside a real Apache Kafka
+	$(BIN)/python -m pytest benches --benchmark-only
+	$(BIN)/python benches/transactions.py
+
+wheel: setup  ## build the wheel into dist/
+	$(BIN)/maturin build --release --out dist
+
+clean:  ## remove what was built and installed
+	rm -rf $(VENV) target dist $(CORE) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+prerequisites:
+	@command -v $(PYTHON) >/dev/null || { echo "txn needs Python 3.11 or newer: install python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "txn needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Install one and run: make PYTHON=python3.11 …" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "txn needs Rust: install cargo, for example with rustup" >&2; exit 1; }
+	@command -v java >/dev/null || { echo "Spark and the tests need Java: install a JDK, 17 or newer" >&2; exit 1; }
+	@java -version 2>&1 | awk -F '[".]' '/version/{exit !($$2 < 17)}' && { echo "Spark and the tests need a JDK, 17 or newer; this is $$(java -version 2>&1 | head -1)" >&2; exit 1; } || true
+
+$(VENV)/.installed: pyproject.toml | prerequisites
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2'
+	touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(RUST)
+	$(BIN)/maturin develop --release --extras dev --quiet
+	touch $@

@@ -1,0 +1,66 @@
+"""txn: an exactly-once transactional message log.
+
+- `Broker`: a Kafka broker inside this process.
+- `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
+- `txn.spark`: an exactly-once source and sink for PySpark (`pip install txn[spark]`).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from txn.errors import (
+    AbortableError,
+    Action,
+    ConfigError,
+    CorruptLogError,
+    DirectoryError,
+    FencedError,
+    InDoubtError,
+    RejectedError,
+    RetriableError,
+    StorageError,
+    TxnError,
+)
+
+if TYPE_CHECKING:
+    from txn.client import Consumer, Producer, rewind
+    from txn.server.embedded import AddressError, Broker
+
+    __version__: str
+
+__all__ = [
+    "AbortableError",
+    "Action",
+    "AddressError",
+    "Broker",
+    "ConfigError",
+    "Consumer",
+    "CorruptLogError",
+    "DirectoryError",
+    "FencedError",
+    "InDoubtError",
+    "Producer",
+    "RejectedError",
+    "RetriableError",
+    "StorageError",
+    "TxnError",
+    "__version__",
+    "rewind",
+]
+
+_LAZY = {
+    "AddressError": "txn.server.embedded",
+    "Broker": "txn.server.embedded",
+    "Consumer": "txn.client",
+    "Producer": "txn.client",
+    "rewind": "txn.client",
+}
+"""Loaded when first used: a Spark worker needs no broker, a producer no server."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("txn")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'txn' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m txn`: the command line."""
+
+from txn.cli import main
+
+main()

@@ -1,0 +1,386 @@
+"""The Rust extension: logs on disk, sockets, and rows as columns.
+
+Every call that may block (disk, socket, lock) releases the interpreter. Nothing here
+decides a rule: `Gate` is how a partition's log asks Python, `Server.take` is how
+requests other than Produce and Fetch reach Python.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, final
+
+# ---------------------------------------------------------------- errors
+
+class CorruptLogError(Exception):
+    """Stored bytes are damaged; args: (message, path, position)."""
+
+class LogRefusedError(Exception):
+    """The log or its gate refused a batch; args: (message, kafka_error_code)."""
+
+class KafkaError(Exception):
+    """A Kafka node answered with an error, or could not be reached; args: (message,
+    kafka_error_code, retriable).
+    """
+
+# ---------------------------------------------------------------- the log
+
+AbortedTxn = tuple[int, int, int, int]
+"""(producer_id, first_offset, last_offset, last_stable_offset), all inclusive."""
+
+ReplayedBatch = tuple[int, int, int, int, int, int, int, int]
+"""(base_offset, last_offset, producer_id, producer_epoch, base_sequence, max_timestamp_ms, kind,
+coordinator_epoch).
+
+kind: 0 idempotent data, 1 transactional data, 2 abort marker, 3 commit marker.
+coordinator_epoch is -1 but for markers. Only batches with a producer id are listed."""
+
+Verdict = tuple[int, int, AbortedTxn | None]
+"""What a gate decides of one batch: (kind, value, aborted).
+
+(0, first_unstable_offset or -1, aborted transaction that this marker ends or None)  admit
+(1, base offset of the batch already stored, None)                                   duplicate
+(2, 0, None)   the partition has first to join the transaction (client batches only)
+(3, kafka_error_code, None)                                                          refuse"""
+
+class Gate(Protocol):
+    """One partition's rules (`txn.partition.Partition`), called under the partition's lock.
+
+    It must not call any log. `admit` and `admit_marker` change its state at once: if the
+    write that follows fails, the log refuses every further write and is replayed at restart.
+    """
+
+    def admit(
+        self,
+        origin: int,
+        next_offset: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+        max_timestamp_ms: int,
+        is_transactional: bool,
+    ) -> Verdict:
+        """Decide on a batch with a producer id. origin: 0 coordinator, 1 client under transaction
+        version 1, 2 under 2.
+        """
+    def admit_marker(
+        self,
+        next_offset: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        timestamp_ms: int,
+    ) -> Verdict: ...
+    def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer_id, first_offset) of every aborted transaction overlapping [start, end), by
+        first offset.
+        """
+    def snapshot(self) -> bytes:
+        """The producer state as the bytes of Kafka's `.snapshot` file."""
+    def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
+        """Begin recovery: forget everything, load a snapshot (None: empty) and the entries of the
+        transaction indexes.
+
+        Raises ValueError when the snapshot is damaged; the log then tries an older one."""
+    def replay(self, batches: Sequence[ReplayedBatch]) -> list[AbortedTxn]:
+        """Fold stored batches in, in order; return the aborted transactions they complete, which
+        the log writes to `.txnindex`.
+        """
+    def backfill(self, batches: Sequence[ReplayedBatch]) -> None:
+        """Recall batches older than the snapshot, so that producers get their last five back.
+        Changes nothing else.
+        """
+    def first_unstable_offset(self) -> int:
+        """First offset of the oldest open transaction, or -1."""
+
+@final
+class PartitionLog:
+    """One partition's log: Kafka's segment files and indexes in one directory.
+
+    The directory and its files are made by the first append. High watermark and log end
+    offset are the same on one node. Thread-safe.
+    """
+
+    def __new__(
+        cls,
+        directory: str,
+        gate: Gate,
+        *,
+        segment_bytes: int = 1 << 30,
+        index_interval_bytes: int = 4096,
+        max_message_bytes: int = 1048588,
+        log_append_time: bool = False,
+        partition_metadata: str | None = None,
+        was_clean: bool = False,
+    ) -> PartitionLog:
+        """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
+        is scanned and cut at the first damaged batch of its tail.
+
+        partition_metadata: text of the `partition.metadata` file, written with the directory.
+        Raises CorruptLogError (damage before the last batch), OSError."""
+    @property
+    def directory(self) -> str: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def configure(
+        self,
+        *,
+        segment_bytes: int,
+        index_interval_bytes: int,
+        max_message_bytes: int,
+        log_append_time: bool,
+    ) -> None: ...
+    def append(self, batch: bytes) -> int:
+        """Append one encoded batch of a coordinator (origin 0); return its base offset. Raises
+        LogRefusedError, OSError.
+        """
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        timestamp_ms: int,
+    ) -> int:
+        """Append a transaction marker; return its offset. Raises LogRefusedError, OSError."""
+    def read(self, start: int, max_bytes: int) -> bytes:
+        """Whole stored batches from the one containing `start`, at least one if there is one.
+        Raises IndexError if out of range.
+        """
+    def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below `end` at or after the time; exact to the
+        record.
+        """
+    def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None: ...
+    def sync(self) -> None:
+        """fdatasync what was appended since the last sync; nothing of a deleted log. Raises OSError."""
+    def close(self) -> None:
+        """Sync, write the producer snapshot, and close. Later calls raise LogRefusedError."""
+    def delete(self) -> None:
+        """Close and remove the directory."""
+
+def encode_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    timestamp_ms: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytes:
+    """One uncompressed record batch v2 with base offset 0, to be stamped by `append`."""
+
+DecodedBatch = tuple[int, int, int, int, int, list[tuple[int, int, bytes | None, bytes | None]]]
+"""(base_offset, last_offset, producer_id, producer_epoch, kind, records as (offset, timestamp_ms,
+key, value)).
+
+kind: as ReplayedBatch, and -1 for data without a producer id."""
+
+def decode_batches(data: bytes) -> list[DecodedBatch]:
+    """Decode whole batches, all codecs; a partial batch at the end is left out. Raises
+    CorruptLogError.
+    """
+
+# ---------------------------------------------------------------- sockets
+
+ClientRequest = tuple[int, int, int, int, str | None, bytes, str]
+"""(token, api_key, api_version, correlation_id, client_id, body after the request header, client
+host).
+"""
+
+@final
+class Server:
+    """A listening socket, its reactor threads' work, Produce and Fetch."""
+
+    def __new__(
+        cls,
+        host: str,
+        port: int,
+        *,
+        reactors: int,
+        max_request_bytes: int,
+        max_connections: int,
+        sync_acks_all: bool,
+        produce_versions: tuple[int, int],
+        fetch_versions: tuple[int, int],
+    ) -> Server:
+        """Bind and listen. Raises OSError naming the address."""
+    @property
+    def address(self) -> tuple[str, int]: ...
+    @property
+    def wakeup_fd(self) -> int:
+        """Readable while `take` or `take_joins` has something."""
+    def run_reactor(self, index: int) -> None:
+        """Run reactor `index` on the calling thread until `stop`; holds no interpreter."""
+    def add_topic(
+        self, name: str, topic_id: bytes, partitions: Sequence[PartitionLog], *, is_internal: bool
+    ) -> None:
+        """Serve Produce and Fetch of a topic; replaces the topic's partitions if it is known.
+        Internal topics refuse Produce.
+        """
+    def remove_topic(self, name: str) -> None: ...
+    def take(self) -> list[ClientRequest]:
+        """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
+    def take_joins(self) -> list[tuple[int, str, int, int, int, list[tuple[str, int]]]]:
+        """Parked Produce requests: (token, transactional_id, producer_id, producer_epoch,
+        transaction_version, partitions).
+        """
+    def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
+        """Answer a request; an answer for a connection that is gone is dropped. The connection's
+        next request is read after it.
+        """
+    def no_reply(self, token: int) -> None:
+        """Go on with the connection without an answer."""
+    def resume(self, token: int, refused: Sequence[tuple[str, int, int]]) -> None:
+        """Go on with a parked Produce; refused: (topic, partition, kafka_error_code) of what could
+        not join.
+        """
+    def disconnect(self, token: int) -> None: ...
+    def stop(self) -> None:
+        """Stop accepting, answer what is written, close; reactors return."""
+
+# ---------------------------------------------------------------- rows as columns
+
+Columns = dict[str, object]
+"""Rows as Arrow buffers (little endian, offsets are int32, validity bitmaps as Arrow's or None):
+
+rows: int; topic: str; partition: int; next_offset: int (where a following fetch starts);
+offsets: int64; timestamps_us: int64; timestamp_types: int32 (0 create, 1 log append);
+key_offsets, key_data, key_validity; value_offsets, value_data, value_validity;
+header_list_offsets, header_list_validity, header_key_offsets, header_key_data,
+header_value_offsets, header_value_data, header_value_validity (only with include_headers).
+Keys and values are left out likewise; a row without headers is null. A chunk holds at least one
+row."""
+
+@final
+class KafkaClient:
+    """A small blocking client for rows as columns, for any Kafka >= 3.0; one instance per thread.
+
+    Every call finds the right node (leader, transaction or group coordinator), retries what
+    is retriable until `timeout_ms`, then raises KafkaError.
+    """
+
+    def __new__(
+        cls, bootstrap_servers: str, *, client_id: str = "txn", timeout_ms: int = 60000
+    ) -> KafkaClient: ...
+    @property
+    def transaction_version(self) -> int:
+        """2 when the cluster has finalized transaction.version >= 2, else 1."""
+    def topics(self) -> list[str]:
+        """All but internal ones, sorted."""
+    def partition_count(self, topic: str) -> int:
+        """Raises KafkaError 3 for an unknown topic."""
+    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> bool:
+        """True if made, False if it was there. Replication is the cluster's default."""
+    def list_offsets(
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        timestamp_ms: int,
+        *,
+        read_committed: bool = True,
+    ) -> list[int]:
+        """-1 latest, -2 earliest, or the first offset at or after the time (-1 if none)."""
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        read_committed: bool = True,
+        max_bytes: int = 4 << 20,
+        include_keys: bool = True,
+        include_values: bool = True,
+        include_headers: bool = False,
+    ) -> Fetch:
+        """Iterate the records of [start, end). Raises KafkaError 1 when `start` is no longer there."""
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> tuple[int, int]: ...
+    def end_txn(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool
+    ) -> tuple[int, int]:
+        """Return the (producer_id, producer_epoch) to use next. Safe to repeat: the same end gets
+        the same answer.
+
+        Under transaction version 1 that is the same identity: renew it by init_producer_id before
+        another writer
+        uses it, for sequences start at 0 with every writer and its batches would be taken for
+        duplicates."""
+    def describe_transactions(
+        self, transactional_ids: Sequence[str]
+    ) -> list[tuple[str, int, str, int, int, int, int]]:
+        """(transactional_id, error_code, state, producer_id, producer_epoch, start_time_ms,
+        timeout_ms).
+        """
+    def list_transactions(self, states: Sequence[str], prefix: str) -> list[tuple[str, int, str]]:
+        """(transactional_id, producer_id, state) from every node."""
+    def add_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group: str,
+        offsets: Sequence[tuple[str, int, int]],
+    ) -> None:
+        """Commit (topic, partition, offset) for a simple group inside the transaction."""
+    def writer(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        batch_bytes: int = 1 << 20,
+        compression: str = "none",
+        acks: int = -1,
+    ) -> Writer:
+        """Write columns in the open transaction of this producer identity (None: idempotent without
+        one).
+
+        One writer per identity and transaction: a second one in this client is refused when it
+        sends."""
+    def close(self) -> None: ...
+
+@final
+class Fetch:
+    """An iterator of `Columns`; the next request is on its way while the last answer is decoded."""
+
+    def __iter__(self) -> Fetch: ...
+    def __next__(self) -> Columns: ...
+
+@final
+class Writer:
+    """Encodes Arrow columns into record batches and produces them."""
+
+    def write(
+        self,
+        topic: str,
+        rows: int,
+        key: tuple[bytes, bytes, bytes | None] | None,
+        value: tuple[bytes, bytes, bytes | None],
+        headers: tuple[bytes, bytes | None, bytes, bytes, bytes, bytes, bytes | None] | None = None,
+        partition: bytes | None = None,
+        timestamp_ms: bytes | None = None,
+    ) -> None:
+        """Add rows. key, value: (int32 offsets, data, validity). partition: int32 per row; None or
+        -1: murmur2 of the key as
+        Java's producer, rows without key in turn (16 KiB each). timestamp_ms: int64 per row; None:
+        now. headers: list offsets
+        and validity, key offsets and data, value offsets, data and validity. Sends full batches.
+        Raises ValueError for buffers
+        that do not fit `rows`, KafkaError; after one, and an unknown partition apart, the writer
+        refuses everything."""
+    def flush(self) -> int:
+        """Send what is left and wait for every acknowledgement; return the records written so far.
+        Raises KafkaError.
+        """

@@ -1,0 +1,1 @@
+"""Composes the pure parts into a broker; silent about I/O."""

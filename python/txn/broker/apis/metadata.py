@@ -1,0 +1,345 @@
+"""Metadata, CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster, FindCoordinator.
+
+Deviation from Kafka: replication factors of -1 and 1 are taken, higher ones refused with
+INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import Answer, Context
+from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
+from txn.config import parse_topic_settings
+from txn.errors import ConfigError, StorageError
+from txn.metadata.image import Topic, name_fault
+from txn.wire.messages import encode_response
+
+METADATA, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 19, 20
+CREATE_PARTITIONS, DESCRIBE_CLUSTER = 37, 60
+
+NO_OPERATIONS = -(2**31)
+"""Authorized operations were not asked for, or are not known."""
+
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+PARTITIONS_MAX = 100_000
+
+
+async def metadata(node: Node, request: Any, context: Context) -> Answer:
+    """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
+    key = (context.api_version, request)
+    kept = node.kept_answers.get(key)
+    if kept is not None:
+        return kept
+    wanted = request.topics
+    if wanted is None or (context.api_version == 0 and not wanted):
+        topics = [_topic(node, topic) for topic in node.image.topics.values()]
+    else:
+        may_create = (
+            getattr(request, "allow_auto_topic_creation", True)
+            and node.settings["auto.create.topics.enable"]
+        )
+        version = node.image.version
+        topics = [_wanted_topic(node, entry, may_create) for entry in wanted]
+        if node.image.version != version:
+            await node.sync_metadata()
+    version = node.image.version
+    answer = encode_response(
+        METADATA,
+        context.api_version,
+        {
+            "brokers": [_broker(node)],
+            "cluster_id": node.cluster_id,
+            "controller_id": node.node_id,
+            "topics": topics,
+            "error_code": 0,
+        },
+    )
+    if all(topic["error_code"] == 0 for topic in topics):
+        node.kept_answers.keep(key, answer, version=version)
+    return answer
+
+
+def _broker(node: Node) -> Mapping[str, Any]:
+    host, port = node.advertised
+    return {"node_id": node.node_id, "broker_id": node.node_id, "host": host, "port": port}
+
+
+def _topic(node: Node, topic: Topic) -> dict[str, Any]:
+    replicas = [node.node_id]
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "error_code": 0,
+                "partition_index": index,
+                "leader_id": node.node_id,
+                "leader_epoch": 0,
+                "replica_nodes": replicas,
+                "isr_nodes": replicas,
+            }
+            for index in range(topic.partition_count)
+        ],
+    }
+
+
+def _wanted_topic(node: Node, entry: Any, may_create: bool) -> dict[str, Any]:
+    topic_id = getattr(entry, "topic_id", None)
+    name = entry.name
+    if name is None:
+        found = None if topic_id is None else node.topic_name(topic_id)
+        if found is None:
+            return _no_topic(None, topic_id, ErrorCode.unknown_topic_id)
+        name = found
+    if name in node.image.topics:
+        return _topic(node, node.image.topics[name])
+    if name in PARTITION_COUNT_SETTING:
+        node.coordinator_partitions(name)
+        return _topic(node, node.image.topics[name])
+    if name_fault(name, node.image.topics) is not None:
+        return _no_topic(name, None, ErrorCode.invalid_topic_exception)
+    if not may_create:
+        return _no_topic(name, None, ErrorCode.unknown_topic_or_partition)
+    return _topic(node, node.create_topic(name, node.settings["num.partitions"], {}))
+
+
+def _no_topic(name: str | None, topic_id: Any, code: ErrorCode) -> dict[str, Any]:
+    return {"error_code": code, "name": name or "", "topic_id": topic_id, "partitions": ()}
+
+
+def describe_cluster(node: Node, request: Any, context: Context) -> Answer:
+    """Answer with the one broker there is."""
+    if getattr(request, "endpoint_type", 1) != 1:
+        return {
+            "error_code": ErrorCode.mismatched_endpoint_type,
+            "error_message": "this endpoint serves brokers (type 1), not controllers",
+            "cluster_id": node.cluster_id,
+            "brokers": (),
+        }
+    return {
+        "error_code": 0,
+        "endpoint_type": 1,
+        "cluster_id": node.cluster_id,
+        "controller_id": node.node_id,
+        "brokers": [{**_broker(node), "is_fenced": False}],
+        "cluster_authorized_operations": NO_OPERATIONS,
+    }
+
+
+def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
+    """Answer with this node, which coordinates every group and transaction."""
+    kind = getattr(request, "key_type", GROUP_KEY)
+    code = ErrorCode.none
+    message = None
+    if kind not in (GROUP_KEY, TRANSACTION_KEY):
+        code = ErrorCode.invalid_request
+        message = f"coordinators of type {kind} are not there; known are 0 (group), 1 (transaction)"
+    host, port = node.advertised
+    place = {"node_id": node.node_id, "host": host, "port": port}
+    if code is not ErrorCode.none:
+        place = {"node_id": -1, "host": "", "port": -1}
+    verdict = {"error_code": code, "error_message": message}
+    if context.api_version < 4:
+        return place | verdict
+    keys: Iterable[str] = request.coordinator_keys
+    return {"coordinators": [{"key": key} | place | verdict for key in keys]}
+
+
+async def create_topics(node: Node, request: Any, context: Context) -> Answer:
+    """Make topics; each is writable the moment the answer names it."""
+    names = [topic.name for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            twice = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
+            results.append(_create(node, topic, twice, is_trial=request.validate_only))
+        else:
+            fault = _creation_fault(node, topic)
+            results.append(_create(node, topic, fault, is_trial=request.validate_only))
+    await node.sync_metadata()
+    return {"topics": results}
+
+
+class _Fault(Exception):
+    """Why a topic request is refused."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def _creation_fault(node: Node, topic: Any) -> _Fault | None:
+    if topic.name in node.image.topics:
+        return _Fault(ErrorCode.topic_already_exists, f"topic {topic.name!r} exists already")
+    fault = name_fault(topic.name, node.image.topics)
+    if fault is not None or is_reserved(topic.name):
+        return _Fault(
+            ErrorCode.invalid_topic_exception, fault or f"topic {topic.name!r} is internal"
+        )
+    if topic.assignments:
+        return _assignment_fault(node, topic)
+    if topic.num_partitions != -1 and not 1 <= topic.num_partitions <= PARTITIONS_MAX:
+        return _Fault(
+            ErrorCode.invalid_partitions,
+            f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
+        )
+    if topic.replication_factor not in (-1, 1):
+        return _Fault(
+            ErrorCode.invalid_replication_factor,
+            f"replication factor {topic.replication_factor} needs as many brokers; there is one",
+        )
+    return None
+
+
+def _assignment_fault(node: Node, topic: Any) -> _Fault | None:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        return _Fault(
+            ErrorCode.invalid_request,
+            "with an assignment, partitions and replication factor have to be -1",
+        )
+    partitions = sorted(entry.partition_index for entry in topic.assignments)
+    nodes = {broker for entry in topic.assignments for broker in entry.broker_ids}
+    if partitions != list(range(len(partitions))) or nodes != {node.node_id}:
+        return _Fault(
+            ErrorCode.invalid_replica_assignment,
+            f"an assignment has to number partitions from 0 and name node {node.node_id} alone",
+        )
+    return None
+
+
+def _create(node: Node, topic: Any, fault: _Fault | None, *, is_trial: bool) -> dict[str, Any]:
+    answer: dict[str, Any] = {"name": topic.name, "topic_id": None, "error_message": None}
+    answer["configs"] = None
+    try:
+        if fault is not None:
+            raise fault
+        settings = _checked_settings({entry.name: entry.value for entry in topic.configs})
+        count = len(topic.assignments) or topic.num_partitions
+        count = node.settings["num.partitions"] if count == -1 else count
+        if not is_trial:
+            answer["topic_id"] = node.create_topic(topic.name, count, settings).topic_id
+    except _Fault as refused:
+        return answer | {"error_code": refused.code, "error_message": refused.message}
+    except StorageError as error:
+        return answer | {"error_code": error.code, "error_message": str(error)}
+    return answer | {
+        "error_code": 0,
+        "num_partitions": count,
+        "replication_factor": 1,
+        "configs": [_described_setting(name, value) for name, value in settings.items()],
+    }
+
+
+def _described_setting(name: str, value: str) -> dict[str, Any]:
+    topic_source = 1
+    return {
+        "name": name,
+        "value": value,
+        "read_only": False,
+        "config_source": topic_source,
+        "is_sensitive": False,
+    }
+
+
+def _checked_settings(given: Mapping[str, str | None]) -> dict[str, str]:
+    try:
+        return parse_topic_settings(given)
+    except ConfigError as error:
+        raise _Fault(ErrorCode.invalid_config, str(error)) from error
+
+
+async def delete_topics(node: Node, request: Any, context: Context) -> Answer:
+    """Delete topics by name or, from version 6, by id."""
+    if context.api_version >= 6:
+        wanted = [(entry.name, entry.topic_id) for entry in request.topics]
+    else:
+        wanted = [(name, None) for name in request.topic_names]
+    responses = [_delete(node, name, topic_id) for name, topic_id in wanted]
+    await node.sync_metadata()
+    return {"responses": responses}
+
+
+def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
+    if name is None:
+        name = node.topic_name(topic_id) if topic_id is not None else None
+        if name is None:
+            code = ErrorCode.unknown_topic_id
+            message = f"no topic has the id {topic_id}"
+            return {
+                "name": None,
+                "topic_id": topic_id,
+                "error_code": code,
+                "error_message": message,
+            }
+    answer = {"name": name, "topic_id": node.topic_id(name), "error_message": None}
+    if name not in node.image.topics:
+        code = ErrorCode.unknown_topic_or_partition
+        return answer | {"error_code": code, "error_message": f"there is no topic {name!r}"}
+    if is_reserved(name):
+        code = ErrorCode.topic_authorization_failed
+        return answer | {"error_code": code, "error_message": f"topic {name!r} is internal"}
+    try:
+        node.delete_topic(name)
+    except StorageError as error:
+        return answer | {"error_code": error.code, "error_message": error.message}
+    return answer | {"error_code": 0}
+
+
+async def create_partitions(node: Node, request: Any, context: Context) -> Answer:
+    """Grow topics."""
+    results = []
+    for entry in request.topics:
+        code, message = _grow(node, entry, is_trial=request.validate_only)
+        results.append({"name": entry.name, "error_code": code, "error_message": message})
+    await node.sync_metadata()
+    return {"results": results}
+
+
+def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | None]:
+    topic = node.image.topics.get(entry.name)
+    if topic is None:
+        return ErrorCode.unknown_topic_or_partition, f"there is no topic {entry.name!r}"
+    if is_reserved(entry.name):
+        return ErrorCode.invalid_topic_exception, f"topic {entry.name!r} is internal"
+    if not topic.partition_count < entry.count <= PARTITIONS_MAX:
+        return (
+            ErrorCode.invalid_partitions,
+            f"topic {entry.name!r} has {topic.partition_count} partitions and can only grow, "
+            f"to at most {PARTITIONS_MAX}; {entry.count} were asked for",
+        )
+    if entry.assignments is not None and any(
+        list(assigned.broker_ids) != [node.node_id] for assigned in entry.assignments
+    ):
+        return (
+            ErrorCode.invalid_replica_assignment,
+            f"an assignment has to name node {node.node_id} alone",
+        )
+    try:
+        if not is_trial:
+            node.add_partitions(topic, entry.count)
+    except StorageError as error:
+        return ErrorCode(error.code), error.message
+    return ErrorCode.none, None
+
+
+VERSIONS = {
+    METADATA: (0, 13),
+    FIND_COORDINATOR: (0, 6),
+    CREATE_TOPICS: (2, 7),
+    DELETE_TOPICS: (1, 6),
+    CREATE_PARTITIONS: (0, 3),
+    DESCRIBE_CLUSTER: (0, 2),
+}
+HANDLERS = {
+    METADATA: metadata,
+    FIND_COORDINATOR: find_coordinator,
+    CREATE_TOPICS: create_topics,
+    DELETE_TOPICS: delete_topics,
+    CREATE_PARTITIONS: create_partitions,
+    DESCRIBE_CLUSTER: describe_cluster,
+}

@@ -1,0 +1,110 @@
+"""ListOffsets and OffsetForLeaderEpoch."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import Answer, Context
+from txn.broker.node import Node
+from txn.storage.base import PartitionStore
+
+LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+"""Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005."""
+
+LEADER_EPOCH = 0
+"""One node leads every partition from the beginning, in the epoch Kafka starts with."""
+
+READ_COMMITTED = 1
+NOTHING = (-1, -1)
+
+
+def list_offsets(node: Node, request: Any, context: Context) -> Answer:
+    """Answer with offsets at both ends, or by time; exact to the record."""
+    is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _offset(node, topic.name, wanted, is_committed) for wanted in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _offset(node: Node, topic: str, wanted: Any, is_committed: bool) -> dict[str, Any]:
+    store = node.partition(topic, wanted.partition_index)
+    answer = {"partition_index": wanted.partition_index}
+    code = _epoch_fault(store, getattr(wanted, "current_leader_epoch", -1))
+    if store is None or code is not ErrorCode.none:
+        return answer | {"error_code": code}
+    end = store.last_stable_offset if is_committed else store.log_end_offset
+    timestamp = int(wanted.timestamp)
+    if timestamp < LATEST_TIERED:
+        return answer | {"error_code": ErrorCode.unsupported_version}
+    offset, found_ms = _lookup(store, timestamp, end)
+    return answer | {
+        "error_code": ErrorCode.none,
+        "offset": offset,
+        "timestamp": found_ms,
+        "leader_epoch": LEADER_EPOCH if offset >= 0 else -1,
+    }
+
+
+def _lookup(store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
+    """(offset, timestamp in ms) for one of Kafka's timestamps, below `end`."""
+    match timestamp:
+        case -1:
+            return end, -1
+        case -2 | -4:
+            return store.log_start_offset, -1
+        case -3:
+            return store.offset_of_max_timestamp(end) or NOTHING
+        case -5:
+            return NOTHING
+        case _:
+            return store.offset_for_timestamp(timestamp, end) or NOTHING
+
+
+def _epoch_fault(store: PartitionStore | None, current_leader_epoch: int) -> ErrorCode:
+    if store is None:
+        return ErrorCode.unknown_topic_or_partition
+    if current_leader_epoch > LEADER_EPOCH:
+        return ErrorCode.unknown_leader_epoch
+    return ErrorCode.none
+
+
+def offset_for_leader_epoch(node: Node, request: Any, context: Context) -> Answer:
+    """Answer where an epoch ends: the one epoch there is ends at the log's end."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_epoch_end(node, topic.topic, asked) for asked in topic.partitions],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _epoch_end(node: Node, topic: str, asked: Any) -> dict[str, Any]:
+    store = node.partition(topic, asked.partition)
+    answer = {"partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
+    code = _epoch_fault(store, asked.current_leader_epoch)
+    if store is None or code is not ErrorCode.none:
+        return answer | {"error_code": code}
+    if asked.leader_epoch != LEADER_EPOCH:
+        return answer | {"error_code": ErrorCode.none}
+    return answer | {
+        "error_code": ErrorCode.none,
+        "leader_epoch": LEADER_EPOCH,
+        "end_offset": store.log_end_offset,
+    }
+
+
+VERSIONS = {LIST_OFFSETS: (1, 11), OFFSET_FOR_LEADER_EPOCH: (2, 4)}
+HANDLERS = {LIST_OFFSETS: list_offsets, OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch}

@@ -1,0 +1,92 @@
+"""What the coordinators need from the broker that carries them.
+
+`txn.broker.node.Node` is the one in production; tests carry the coordinators on a host with
+a clock of their own and logs in memory.
+"""
+
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from txn.storage.base import PartitionStore
+
+
+class Durability(Enum):
+    """How much of what is acknowledged survives a power failure (process crashes lose nothing)."""
+
+    PROCESS = "process"
+    COMMIT = "commit"
+    ALWAYS = "always"
+
+
+class Timer(Protocol):
+    """A call that is due at some time."""
+
+    def cancel(self) -> None:
+        """Do not make the call; harmless when it was made."""
+        ...
+
+
+class Host(Protocol):
+    """The broker, as its coordinators see it. All calls come from one thread."""
+
+    @property
+    def durability(self) -> Durability:
+        """What a commit has to sync."""
+        ...
+
+    def setting(self, name: str) -> Any:
+        """The value of a broker property by Kafka's name, already parsed (int, str, bool)."""
+        ...
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a time; at once (but later than now) when it has passed."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request; a failure is logged and harms nothing else."""
+        ...
+
+    def partition(self, topic: str, index: int) -> PartitionStore | None:
+        """The partition, or None when the topic or the index is unknown."""
+        ...
+
+    def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
+        """All partitions of `__transaction_state` or `__consumer_offsets`, made if need be."""
+        ...
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The id of a topic, None if unknown."""
+        ...
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic by its id, None if unknown."""
+        ...
+
+    def allocate_producer_ids(self) -> range:
+        """A fresh, durable block of producer ids; never handed out again."""
+        ...
+
+    async def sync(self, stores: Iterable[PartitionStore]) -> None:
+        """Force partitions to the disk, sharing the pass with others. Raises StorageError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a request came from."""
+
+    api_key: int
+    api_version: int
+    client_id: str
+    client_host: str
+
+
+Answer = Mapping[str, Any] | bytes | None
+"""Fields for `wire.messages.encode_response`; or a body already encoded; or None: no answer."""

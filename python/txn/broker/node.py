@@ -1,0 +1,313 @@
+"""The broker itself: topics, their partitions, the coordinators, and the rules between them.
+
+Silent about I/O: logs come from a `LogStorage`, time and waiting from a `Scheduler`, the
+sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
+"""
+
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from itertools import chain
+from typing import Any, Protocol
+
+from txn.broker.groups import GroupCoordinator
+from txn.broker.host import Durability, Timer
+from txn.broker.kept_answers import KeptAnswers
+from txn.broker.shared_sync import SharedSync
+from txn.broker.transactions import TransactionCoordinator
+from txn.config import BrokerSettings
+from txn.errors import CorruptLogError, StorageError
+from txn.logs import log
+from txn.metadata.image import (
+    INTERNAL_TOPICS,
+    PRODUCER_ID_BLOCK,
+    Image,
+    Topic,
+    creation_records,
+    partition_records,
+)
+from txn.metadata.records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    decode,
+    encode,
+)
+from txn.storage.base import PartitionStore
+
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = uuid.UUID(int=1)
+"""The id Kafka reserves for the metadata topic."""
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+INTERNAL_SETTINGS = {
+    OFFSETS_TOPIC: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    TRANSACTIONS_TOPIC: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+}
+PARTITION_COUNT_SETTING = {
+    OFFSETS_TOPIC: "offsets.topic.num.partitions",
+    TRANSACTIONS_TOPIC: "transaction.state.log.num.partitions",
+}
+
+FEATURES = {"transaction.version": 2}
+"""What a new directory finalizes; ApiVersions announces it."""
+
+
+class LogStorage(Protocol):
+    """Where partitions are kept."""
+
+    def open(self, topic: Topic, index: int) -> PartitionStore:
+        """Open a partition, recovering what is there. Raises CorruptLogError, StorageError."""
+        ...
+
+    def discard(self, deleted: Collection[uuid.UUID]) -> None:
+        """Remove what a deletion that was cut short left of topics. Raises StorageError."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Time, waiting and work beside the current request."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a time."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request."""
+        ...
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        ...
+
+
+class Catalog(Protocol):
+    """The sockets' view of topics: what Produce and Fetch find."""
+
+    def add_topic(self, topic: Topic, stores: Iterable[PartitionStore]) -> None:
+        """Serve a topic's partitions; replaces what it had."""
+        ...
+
+    def remove_topic(self, name: str) -> None:
+        """Serve a topic no longer."""
+        ...
+
+
+class Node:
+    """One broker node; implements `txn.broker.host.Host` for its coordinators."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        storage: LogStorage,
+        scheduler: Scheduler,
+        catalog: Catalog,
+        cluster_id: str,
+        directory_id: uuid.UUID,
+        power_failed: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.cluster_id = cluster_id
+        self.node_id: int = settings["node.id"]
+        self.durability = Durability(settings["durability"])
+        self.image = Image()
+        self.kept_answers = KeptAnswers(self.image)
+        self.stores: dict[str, list[PartitionStore]] = {}
+        self.advertised = ("", 0)
+        """The (host, port) that Metadata tells clients; the server sets it once it listens."""
+        self._storage = storage
+        self._scheduler = scheduler
+        self._catalog = catalog
+        self._directory_id = directory_id
+        self._shared_sync = SharedSync(scheduler.in_worker)
+        self._metadata = storage.open(Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1), 0)
+        self._recover_metadata()
+        self.transactions = TransactionCoordinator(self)
+        self.groups = GroupCoordinator(self, self.transactions)
+        self.transactions.marker_listeners.append(self.groups.on_offsets_marker)
+        self.groups.recover()
+        self._forget_idle_producers()
+        self.transactions.recover(
+            power_failed=power_failed,
+            stores=[store for stores in self.stores.values() for store in stores],
+        )
+
+    # ------------------------------------------------------------ what coordinators ask of it
+
+    def setting(self, name: str) -> Any:
+        """The value of a broker property, parsed."""
+        return self.settings[name]
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._scheduler.now_ms()
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a time."""
+        return self._scheduler.call_at(when_ms, call)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request."""
+        self._scheduler.spawn(work)
+
+    def partition(self, topic: str, index: int) -> PartitionStore | None:
+        """The partition, or None when the topic or the index is unknown."""
+        stores = self.stores.get(topic)
+        return stores[index] if stores is not None and 0 <= index < len(stores) else None
+
+    def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
+        """All partitions of a coordinator's topic, made if need be."""
+        if topic not in self.stores:
+            count = self.settings[PARTITION_COUNT_SETTING[topic]]
+            self.create_topic(topic, count, INTERNAL_SETTINGS[topic])
+        return tuple(self.stores[topic])
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The id of a topic, None if unknown."""
+        found = self.image.topics.get(topic)
+        return None if found is None else found.topic_id
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic by its id, None if unknown."""
+        return self.image.names.get(topic_id)
+
+    def allocate_producer_ids(self) -> range:
+        """A fresh, durable block of producer ids."""
+        start = self.image.next_producer_id
+        self._write_metadata([ProducerIdsRecord(self.node_id, start + PRODUCER_ID_BLOCK)])
+        if self.durability is not Durability.PROCESS:
+            self._metadata.sync()
+        return range(start, start + PRODUCER_ID_BLOCK)
+
+    async def sync(self, stores: Iterable[PartitionStore]) -> None:
+        """Force partitions to the disk; callers that wait together share one pass."""
+        await self._shared_sync.sync(stores)
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
+        """Make a topic; it is writable when this returns. The name must have been checked."""
+        records = creation_records(
+            name,
+            uuid.uuid4(),
+            partition_count,
+            settings,
+            node_id=self.node_id,
+            directory_id=self._directory_id,
+        )
+        self._write_metadata(records)
+        topic = self.image.topics[name]
+        self._open_partitions(topic)
+        return topic
+
+    def add_partitions(self, topic: Topic, partition_count: int) -> None:
+        """Grow a topic to `partition_count` partitions."""
+        fresh = range(topic.partition_count, partition_count)
+        self._write_metadata(
+            partition_records(topic.topic_id, fresh, self.node_id, self._directory_id)
+        )
+        self._open_partitions(topic)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its records, and what groups have committed for it.
+
+        Raises:
+            StorageError: the deletion could not be written; the topic is there as before.
+        """
+        topic = self.image.topics[name]
+        self._write_metadata([RemoveTopicRecord(topic.topic_id)])
+        self._catalog.remove_topic(name)
+        for store in self.stores.pop(name):
+            try:
+                store.delete()
+            except StorageError as error:  # the next start tries again
+                log.error("partition.not_removed", reason=error.message)
+        self.groups.on_topic_deleted(name)
+
+    async def sync_metadata(self) -> None:
+        """Make topic changes durable, as far as `durability` asks for it."""
+        if self.durability is not Durability.PROCESS:
+            await self.sync([self._metadata])
+
+    def close(self) -> None:
+        """Close every log.
+
+        Raises:
+            StorageError: what the first that failed says; all are closed nevertheless.
+        """
+        failures = []
+        for store in (*chain.from_iterable(self.stores.values()), self._metadata):
+            try:
+                store.close()
+            except StorageError as error:
+                log.error("partition.not_closed", reason=error.message)
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    # ------------------------------------------------------------ inside
+
+    def _write_metadata(self, records: list[MetadataRecord]) -> None:
+        """Append records as one batch, then apply them: all of them or none."""
+        self._metadata.append(
+            [(None, encode(record)) for record in records], timestamp_ms=self.now_ms()
+        )
+        for record in records:
+            self.image.apply(record)
+
+    def _recover_metadata(self) -> None:
+        deleted: set[uuid.UUID] = set()
+        for batch in self._metadata.batches():
+            for stored in batch.records:
+                record = self._replay_metadata(stored.offset, stored.value or b"")
+                if isinstance(record, RemoveTopicRecord):
+                    deleted.add(record.topic_id)
+        self._storage.discard(deleted)
+        missing = [
+            FeatureLevelRecord(name, level)
+            for name, level in FEATURES.items()
+            if name not in self.image.features
+        ]
+        if missing:
+            self._write_metadata(list(missing))
+        for topic in self.image.topics.values():
+            self._open_partitions(topic)
+
+    def _replay_metadata(self, offset: int, value: bytes) -> MetadataRecord | None:
+        try:
+            record = decode(value)
+        except ValueError as error:
+            raise CorruptLogError(
+                f"{METADATA_TOPIC}-0 holds a damaged record at offset {offset}: {error}",
+                offset=offset,
+            ) from error
+        if record is not None:
+            self.image.apply(record)
+        return record
+
+    def _forget_idle_producers(self) -> None:
+        """Let every partition forget producers that have been idle for long, now and then."""
+        now_ms = self.now_ms()
+        for stores in self.stores.values():
+            for store in stores:
+                store.gate.expire(now_ms)
+        again_ms = now_ms + self.settings["producer.id.expiration.check.interval.ms"]
+        self.call_at(again_ms, self._forget_idle_producers)
+
+    def _open_partitions(self, topic: Topic) -> None:
+        stores = self.stores.setdefault(topic.name, [])
+        for index in range(len(stores), topic.partition_count):
+            stores.append(self._storage.open(topic, index))
+        self._catalog.add_topic(topic, stores)
+
+
+def is_reserved(topic: str) -> bool:
+    """Say whether only coordinators may write a topic."""
+    return topic in INTERNAL_TOPICS or topic == METADATA_TOPIC

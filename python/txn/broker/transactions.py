@@ -1,0 +1,642 @@
+"""The transaction coordinator: carries out what `coordinator.transaction.decide` decides.
+
+    decide ──► append to `__transaction_state` ──► apply ──► markers ──► Complete
+
+Every request for a transactional id is a flow (`broker.flow`): while one waits for the
+disk, the next waits for it. The end of a transaction, with what has to be on the disk
+before the next step when `durability` is not `process`:
+
+    1  the partitions of the transaction       else a commit could outlive its records (P2)
+    2  Prepare: the decision (P3)              else readers could see what is then undone
+    3  a marker in every partition; here the client gets its answer
+    4  the markers                             else a Complete that forgets the partitions
+                                               could outlive a marker: an open transaction
+                                               that nobody would ever end (P5)
+    5  Complete                                else the next transaction could outlive it, and
+                                               recovery end that one by this Prepare (P3)
+
+Steps 4 and 5 go on behind the answer; the next transaction of this id waits for them. An
+abort skips step 1. With `durability=process` nothing waits and all of it is one step.
+
+A Prepare is always finished: at once, by a retry every `RETRY_MS` while a disk refuses, or
+at the next start. A topic that was deleted meanwhile needs no marker. Producer ids and
+epochs are on the disk before they are given out, lest a power failure lets them be given
+out twice (P7).
+
+Sources: KIP-98, KIP-664, KIP-890; what Kafka's transaction coordinator answers.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
+from txn.broker.host import Durability, Host, Timer
+from txn.coordinator.transaction import timeouts
+from txn.coordinator.transaction.decide import (
+    TV1,
+    TV2,
+    AbortFirst,
+    Refuse,
+    Write,
+    complete,
+    decide_add,
+    decide_after_power_failure,
+    decide_end,
+    decide_end_and_bump,
+    decide_fence,
+    decide_init,
+    decide_verify,
+    outcome_of_orphan,
+)
+from txn.coordinator.transaction.listing import Filter
+from txn.coordinator.transaction.producer_ids import ProducerIds
+from txn.coordinator.transaction.records import (
+    TRANSACTIONAL_ID_BYTES_MAX,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from txn.coordinator.transaction.states import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Outcome,
+    Producer,
+    TopicPartition,
+    Txn,
+    TxnState,
+    is_move,
+)
+from txn.coordinator.transaction.transactions import Transactions
+from txn.errors import CorruptLogError, StorageError
+from txn.logs import log
+from txn.storage.base import Marker, PartitionStore
+from txn.wire.hashing import coordinator_partition
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+COORDINATOR_EPOCH: Final = 0
+"""On one node the coordinator never moves, so its leader epoch stays what it began with."""
+
+RETRY_MS: Final = 1_000
+"""Between two attempts to finish a Prepare that a disk refused."""
+
+EXPIRY_SWEEP_MS: Final = 3_600_000
+"""Between two sweeps for expired ids; Kafka's default for its own."""
+
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
+
+MarkerListener = Callable[[int, int, bool], object]
+"""Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a producer has to use from now on; or, with an error code, nobody."""
+
+    producer: Producer
+    code: ErrorCode = ErrorCode.none
+
+
+def _refused(code: ErrorCode) -> Identity:
+    return Identity(Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH), code)
+
+
+class TransactionCoordinator:
+    """Every transactional id of this broker."""
+
+    def __init__(self, host: Host) -> None:
+        self.transactions = Transactions()
+        self.marker_listeners: list[MarkerListener] = []
+        self._host = host
+        self._flows = Flows(host)
+        self._producer_ids = ProducerIds(host.allocate_producer_ids)
+        self._logs: tuple[PartitionStore, ...] = ()
+        self._deadlines: dict[str, Timer] = {}
+        self._unmarked: dict[str, frozenset[TopicPartition]] = {}
+        """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
+
+    # ------------------------------------------------------------ requests
+
+    def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, shown: Producer | None
+    ) -> Identity | Awaitable[Identity]:
+        """Give a starting producer its id and epoch; fence the one before it.
+
+        Args:
+            transactional_id: None for a producer that is idempotent alone.
+            timeout_ms: How long its transactions may stay open.
+            shown: What it holds and wants to go on from (KIP-360), or None.
+        """
+        if transactional_id is None:
+            return self._new_producer()
+        if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
+            return _refused(ErrorCode.invalid_request)
+        if not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
+            return _refused(ErrorCode.invalid_transaction_timeout)
+        return self._flows.run(
+            transactional_id, self._initialize(transactional_id, timeout_ms, shown)
+        )
+
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        """Join partitions, all of which exist, to a TV1 client's transaction."""
+        return self._flows.run(
+            transactional_id, self._add(transactional_id, producer, partitions, TV1)
+        )
+
+    def join(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        partitions: Sequence[TopicPartition],
+    ) -> dict[TopicPartition, int] | Awaitable[dict[TopicPartition, int]]:
+        """Ask whether a batch may open a transaction on its partition.
+
+        Under transaction version 2 the partitions join the producer's transaction, which
+        begins if none is open; under version 1 they must have been added before.
+
+        Returns:
+            Kafka's error code for each partition, 0 where the batch may be stored.
+        """
+        producer = Producer(producer_id, producer_epoch)
+        return self._flows.run(
+            transactional_id,
+            self._join(transactional_id, producer, transaction_version, partitions),
+        )
+
+    def is_joined(
+        self, transactional_id: str, producer: Producer, partition: TopicPartition
+    ) -> bool:
+        """Say whether a batch may be appended to a partition in this very moment.
+
+        For those who had to wait for `join`: the transaction may have ended since.
+        """
+        txn = self.transactions.get(transactional_id)
+        return (
+            txn is not None
+            and txn.state is TxnState.ONGOING
+            and txn.producer == producer
+            and partition in txn.partitions
+            and not self._flows.is_held(transactional_id)
+        )
+
+    def end(
+        self, transactional_id: str, producer: Producer, outcome: Outcome, *, bumps_epoch: bool
+    ) -> Identity | Awaitable[Identity]:
+        """End a transaction; answer what the producer has to use from now on.
+
+        Args:
+            transactional_id: Whose transaction.
+            producer: What the client shows.
+            outcome: Commit or abort.
+            bumps_epoch: EndTxn v5 (TV2); else the producer keeps its epoch.
+        """
+        return self._flows.run(
+            transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
+        )
+
+    def find(self, wanted: Filter) -> list[tuple[str, Txn]]:
+        """Every transactional id that passes a filter."""
+        now_ms = self._host.now_ms()
+        return [
+            (transactional_id, txn)
+            for transactional_id, txn in self.transactions.items()
+            if wanted.passes(transactional_id, txn, now_ms)
+        ]
+
+    def partition(self, topic: str, index: int) -> PartitionStore | None:
+        """The partition, or None when there is none."""
+        return self._host.partition(topic, index)
+
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """The partition of `__consumer_offsets` that keeps a group."""
+        count = len(self._host.coordinator_partitions(OFFSETS_TOPIC))
+        return OFFSETS_TOPIC, coordinator_partition(group_id, count)
+
+    # ------------------------------------------------------------ flows
+
+    def _new_producer(self) -> Identity:
+        try:
+            return Identity(Producer(self._producer_ids.take(), 0))
+        except StorageError:
+            return _refused(ErrorCode.coordinator_not_available)
+
+    def _initialize(
+        self, transactional_id: str, timeout_ms: int, shown: Producer | None
+    ) -> Flow[Identity]:
+        try:
+            while True:
+                decision = decide_init(
+                    self.transactions.get(transactional_id),
+                    shown,
+                    timeout_ms=timeout_ms,
+                    now_ms=self._host.now_ms(),
+                    new_producer_id=self._producer_ids.take,
+                )
+                if not isinstance(decision, AbortFirst):
+                    break
+                log.info(
+                    "txn.fenced",
+                    transactional_id=transactional_id,
+                    producer_id=decision.txn.producer_id,
+                    producer_epoch=decision.txn.producer_epoch,
+                )
+                self._write(transactional_id, decision.txn)
+                yield from self._finish(transactional_id)
+            if isinstance(decision, Refuse):
+                return _refused(decision.code)
+            self._write(transactional_id, decision.txn)
+            yield from self._force([self._log_of(transactional_id)])
+        except StorageError:
+            return _refused(ErrorCode.coordinator_not_available)
+        return Identity(decision.txn.producer)
+
+    def _add(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+    ) -> Flow[ErrorCode]:
+        decision = decide_add(
+            self.transactions.get(transactional_id),
+            producer,
+            partitions,
+            client_version=client_version,
+            now_ms=self._host.now_ms(),
+        )
+        if isinstance(decision, Refuse):
+            return decision.code
+        try:
+            if isinstance(decision, Write):
+                self._write(transactional_id, decision.txn)
+                if self._host.durability is Durability.ALWAYS:
+                    yield from self._force([self._log_of(transactional_id)])
+        except StorageError:
+            return ErrorCode.coordinator_not_available
+        self._expect(producer, partitions)
+        return ErrorCode.none
+
+    def _join(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        transaction_version: int,
+        partitions: Sequence[TopicPartition],
+    ) -> Flow[dict[TopicPartition, int]]:
+        existing = [p for p in partitions if self._host.partition(*p) is not None]
+        codes = dict.fromkeys(partitions, ErrorCode.unknown_topic_or_partition)
+        if transaction_version >= TV2 and existing:
+            code = yield from self._add(transactional_id, producer, existing, TV2)
+            codes.update(dict.fromkeys(existing, code))
+        else:
+            codes.update((p, self._verify(transactional_id, producer, p)) for p in existing)
+        return {partition: int(_as_of_a_batch(code)) for partition, code in codes.items()}
+
+    def _verify(
+        self, transactional_id: str, producer: Producer, partition: TopicPartition
+    ) -> ErrorCode:
+        txn = self.transactions.get(transactional_id)
+        decision = decide_verify(txn, producer, partition)
+        if isinstance(decision, Refuse):
+            return decision.code
+        self._expect(producer, [partition])
+        return ErrorCode.none
+
+    def _end(
+        self, transactional_id: str, producer: Producer, outcome: Outcome, bumps_epoch: bool
+    ) -> Flow[Identity]:
+        txn = self.transactions.get(transactional_id)
+        now_ms = self._host.now_ms()
+        try:
+            if bumps_epoch:
+                decision = decide_end_and_bump(
+                    txn, producer, outcome, now_ms=now_ms, new_producer_id=self._producer_ids.take
+                )
+            else:
+                decision = decide_end(txn, producer, outcome, now_ms=now_ms)
+        except StorageError:  # no new producer id to be had
+            return _refused(ErrorCode.coordinator_not_available)
+        if isinstance(decision, Refuse):
+            return _refused(decision.code)
+        if not isinstance(decision, Write):
+            return Identity(decision.txn.producer)
+        prepared = decision.txn
+        if outcome is Outcome.COMMIT:
+            try:
+                yield from self._force(self._stores_of(prepared.partitions))
+            except StorageError as error:
+                return (yield from self._give_up(transactional_id, error))
+        try:
+            self._write(transactional_id, prepared)
+        except StorageError:
+            return _refused(ErrorCode.coordinator_not_available)
+        try:
+            yield from self._force([self._log_of(transactional_id)])
+        except StorageError as error:
+            self._retry_later(transactional_id, error)
+            return _refused(ErrorCode.coordinator_not_available)
+        self._mark(transactional_id)
+        following = Identity(complete(prepared, now_ms=now_ms).producer)
+        yield Reply(following)
+        yield from self._settle(transactional_id)
+        return following
+
+    def _give_up(self, transactional_id: str, error: StorageError) -> Flow[Identity]:
+        """Abort what cannot be made durable, before somebody tries again and seems to succeed."""
+        log.error("txn.commit_not_durable", transactional_id=transactional_id, reason=error.message)
+        yield from self._fence(transactional_id)
+        return _refused(ErrorCode.transaction_abortable)
+
+    def _time_out(self, transactional_id: str) -> Flow[None]:
+        """Abort a transaction that is past its time (P5)."""
+        txn = self.transactions.get(transactional_id)
+        if txn is None or txn.state is not TxnState.ONGOING:
+            return
+        if not timeouts.is_timed_out(txn, self._host.now_ms()):
+            self._watch(transactional_id, txn)
+            return
+        log.warning(
+            "txn.timed_out",
+            transactional_id=transactional_id,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+            timeout_ms=txn.timeout_ms,
+        )
+        yield from self._fence(transactional_id)
+
+    def _fence(self, transactional_id: str) -> Flow[None]:
+        """Abort an open transaction under a later epoch."""
+        txn = self.transactions.get(transactional_id)
+        assert txn is not None, f"{transactional_id} is not known"
+        try:
+            prepared = decide_fence(
+                txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
+            )
+            self._write(transactional_id, prepared)
+        except StorageError as error:
+            log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
+            self._deadlines[transactional_id] = self._host.call_at(
+                self._host.now_ms() + RETRY_MS, lambda: self._on_deadline(transactional_id)
+            )
+            return
+        yield from self._finish(transactional_id)
+
+    def _finish(self, transactional_id: str) -> Flow[None]:
+        """Finish a Prepare: markers, then Complete. Does nothing where there is none."""
+        txn = self.transactions.get(transactional_id)
+        if txn is None or txn.state not in PREPARED:
+            return
+        try:
+            yield from self._force([self._log_of(transactional_id)])
+        except StorageError as error:
+            self._retry_later(transactional_id, error)
+            return
+        self._mark(transactional_id)
+        yield from self._settle(transactional_id)
+
+    def _settle(self, transactional_id: str) -> Flow[None]:
+        """Write Complete, once every marker is in its partition to stay; it is to stay too."""
+        txn = self._prepared(transactional_id)
+        if transactional_id in self._unmarked:
+            return
+        try:
+            yield from self._force(self._stores_of(txn.partitions))
+            self._write(transactional_id, complete(txn, now_ms=self._host.now_ms()))
+            yield from self._force([self._log_of(transactional_id)])
+        except StorageError as error:
+            self._retry_later(transactional_id, error)
+
+    def _force(self, stores: Iterable[PartitionStore]) -> Flow[None]:
+        """Wait for the disk, if `durability` asks for it. Raises StorageError."""
+        wanted = tuple(stores)
+        if wanted and self._host.durability is not Durability.PROCESS:
+            yield Force(wanted)
+
+    # ------------------------------------------------------------ steps
+
+    def _write(self, transactional_id: str, txn: Txn | None) -> None:
+        """Append what is now known of an id and apply it. Raises StorageError: nothing changed."""
+        before = self.transactions.get(transactional_id)
+        assert is_move(before, txn), f"{transactional_id}: {before} cannot become {txn}"
+        value = None if txn is None else encode_value(txn)
+        self._log_of(transactional_id).append(
+            [(encode_key(transactional_id), value)], timestamp_ms=self._host.now_ms()
+        )
+        self.transactions.apply(transactional_id, txn)
+        self._watch(transactional_id, txn)
+
+    def _prepared(self, transactional_id: str) -> Txn:
+        """The Prepare that is being finished."""
+        txn = self.transactions.get(transactional_id)
+        assert txn is not None, f"{transactional_id} is not known"
+        assert txn.state in PREPARED, f"{transactional_id} is in {txn.state.label}"
+        return txn
+
+    def _mark(self, transactional_id: str) -> None:
+        """Write a Prepare's markers; what a disk refuses stays in `_unmarked` and is retried."""
+        txn = self._prepared(transactional_id)
+        is_commit = txn.state is TxnState.PREPARE_COMMIT
+        wanted = self._unmarked.pop(transactional_id, txn.partitions)
+        failures: dict[TopicPartition, StorageError] = {}
+        for partition in sorted(wanted):
+            try:
+                self._append_marker(partition, txn.producer, is_commit)
+            except StorageError as error:
+                failures[partition] = error
+        if failures:
+            self._unmarked[transactional_id] = frozenset(failures)
+            self._retry_later(transactional_id, next(iter(failures.values())))
+
+    def _append_marker(
+        self, partition: TopicPartition, producer: Producer, is_commit: bool
+    ) -> None:
+        store = self._host.partition(*partition)
+        if store is None:  # the topic was deleted, and its readers with it
+            return
+        marker = Marker(
+            producer.producer_id,
+            producer.producer_epoch,
+            COORDINATOR_EPOCH,
+            is_commit,
+            self._host.now_ms(),
+        )
+        try:
+            store.append_marker(marker)
+        except StorageError as error:
+            if error.code != INVALID_PRODUCER_EPOCH:
+                raise
+            # The partition has seen a later epoch, so nothing of this one is open there.
+            log.error(
+                "txn.marker_fenced",
+                partition=f"{store.topic}-{store.index}",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+            )
+            return
+        if store.topic == OFFSETS_TOPIC:
+            for tell in self.marker_listeners:
+                tell(store.index, producer.producer_id, is_commit)
+
+    def _expect(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
+        """Let partitions take the transaction's first batch without asking again."""
+        for store in self._stores_of(partitions):
+            store.gate.expect(producer.producer_id, producer.producer_epoch)
+
+    def _stores_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionStore]:
+        """The partitions that still exist."""
+        stores = (self._host.partition(topic, index) for topic, index in sorted(partitions))
+        return [store for store in stores if store is not None]
+
+    def _log_of(self, transactional_id: str) -> PartitionStore:
+        """The partition of `__transaction_state` that keeps an id."""
+        self._logs = self._logs or self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
+        return self._logs[coordinator_partition(transactional_id, len(self._logs))]
+
+    # ------------------------------------------------------------ time
+
+    def _watch(self, transactional_id: str, txn: Txn | None) -> None:
+        """Have an open transaction aborted when its time is up."""
+        due_ms = None if txn is None else timeouts.deadline_ms(txn)
+        if due_ms is None:
+            timer = self._deadlines.pop(transactional_id, None)
+            if timer is not None:
+                timer.cancel()
+        elif transactional_id not in self._deadlines:
+            self._deadlines[transactional_id] = self._host.call_at(
+                due_ms, lambda: self._on_deadline(transactional_id)
+            )
+
+    def _on_deadline(self, transactional_id: str) -> None:
+        self._deadlines.pop(transactional_id, None)
+        self._flows.run(transactional_id, self._time_out(transactional_id))
+
+    def _retry_later(self, transactional_id: str, error: StorageError) -> None:
+        log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
+        self._host.call_at(
+            self._host.now_ms() + RETRY_MS,
+            lambda: self._flows.run(transactional_id, self._finish(transactional_id)),
+        )
+
+    def _sweep_later(self) -> None:
+        expiration_ms = self._host.setting("transactional.id.expiration.ms")
+        due_ms = self._host.now_ms() + min(EXPIRY_SWEEP_MS, expiration_ms)
+        self._host.call_at(due_ms, self._sweep)
+
+    def _sweep(self) -> None:
+        """Forget the ids that nobody used for long."""
+        try:
+            self._forget_expired()
+        except StorageError as error:
+            log.error("txn.expiry_failed", reason=error.message)
+        self._sweep_later()
+
+    def _forget_expired(self) -> None:
+        now_ms = self._host.now_ms()
+        expiration_ms = self._host.setting("transactional.id.expiration.ms")
+        for transactional_id, txn in self.transactions.items():
+            if self._flows.is_held(transactional_id):
+                continue
+            if timeouts.is_expired(txn, now_ms, expiration_ms):
+                self._write(transactional_id, None)
+                log.info("txn.expired", transactional_id=transactional_id)
+
+    # ------------------------------------------------------------ recovery
+
+    def recover(self, *, power_failed: bool = False, stores: Iterable[PartitionStore] = ()) -> None:
+        """Replay `__transaction_state`, finish every Prepare, and go on.
+
+        What is open waits for its client or for its time, unless the machine lost power:
+        then open transactions are aborted and every producer is fenced, see
+        `decide_after_power_failure`.
+
+        Args:
+            power_failed: The machine stopped without the broker closing its logs.
+            stores: With `power_failed`: every partition a transaction may have written to.
+
+        Raises:
+            CorruptLogError: a record of `__transaction_state` cannot be read.
+        """
+        if self._host.partition(TRANSACTIONS_TOPIC, 0) is not None:
+            self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
+            for store in self._logs:
+                self._replay(store)
+        for transactional_id, _ in self.transactions.items():
+            run_blocking(self._finish(transactional_id))
+        if power_failed:
+            self._fence_everybody()
+            self._end_orphans(stores)
+        for transactional_id, txn in self.transactions.items():
+            self._watch(transactional_id, txn)
+            if txn.state is TxnState.ONGOING:
+                self._expect(txn.producer, txn.partitions)
+        run_blocking(self._force(self._logs))
+        self._sweep_later()
+
+    def _replay(self, store: PartitionStore) -> None:
+        for batch in store.batches():
+            for record in batch.records:
+                try:
+                    transactional_id = decode_key(record.key or b"")
+                    txn = None if record.value is None else decode_value(record.value)
+                except ValueError as error:
+                    raise CorruptLogError(
+                        f"{store.topic}-{store.index} holds a damaged record at offset "
+                        f"{record.offset}: {error}",
+                        offset=record.offset,
+                    ) from error
+                if transactional_id is not None:
+                    self.transactions.apply(transactional_id, txn)
+
+    def _fence_everybody(self) -> None:
+        for transactional_id, txn in self.transactions.items():
+            if txn.state in PREPARED:  # a disk refuses its markers; it is retried
+                continue
+            fenced = decide_after_power_failure(
+                txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
+            )
+            self._write(transactional_id, fenced)
+            run_blocking(self._finish(transactional_id))
+
+    def _end_orphans(self, stores: Iterable[PartitionStore]) -> None:
+        """End what partitions hold open though `__transaction_state` knows nothing of it."""
+        owners = {
+            producer_id: txn
+            for _, txn in self.transactions.items()
+            for producer_id in (txn.producer_id, txn.previous_producer_id)
+        }
+        for store in stores:
+            partition = (store.topic, store.index)
+            for active in store.gate.describe():
+                owner = owners.get(active.producer_id)
+                is_known = owner is not None and partition in owner.partitions
+                if active.current_txn_start_offset < 0 or is_known:
+                    continue
+                producer = Producer(active.producer_id, active.producer_epoch)
+                outcome = outcome_of_orphan(owner, producer)
+                log.warning(
+                    "txn.orphan_ended",
+                    partition=f"{store.topic}-{store.index}",
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    outcome=outcome.value,
+                )
+                self._append_marker(partition, producer, outcome is Outcome.COMMIT)
+
+
+def _as_of_a_batch(code: ErrorCode) -> ErrorCode:
+    """Say it as Produce and TxnOffsetCommit do; their clients act on these codes."""
+    if code is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if code is ErrorCode.coordinator_not_available:
+        return ErrorCode.kafka_storage_error
+    return code

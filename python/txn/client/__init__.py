@@ -1,0 +1,11 @@
+"""The client side: transactions in Python on confluent-kafka, for txn and any Kafka cluster.
+
+`Producer` and its `transaction` blocks, `Consumer` for what they read, `rewind` to take a
+consumer back by hand. Nothing here is particular to txn's broker.
+"""
+
+from txn.client.consumer import Consumer, rewind
+from txn.client.producer import Producer
+from txn.client.transaction import Transaction
+
+__all__ = ["Consumer", "Producer", "Transaction", "rewind"]

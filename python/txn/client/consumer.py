@@ -1,0 +1,366 @@
+"""The consumer's side of a transaction: what to commit for it, and how to take it back.
+
+A block that reads from a consumer must commit the consumer's offsets exactly as far as its
+output covers the input. Three rules make that so:
+
+1. *Everything handed out counts.* The offsets sent are the consumer's positions: one past
+   the last record that `poll` or `consume` gave to the program, in this block or before it.
+2. *Nothing handed out may be lost.* When a rebalance takes a partition away with records
+   handed out and not yet committed, those records belong to its next owner, who reads them
+   again. The block that would commit their output is aborted. So is one after a signal
+   interrupted `poll` or `consume`: records these had taken never reached the program. (A
+   `seek`, `assign` or `unassign` by the program is the program's decision.)
+3. *An aborted block never happened.* The consumer goes back to what its group committed;
+   where the group has committed nothing, to the first record it was given.
+
+`Consumer` observes its own rebalances and hand-outs, so rules 2 and 3 hold to the letter. A
+plain `confluent_kafka.Consumer` cannot be observed; `PlainState` says what is done instead.
+
+Sources: KIP-98 (offsets in transactions), KIP-447 (group metadata fences them).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from txn.client.deadline import Deadline
+from txn.client.failures import error_of, translate
+from txn.client.settings import consumer_settings
+from txn.errors import ConfigError, RetriableError
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+Offsets = Mapping[Place, int]
+
+OnRebalance = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
+
+PAUSE_SECONDS: Final = 0.1
+
+NOT_FETCHED: Final = frozenset(
+    {KafkaError._STATE, KafkaError._PREV_IN_PROGRESS, KafkaError._UNKNOWN_PARTITION}
+)
+"""What seeking answers for a partition that comes or goes: it will start at what is committed."""
+
+
+class Consumer(confluent_kafka.Consumer):
+    """A `confluent_kafka.Consumer` for use in transactions: `producer.transaction(consumer)`.
+
+    The same class with the same methods, which besides refuses settings that break
+    exactly-once (`enable.auto.commit=true`, `isolation.level=read_uncommitted`), turns
+    `enable.auto.commit` off by default, and keeps track of what it handed out.
+
+    Args:
+        config: Properties by their Kafka names, passed on as they are.
+        group_id: Property `group.id`.
+        bootstrap_servers: Property `bootstrap.servers`.
+        more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
+
+    Raises:
+        ConfigError: before any I/O; the message names the property.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        group_id: str | None = None,
+        bootstrap_servers: str | None = None,
+        **more: object,
+    ) -> None:
+        settings = consumer_settings(
+            config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
+        )
+        try:
+            super().__init__(settings)
+        except KafkaException as raised:
+            raise ConfigError(
+                f"the consumer's configuration is refused: {error_of(raised).str()}"
+            ) from raised
+        self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
+        self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
+        self._committed: dict[Place, int] = {}  # positions that a transaction has committed
+        self._lost: set[Place] = set()  # taken away with records handed out, not committed
+        self._was_interrupted = False  # poll or consume raised: what it had taken is gone
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: OnRebalance | None = None,
+        on_revoke: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Subscribe, as `confluent_kafka.Consumer.subscribe` does."""
+
+        def assigned(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+            self._gained(partitions)
+            if on_assign is not None:
+                on_assign(consumer, partitions)
+
+        def revoked(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+            self._taken(partitions)
+            if on_revoke is not None:
+                on_revoke(consumer, partitions)
+
+        def lost(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+            self._taken(partitions)
+            told = on_lost or on_revoke
+            if told is not None:
+                told(consumer, partitions)
+
+        super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does."""
+        super().assign(partitions)
+        self._gained(partitions)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add partitions, as `confluent_kafka.Consumer.incremental_assign` does."""
+        super().incremental_assign(partitions)
+        self._gained(partitions)
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Return the next record, as `confluent_kafka.Consumer.poll` does."""
+        try:
+            message = super().poll(timeout)
+            if message is not None and self._awaited:
+                self._hand_out(message)
+        except BaseException:
+            self._swallowed()
+            raise
+        return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Return up to `num_messages` records, as `confluent_kafka.Consumer.consume` does."""
+        try:
+            messages = super().consume(num_messages, timeout)
+            if self._awaited:
+                for message in messages:
+                    self._hand_out(message)
+        except BaseException:
+            self._swallowed()
+            raise
+        return messages
+
+    def origin(self, place: Place) -> int | None:
+        """Return the first offset handed out since the partition was assigned, if any was."""
+        return self._origins.get(place)
+
+    def lost(self) -> str | None:
+        """Say what has been handed out since the last rewind and is out of reach now."""
+        if self._lost:
+            return f"it lost {_named(self._lost)} with records handed out and not committed"
+        if self._was_interrupted:
+            return "a signal interrupted its poll, which may have swallowed records"
+        return None
+
+    def note_committed(self, offsets: Offsets) -> None:
+        """Remember that a transaction has committed these positions."""
+        self._committed.update(offsets)
+
+    def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remember that the partitions are back at what is committed."""
+        self._lost.clear()
+        self._was_interrupted = False
+        for place in _places(partitions):
+            self._origins.pop(place, None)
+            self._awaited.add(place)
+
+    def _hand_out(self, message: Message) -> None:
+        if message.error() is not None:
+            return
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        place = (topic, partition)
+        if place in self._awaited:
+            self._awaited.discard(place)
+            self._origins[place] = offset
+
+    def _swallowed(self) -> None:
+        self._was_interrupted = True
+        self._awaited.clear()  # what comes next need not be the first
+
+    def _gained(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in _places(partitions):
+            self._origins.pop(place, None)
+            self._committed.pop(place, None)
+            self._awaited.add(place)
+
+    def _taken(self, partitions: list[TopicPartition]) -> None:
+        for reached in _positions(self, partitions):
+            place = (reached.topic, reached.partition)
+            if reached.offset != self._committed.get(place):
+                self._lost.add(place)
+        self._awaited -= _places(partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainState:
+    """What can be known of a plain `confluent_kafka.Consumer` when a block begins.
+
+    The group's metadata names the generation and the member, so a rebalance that reaches the
+    member's end changes them; a partition that is revoked without that yet is missing from
+    the assignment. A block during which either changes is aborted. A consumer that has no
+    partitions when a block begins is made to join its group first (`join`).
+
+    What stays unseen here, and what `Consumer` sees: a partition that comes and goes within
+    one block and one generation; records handed out before the block from a partition that
+    went away before it; records that a `poll` before the block had taken when a signal
+    interrupted it; and, for a group that never committed, the first record handed out, without
+    which a rewind under `auto.offset.reset=latest` skips what an aborted block read.
+    """
+
+    metadata: object
+    assignment: frozenset[Place]
+
+
+def state_of(consumer: confluent_kafka.Consumer) -> PlainState | None:
+    """Return what to compare with at the end of a block; None for a `Consumer`."""
+    if isinstance(consumer, Consumer):
+        return None
+    return PlainState(consumer.consumer_group_metadata(), _places(consumer.assignment()))
+
+
+def what_was_lost(
+    consumer: confluent_kafka.Consumer, before: PlainState | None, *, produced: bool
+) -> str | None:
+    """Say what the consumer lost since a block began; None when nothing.
+
+    Args:
+        consumer: The block's consumer.
+        before: Its state when the block began.
+        produced: Whether the block has produced anything.
+    """
+    if isinstance(consumer, Consumer):
+        return consumer.lost()
+    now = state_of(consumer)
+    assert now is not None
+    assert before is not None
+    if now != before:
+        had, has = _named(before.assignment), _named(now.assignment)
+        return f"its group rebalanced; it had {had} and has {has}"
+    if produced and not now.assignment:
+        return "it has no partitions, so nothing of what it handed out can be committed"
+    return None
+
+
+def join(consumer: confluent_kafka.Consumer, deadline: Deadline) -> None:
+    """Wait until a plain consumer has partitions, without taking records from it.
+
+    A record that arrives with them is put back by a seek. Gives up quietly at the deadline:
+    a member of a group with more members than partitions has none.
+
+    Raises:
+        TxnError: the consumer reported an error.
+    """
+    while not consumer.assignment() and not deadline.has_passed:
+        message = consumer.poll(min(PAUSE_SECONDS, deadline.remaining))
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            consumer.seek(TopicPartition(topic, partition, offset))
+        elif error.code() != KafkaError._PARTITION_EOF:
+            raise translate(error, whose="the consumer", doing="joining its group")
+
+
+def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
+    """Return one past the last record handed out, for assigned partitions that handed out any."""
+    return _positions(consumer, consumer.assignment())
+
+
+def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
+    """Put a consumer back to what its group has committed, as if nothing more had been read.
+
+    Every assigned partition is sought to its committed offset. Where nothing is committed, a
+    `txn.Consumer` goes back to the first record it was given, a plain one to where
+    `auto.offset.reset` says. Offsets of a transaction that is still being ended are waited
+    for, if the consumer is read_committed.
+
+    Args:
+        consumer: A consumer of a group.
+        timeout: Seconds to wait for the cluster.
+
+    Raises:
+        RetriableError: the committed offsets could not be learned in time; the consumer is
+            where it was, and must not be read from before a rewind succeeded.
+        TxnError: the cluster refuses to tell them.
+    """
+    deadline = Deadline(timeout)
+    assigned = consumer.assignment()
+    moved = _places(_positions(consumer, assigned))
+    for partition in _committed(consumer, assigned, deadline) if assigned else ():
+        place = (partition.topic, partition.partition)
+        if partition.offset < 0:
+            partition.offset = _start(consumer, place)
+        if partition.offset >= 0 or place in moved:
+            _seek(consumer, partition)
+    if isinstance(consumer, Consumer):
+        consumer.note_rewound(assigned)
+
+
+def _start(consumer: confluent_kafka.Consumer, place: Place) -> int:
+    """Return where a partition begins for a group that has committed nothing of it."""
+    origin = consumer.origin(place) if isinstance(consumer, Consumer) else None
+    # Unknown too when a signal swallowed the first record. librdkafka takes an invalid offset
+    # for "where auto.offset.reset says".
+    return OFFSET_INVALID if origin is None else origin
+
+
+def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:
+    try:
+        consumer.seek(target)
+    except KafkaException as raised:
+        error = error_of(raised)
+        if error.code() not in NOT_FETCHED:
+            raise translate(error, whose="the consumer", doing="seeking back") from raised
+
+
+def _committed(
+    consumer: confluent_kafka.Consumer, assigned: list[TopicPartition], deadline: Deadline
+) -> list[TopicPartition]:
+    while True:
+        try:
+            answer = consumer.committed(assigned, max(PAUSE_SECONDS, deadline.remaining))
+            error = next((p.error for p in answer if p.error is not None), None)
+            if error is None:
+                return answer
+        except KafkaException as raised:
+            error = error_of(raised)
+        failure = translate(error, whose="the consumer", doing="asking what is committed")
+        if deadline.has_passed or not isinstance(failure, RetriableError):
+            raise failure
+        time.sleep(PAUSE_SECONDS)
+
+
+def _positions(
+    consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    # A position is invalid after an assignment or a seek, until a record is handed out.
+    return [p for p in consumer.position(partitions) if p.error is None and p.offset >= 0]
+
+
+def _places(partitions: Iterable[TopicPartition]) -> frozenset[Place]:
+    return frozenset((p.topic, p.partition) for p in partitions)
+
+
+def _named(places: Iterable[Place]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"

@@ -1,0 +1,206 @@
+"""What librdkafka reports, as the errors of `txn.errors`: what went wrong and what to do.
+
+librdkafka marks an error *fatal* (this producer is finished), *requires abort* (this
+transaction is) or *retriable*. Where it sets no mark, the error's code decides, by the
+tables below; a code in none of them is one nothing here knows how to help with.
+
+Sources: librdkafka's transactional producer API (its handling of marks), KIP-98, KIP-360
+and KIP-447 (which answers fence, and which only end the transaction).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from txn.errors import (
+    AbortableError,
+    ConfigError,
+    FencedError,
+    RejectedError,
+    RetriableError,
+    TxnError,
+)
+
+FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
+"""Another producer took this transactional id, or the cluster ended its transaction.
+
+Where librdkafka marks it as requiring an abort, the abort tells the two apart: it fails for a
+producer whose place was taken (KIP-360)."""
+
+MISCONFIGURED: Final = frozenset(
+    {KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError.INVALID_TRANSACTION_TIMEOUT}
+)
+
+HOPELESS: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""The same request fails again, in this transaction and in every other."""
+
+PASSING: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._QUEUE_FULL,
+        KafkaError._CONFLICT,
+        KafkaError._PREV_IN_PROGRESS,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+MEMBERSHIP_LOST: Final = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+"""The consumer is no longer the member of its group that it says it is."""
+
+PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""A record dropped because its transaction failed or was aborted: a consequence, no cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFailure:
+    """A record the cluster did not store."""
+
+    topic: str
+    partition: int
+    error: KafkaError
+
+
+def error_of(raised: KafkaException) -> KafkaError:
+    """Return the `KafkaError` that a `KafkaException` carries."""
+    error = raised.args[0] if raised.args else None
+    return error if isinstance(error, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def reported_by(raised: BaseException) -> KafkaError | None:
+    """Return what librdkafka reported with this exception; None if it is none of its.
+
+    confluent-kafka raises a fatal error out of whatever call serves callbacks. If another
+    callback runs in the same call, the interpreter wraps it into a SystemError ("returned a
+    result with an exception set"), whose cause is then the report.
+    """
+    if isinstance(raised, SystemError) and isinstance(raised.__cause__, KafkaException):
+        return error_of(raised.__cause__)
+    return error_of(raised) if isinstance(raised, KafkaException) else None
+
+
+def translate(error: KafkaError, *, whose: str, doing: str) -> TxnError:
+    """Return the error to raise for what librdkafka reported.
+
+    Args:
+        error: The report, with its marks.
+        whose: Who failed, as a message begins: `producer 'pay-3'`.
+        doing: What was being done: `committing`.
+
+    Returns:
+        An error whose `action` says what to do next, with the attributes `code` (Kafka's or
+        librdkafka's number) and `name`.
+    """
+    kind, advice = _kind(error)
+    return kind(
+        f"{whose} failed while {doing}: {error.str()} ({error.name()}). {advice}",
+        code=error.code(),
+        name=error.name(),
+    )
+
+
+def undelivered(
+    failures: Sequence[DeliveryFailure], *, whose: str, in_transaction: bool
+) -> TxnError:
+    """Return the error for records that were not stored; the first one that says why leads.
+
+    Args:
+        failures: At least one.
+        whose: Who produced them, as a message begins.
+        in_transaction: Whether they were part of a transaction, which then cannot commit.
+    """
+    cause = next((f for f in failures if f.error.code() not in PURGED), failures[0])
+    code = cause.error.code()
+    kind: type[TxnError]
+    if code in HOPELESS:
+        kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
+    elif in_transaction:
+        kind, advice = AbortableError, "The transaction cannot commit; begin another."
+    else:
+        kind, advice = (
+            RetriableError,
+            "Produce it again; if it was stored after all it is then stored twice, which only "
+            "a transaction can prevent.",
+        )
+    others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    return kind(
+        f"{whose} could not store a record in {cause.topic!r} partition {cause.partition}"
+        f"{others}: {cause.error.str()} ({cause.error.name()}). {advice}",
+        topic=cause.topic,
+        partition=cause.partition,
+        code=code,
+        name=cause.error.name(),
+        count=len(failures),
+    )
+
+
+def _kind(error: KafkaError) -> tuple[type[TxnError], str]:
+    code = error.code()
+    if code in FENCED and not error.txn_requires_abort():
+        return FencedError, (
+            "Another instance started with this transactional id, or the transaction outlived "
+            "transaction.timeout.ms; close this producer."
+        )
+    if code in MISCONFIGURED:
+        return ConfigError, "Correct the setting."
+    if code in HOPELESS:
+        return RejectedError, "It will fail again as it is."
+    if error.fatal() or code == KafkaError._FATAL:
+        return FencedError, "Its state at the cluster is lost; close it and open another."
+    if code in MEMBERSHIP_LOST:
+        return AbortableError, "The consumer lost its partitions; begin another transaction."
+    if error.txn_requires_abort():
+        return AbortableError, "The transaction cannot commit; begin another."
+    if error.retriable() or code in PASSING:
+        return RetriableError, "Try again after a pause."
+    return RejectedError, "Nothing here knows how to recover from it."

@@ -1,0 +1,399 @@
+"""`txn.Producer`: exactly-once transactions on confluent-kafka, for any Kafka cluster.
+
+    with txn.Producer(bootstrap_servers="...", transactional_id="pay-3") as producer:
+        with producer.transaction(consumer) as t:
+            for record in consumer.consume(500, 1.0):
+                t.produce("out", value=work(record))
+
+What the block does is told in `transaction.py`, what it commits for the consumer in
+`consumer.py`, and what librdkafka's errors become in `failures.py`.
+
+Opening a producer with a transactional id *takes the id over*: every older producer of that
+name is fenced at once and a transaction it left open is ended, before the constructor
+returns. So open the producer before asking what is committed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final, NoReturn
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from txn.client.consumer import Offsets
+from txn.client.deadline import Deadline
+from txn.client.failures import (
+    PURGED,
+    DeliveryFailure,
+    error_of,
+    reported_by,
+    translate,
+    undelivered,
+)
+from txn.client.settings import producer_settings
+from txn.client.transaction import Transaction
+from txn.errors import (
+    AbortableError,
+    ConfigError,
+    FencedError,
+    InDoubtError,
+    RejectedError,
+    RetriableError,
+    TxnError,
+)
+
+Headers = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+
+PRODUCES_PER_POLL: Final = 256
+"""Reports of delivery are collected once in so many records, and whenever the queue is full."""
+
+PAUSE_SECONDS: Final = 0.1
+
+
+class Producer:
+    """A producer whose records are stored exactly once, in transactions if it has an id.
+
+    Without a transactional id it is a plain idempotent producer: `produce`, then `flush`,
+    which raises what could not be delivered.
+
+    One thread at a time runs transactions; `produce` may be called from any thread. Not to
+    be shared between processes.
+
+    Args:
+        config: Properties by their Kafka (librdkafka) names, passed on as they are.
+        transactional_id: Property `transactional.id`: names this producer over restarts.
+        bootstrap_servers: Property `bootstrap.servers`.
+        timeout: Seconds that taking over the transactional id may take.
+        more: Further properties, with `_` for `.`: `linger_ms=5`.
+
+    Raises:
+        ConfigError: a property is unknown, given twice, missing, or breaks exactly-once.
+        RetriableError: the cluster could not be reached, or was not ready, in time.
+        RejectedError: the cluster refuses this producer.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        transactional_id: str | None = None,
+        bootstrap_servers: str | None = None,
+        timeout: float = 60.0,
+        **more: object,
+    ) -> None:
+        settings = producer_settings(
+            config,
+            transactional_id=transactional_id,
+            bootstrap_servers=bootstrap_servers,
+            keywords=more,
+        )
+        name = settings.get("transactional.id")
+        self.transactional_id: str | None = None if name is None else str(name)
+        self._whose = "the producer" if name is None else f"producer {name!r}"
+        self._on_delivery = _take_callback(settings)
+        if self._on_delivery is None:
+            settings.setdefault("delivery.report.only.error", True)
+        settings["on_delivery"] = self._note_delivery
+        self._failures: deque[DeliveryFailure] = deque()
+        self._produced = 0
+        self._open: dict[str, Transaction] = {}  # at most one
+        self._broken: TxnError | None = None
+        self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None
+        self._kafka: confluent_kafka.Producer | None = self._connect(settings)
+        if self.transactional_id is not None:
+            self._take_over(Deadline(timeout))
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except TxnError as failure:
+            if error is None:
+                raise
+            error.add_note(f"Closing {self._whose}: {failure}")
+
+    def transaction(
+        self, consumer: confluent_kafka.Consumer | None = None, timeout: float = 60.0
+    ) -> Transaction:
+        """Return a transaction for a `with` statement: begun on entry, ended on exit.
+
+        Leaving the block commits: first every record, then the consumer's offsets, then the
+        transaction. An exception in the block, Ctrl-C included, aborts it, puts the consumer
+        back to what its group has committed, and goes on its way.
+
+        Args:
+            consumer: Whose offsets to commit with the transaction: everything it handed out,
+                in the block or before. Best a `txn.Consumer`. A plain
+                `confluent_kafka.Consumer` must have `enable.auto.commit=false` and
+                `isolation.level=read_committed` (librdkafka's default), which cannot be seen
+                from outside; its rebalances are noticed as `txn.client.consumer.PlainState`
+                tells.
+            timeout: Seconds that ending may take: committing, or aborting, or rewinding.
+
+        Raises (from the `with` statement):
+            AbortableError: the transaction was aborted; run the block again.
+            RetriableError: it was aborted because the cluster did not answer in time.
+            FencedError: another producer took this transactional id; close this one.
+            InDoubtError: the commit had no answer; see `txn.errors.InDoubtError`.
+            RejectedError: it was aborted and would be again; or a transaction is open already.
+        """
+        return Transaction(self, consumer, timeout)
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Send a record outside transactions; only for a producer without a transactional id.
+
+        Arguments are those of `Transaction.produce`. Waits while the queue is full. Whether
+        the record was stored is known at the next `flush`.
+
+        Raises:
+            RejectedError: the record can never be stored, or the producer is transactional.
+            FencedError: the producer has failed for good; open another.
+        """
+        if self.transactional_id is not None:
+            raise RejectedError(
+                f"{self._whose} cannot produce to {topic!r} outside a transaction; use "
+                "`with producer.transaction() as t: t.produce(...)`"
+            )
+        self._enqueue(topic, value, key, headers, partition, timestamp)
+
+    def flush(self, timeout: float = 60.0) -> None:
+        """Wait until every record produced so far is stored.
+
+        Raises:
+            RetriableError: some record was not stored, or not acknowledged in time. In the
+                second case it is still on its way: flush again.
+            RejectedError: some record can never be stored; or the producer is transactional,
+                where the end of the block does this.
+        """
+        if self.transactional_id is not None:
+            raise RejectedError(
+                f"{self._whose} cannot flush: the end of its transaction waits for every record"
+            )
+        deadline = Deadline(timeout)
+        while (waiting := self._wait(deadline.slice())) and not deadline.has_passed:
+            pass
+        self._raise_undelivered()
+        if waiting:
+            raise RetriableError(
+                f"{waiting} records were not acknowledged within {timeout:g} s and are still on "
+                "their way; flush again",
+                waiting=waiting,
+            )
+
+    def close(self, timeout: float = 60.0) -> None:
+        """Flush a producer without transactions, and let go of the connection. Can be repeated.
+
+        Raises:
+            RejectedError: a transaction is open; leave its block first.
+            TxnError: what `flush` raises; the producer is closed all the same.
+        """
+        if self._kafka is None:
+            return
+        if self._open:
+            raise RejectedError(f"{self._whose} has an open transaction; leave its block first")
+        try:
+            if self.transactional_id is None and self._broken is None:
+                self.flush(timeout)
+        finally:
+            self._drop()
+
+    # ------------------------------------------------------------ for Transaction
+
+    def _enter(self, transaction: Transaction) -> None:
+        if self.transactional_id is None:
+            raise ConfigError(
+                "the producer has no transactional id, so it has no transactions; open it with "
+                "transactional_id='a name that stays the same over restarts'"
+            )
+        self._client()
+        # One step for all threads, and no lock that a signal could leave locked.
+        if self._open.setdefault("transaction", transaction) is not transaction:
+            raise RejectedError(
+                f"{self._whose} has a transaction open already: a producer has one at a time. "
+                "Leave that block first, or open another producer"
+            )
+        self._failures.clear()
+
+    def _leave(self, transaction: Transaction) -> None:
+        if self._open.get("transaction") is transaction:
+            del self._open["transaction"]
+
+    def _client(self) -> confluent_kafka.Producer:
+        """Return librdkafka's producer, if it is fit for use."""
+        if self._broken is not None:
+            kind = InDoubtError if isinstance(self._broken, InDoubtError) else FencedError
+            raise kind(f"{self._whose} can no longer be used; open another. {self._broken}")
+        if self._kafka is None:
+            raise RejectedError(f"{self._whose} is closed; open another")
+        return self._kafka
+
+    def _give_up(self, reason: TxnError) -> None:
+        """Refuse every later use: the producer is fenced, or its state is unknown."""
+        if self._broken is None:
+            self._broken = reason
+
+    def _failure(self, error: KafkaError, doing: str) -> TxnError:
+        """Return what to raise for a report, after noting what it means for this producer."""
+        failure = translate(error, whose=self._whose, doing=doing)
+        if error.fatal() or isinstance(failure, FencedError):
+            self._give_up(failure)
+        return failure
+
+    def _wait(self, seconds: float) -> int:
+        """Wait until every record is stored or given up; return how many still are neither."""
+        client = self._client()
+        return self._reporting(lambda: client.flush(seconds))
+
+    def _serve(self, deadline: Deadline) -> None:
+        """Pause, collecting reports of delivery meanwhile."""
+        client = self._client()
+        self._reporting(lambda: client.poll(min(PAUSE_SECONDS, deadline.remaining)))
+
+    def _reporting(self, call: Callable[[], int]) -> int:
+        try:
+            return call()
+        except (KafkaException, SystemError) as raised:
+            error = reported_by(raised)
+            if error is None:
+                raise
+            raise self._failure(error, "waiting for its records to be stored") from raised
+
+    def _enqueue(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> None:
+        client = self._client()
+        self._produced += 1
+        if self._produced % PRODUCES_PER_POLL == 0:
+            self._serve(Deadline(0))
+        while True:
+            try:
+                client.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    headers=headers,
+                    partition=-1 if partition is None else partition,
+                    timestamp=0 if timestamp is None else timestamp,
+                )
+                return
+            except BufferError:
+                # Room comes with every record stored, and with every one given up after
+                # message.timeout.ms; in a transaction one of those is enough to stop.
+                self._serve(Deadline(PAUSE_SECONDS))
+                if self.transactional_id is not None:
+                    self._raise_undelivered()
+            except KafkaException as raised:
+                self._refuse(raised, topic)
+
+    def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
+        error = error_of(raised)
+        if error.code() == KafkaError._STATE and self._open:
+            self._raise_undelivered()
+            self._raise_cause()
+        raise self._failure(error, f"producing to {topic!r}") from raised
+
+    def _raise_undelivered(self) -> None:
+        """Raise for the records that were not stored, if any were not."""
+        failures = []
+        while self._failures:
+            failures.append(self._failures.popleft())
+        if not failures:
+            return
+        is_transactional = self.transactional_id is not None
+        if is_transactional and all(f.error.code() in PURGED for f in failures):
+            self._raise_cause()
+        failure = undelivered(failures, whose=self._whose, in_transaction=is_transactional)
+        if isinstance(failure, FencedError):
+            self._give_up(failure)
+        raise failure
+
+    def _raise_cause(self) -> NoReturn:
+        """Raise why the open transaction has failed in the background.
+
+        librdkafka tells it to whoever asks for a transition it then refuses; beginning is
+        one that is refused in every state but that in which no transaction is open.
+        """
+        try:
+            self._client().begin_transaction()
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.code() != KafkaError._STATE:
+                raise self._failure(error, "producing") from raised
+        raise AbortableError(
+            f"{self._whose} is not in a transaction that can take records. Begin another"
+        )
+
+    # ------------------------------------------------------------ inside
+
+    def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
+        try:
+            return confluent_kafka.Producer(settings)
+        except KafkaException as raised:
+            raise ConfigError(
+                f"{self._whose} is misconfigured: {error_of(raised).str()}"
+            ) from raised
+
+    def _take_over(self, deadline: Deadline) -> None:
+        client = self._client()
+        while True:
+            try:
+                client.init_transactions(deadline.slice() or PAUSE_SECONDS)
+                return
+            except KafkaException as raised:
+                error = error_of(raised)
+                if not error.retriable() or error.fatal() or deadline.has_passed:
+                    failure = self._failure(error, "taking over its id")
+                    self._drop()
+                    raise failure from raised
+            self._serve(deadline)
+
+    def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            topic, partition = message.topic(), message.partition()
+            self._failures.append(
+                DeliveryFailure(topic or "", -1 if partition is None else partition, error)
+            )
+        if self._on_delivery is not None:
+            self._on_delivery(error, message)
+
+    def _drop(self) -> None:
+        """Let librdkafka's producer go, with whatever it still holds."""
+        client, self._kafka = self._kafka, None
+        if client is not None:
+            client.purge()
+
+
+def _take_callback(settings: dict[str, object]) -> OnDelivery | None:
+    callback = settings.pop("on_delivery", None)
+    if callback is None:
+        return None
+    if not callable(callback):
+        raise ConfigError(f"on_delivery={callback!r} is not callable", property="on_delivery")
+    wrapped: OnDelivery = callback
+    return wrapped

@@ -1,0 +1,476 @@
+"""One transaction as a `with` block: begun, and then committed or aborted, never left open.
+
+The life of a block, and what each failure in it leads to:
+
+    begin ── the body ── flush ── offsets ── commit ── over
+                │          │         │          ├── requires abort ─► abort ─► rewind ─► raise
+                └──────────┴─────────┴──────────┤
+                           any exception ─► abort ─► rewind ─► raise it again
+                                                └── no answer ─► in doubt: never called aborted
+
+- *Flush* comes first, by itself: while the commit has not been asked for, the transaction can
+  still be aborted, and delivery failures are known by name.
+- *Commit* is asked for in slices of a second. librdkafka resumes the one commit with each
+  call, so a signal is heard between slices and nothing is sent twice.
+- *A signal during the commit* (Ctrl-C) does not stop it: the commit was decided when the body
+  ended. The block learns the outcome, within its timeout, and then raises. librdkafka's
+  answer may be lost to the signal; a commit asked for again then answers "not in this state",
+  which after a commit can only mean that it is done.
+- *A signal anywhere else in the ending*, where Python may raise it between any two steps, leaves
+  traces that are acted on: a transaction that was not seen to end makes its producer unfit for
+  another, and a consumer whose block was not seen to commit is rewound before its next one.
+- *In doubt* is a commit without an answer at the deadline. It may be done, it may still
+  happen; aborting it is neither possible nor honest. `InDoubtError` says so.
+- *Rewind* after every failure, whatever the outcome, is right: it goes to what is committed.
+
+Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-98, KIP-447.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from txn.client.consumer import (
+    Consumer,
+    Offsets,
+    PlainState,
+    join,
+    reached_by,
+    rewind,
+    state_of,
+    what_was_lost,
+)
+from txn.client.deadline import Deadline
+from txn.client.failures import error_of, reported_by
+from txn.errors import (
+    AbortableError,
+    FencedError,
+    InDoubtError,
+    RejectedError,
+    RetriableError,
+    TxnError,
+)
+
+if TYPE_CHECKING:
+    from txn.client.producer import Headers, Producer
+
+JOIN_SECONDS_MAX: Final = 10.0
+
+PAUSE_SECONDS: Final = 0.1
+
+_ahead: dict[int, confluent_kafka.Consumer] = {}
+"""Consumers that may stand beyond what is committed, by identity: from the begin of a block until
+it has committed or the consumer is rewound. One found here by a new block is rewound first."""
+
+
+class Phase(Enum):
+    """How far a block has come."""
+
+    NEW = "new"
+    OPEN = "open"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ENDED = "ended"
+
+
+class Transaction:
+    """An open transaction; what `producer.transaction()` gives, for one `with` statement.
+
+    Leaving the block commits; an exception, Ctrl-C included, aborts and goes on its way.
+    `produce` may be called from any thread while the block is open; entering and leaving
+    belong to one thread.
+    """
+
+    def __init__(
+        self,
+        producer: "Producer",
+        consumer: confluent_kafka.Consumer | None,
+        timeout: float,
+    ) -> None:
+        self._producer = producer
+        self._consumer = consumer
+        self._timeout = timeout
+        self._before: PlainState | None = None
+        self._phase = Phase.NEW
+        self._has_produced = False
+        self._has_sent_offsets = False
+        self._sends_positions = consumer is not None
+
+    def __enter__(self) -> "Transaction":
+        if self._phase is not Phase.NEW:
+            raise RejectedError(
+                f"this transaction of {self._producer._whose} was begun before; call "
+                "transaction() for each `with`"
+            )
+        self._producer._enter(self)
+        try:
+            if self._consumer is not None:
+                self._make_ready(self._consumer)
+            self._begin()
+        except BaseException as reason:
+            try:
+                # A signal may have come after the transaction began and before that was noted.
+                if not isinstance(reason, TxnError):
+                    self._abort(reason)
+            finally:
+                self._producer._leave(self)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is not None:
+                self._abort(error)
+                return
+            try:
+                self._finish()
+            except BaseException as reason:
+                if self._phase is Phase.OPEN:
+                    self._abort(reason)
+                raise
+        finally:
+            if self._phase is not Phase.ENDED:
+                self._producer._give_up(self._unsettled())
+            self._producer._leave(self)
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: "Headers | None" = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Add a record to the transaction; it is sent in the background.
+
+        Waits while the producer's queue is full. Whether the record was stored is known when
+        the block ends: a record that was not makes the block abort and raise.
+
+        Args:
+            topic: Where it goes.
+            value: Its value; None is a tombstone.
+            key: Its key; records of one key go to one partition.
+            headers: Names and values, as a list of pairs or a mapping.
+            partition: Which partition; None: by the key.
+            timestamp: Milliseconds since the epoch; None: now.
+
+        Raises:
+            RejectedError: the record can never be stored as it is, or the block is over.
+            AbortableError: the transaction has failed meanwhile.
+            FencedError: another producer took this transactional id.
+        """
+        if self._phase is not Phase.OPEN:
+            raise RejectedError(
+                f"{self._producer._whose} cannot produce to {topic!r}: the transaction is over; "
+                "produce inside its `with` block"
+            )
+        self._has_produced = True
+        self._producer._enqueue(topic, value, key, headers, partition, timestamp)
+
+    def send_offsets(
+        self,
+        offsets: Sequence[TopicPartition],
+        consumer: confluent_kafka.Consumer,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit offsets of your own choice with the transaction, in place of positions.
+
+        For programs that track what they have processed. If `consumer` is the block's own,
+        the block sends nothing for it by itself. Sending again replaces what was sent.
+
+        Args:
+            offsets: Per partition the *next* offset to read: the last one processed plus one.
+            consumer: Whose group the offsets belong to; its membership is checked by the
+                cluster.
+            timeout: Seconds to retry; None: the block's.
+
+        Raises:
+            AbortableError: the consumer is no longer the owner of its partitions.
+            RetriableError: the cluster did not answer in time.
+            FencedError: another producer took this transactional id.
+        """
+        if self._phase is not Phase.OPEN:
+            raise RejectedError(
+                f"{self._producer._whose} cannot send offsets: the transaction is over; "
+                "send them inside its `with` block"
+            )
+        if consumer is self._consumer:
+            self._sends_positions = False
+        self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+
+    def _make_ready(self, consumer: confluent_kafka.Consumer) -> None:
+        try:
+            if id(consumer) in _ahead:
+                self._rewind(consumer)
+            if not isinstance(consumer, Consumer):
+                join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
+            self._before = state_of(consumer)
+            _ahead[id(consumer)] = consumer
+        except KafkaException as raised:
+            raise self._failure(error_of(raised), "making its consumer ready") from raised
+
+    def _begin(self) -> None:
+        try:
+            self._producer._client().begin_transaction()
+        except KafkaException as raised:
+            raise self._failure(error_of(raised), "beginning a transaction") from raised
+        self._phase = Phase.OPEN
+
+    # ------------------------------------------------------------ the good end
+
+    def _finish(self) -> None:
+        before_commit = Deadline(self._timeout)
+        self._flush(before_commit)
+        sent = self._send_positions(before_commit)
+        # With time of its own: a commit that is asked for and cut short leaves a doubt.
+        self._commit(Deadline(self._timeout), sent)
+
+    def _flush(self, deadline: Deadline) -> None:
+        while (waiting := self._producer._wait(deadline.slice())) and not deadline.has_passed:
+            self._producer._raise_undelivered()
+        self._producer._raise_undelivered()
+        if waiting:
+            raise AbortableError(
+                f"{self._producer._whose} has {waiting} records that the cluster did not "
+                f"acknowledge within {deadline.seconds:g} s. The transaction cannot commit; "
+                "begin another",
+                waiting=waiting,
+            )
+
+    def _send_positions(self, deadline: Deadline) -> Offsets:
+        """Send how far the consumer has read, and return it.
+
+        A block that did nothing, with a consumer that is where the last block left it, sends
+        nothing: its transaction then costs the cluster nothing at all.
+        """
+        consumer = self._consumer
+        if consumer is None:
+            return {}
+        try:
+            reason = what_was_lost(consumer, self._before, produced=self._has_produced)
+            reached = reached_by(consumer)
+        except KafkaException as raised:
+            raise self._failure(
+                error_of(raised), "asking how far its consumer has read"
+            ) from raised
+        if reason is not None:
+            raise AbortableError(
+                f"the consumer of {self._producer._whose} changed partitions: {reason}. "
+                "The transaction cannot commit; begin another",
+            )
+        if not self._sends_positions:
+            return {}
+        offsets = {(p.topic, p.partition): p.offset for p in reached}
+        did_nothing = not self._has_produced and not self._has_sent_offsets
+        if did_nothing and self._producer._last_sent == (consumer, offsets):
+            return offsets
+        if reached:
+            self._send(reached, consumer, deadline)
+        self._producer._last_sent = (consumer, offsets)
+        return offsets
+
+    def _send(
+        self,
+        offsets: Sequence[TopicPartition],
+        consumer: confluent_kafka.Consumer,
+        deadline: Deadline,
+    ) -> None:
+        client = self._producer._client()
+        self._has_sent_offsets = True
+        metadata = consumer.consumer_group_metadata()
+        # Retried with the same offsets and metadata: a request whose answer was lost may have
+        # been carried out.
+        self._retry(
+            lambda: client.send_offsets_to_transaction(
+                list(offsets), metadata, max(PAUSE_SECONDS, deadline.remaining)
+            ),
+            "sending offsets",
+            deadline,
+        )
+
+    def _retry(self, call: Callable[[], None], doing: str, deadline: Deadline) -> None:
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as raised:
+                error = error_of(raised)
+                if not _may_retry(error) or deadline.has_passed:
+                    raise self._failure(error, doing) from raised
+            self._producer._serve(deadline)
+
+    def _commit(self, deadline: Deadline, sent: Offsets) -> None:
+        """Commit, and return only when it is done. See the module's theory for what is raised."""
+        client = self._producer._client()
+        interrupt: BaseException | None = None
+        pause = 0.0
+        self._phase = Phase.COMMITTING
+        while True:
+            try:
+                time.sleep(pause)
+                client.commit_transaction(deadline.slice() or PAUSE_SECONDS)
+                break
+            except BaseException as raised:
+                error = reported_by(raised)
+                if error is None:
+                    if interrupt is not None:
+                        self._raise_in_doubt(deadline, raised)
+                    interrupt = raised
+                    continue
+                if interrupt is not None and _is_state_error(error):
+                    break  # the call that the signal interrupted had finished the commit
+                if not _may_retry(error):
+                    self._raise_uncommitted(error, interrupt or raised)
+                if deadline.has_passed:
+                    self._raise_in_doubt(deadline, interrupt or raised)
+                pause = _pause_after(error)
+        self._phase = Phase.ENDED
+        self._note_committed(sent)
+        if interrupt is not None:
+            interrupt.add_note("The transaction was committed before this was raised.")
+            raise interrupt
+
+    def _note_committed(self, sent: Offsets) -> None:
+        if self._consumer is None:
+            return
+        if isinstance(self._consumer, Consumer):
+            self._consumer.note_committed(sent)
+        _ahead.pop(id(self._consumer), None)
+
+    def _raise_uncommitted(self, error: KafkaError, cause: BaseException) -> NoReturn:
+        self._phase = Phase.OPEN
+        failure = self._failure(error, "committing")
+        if isinstance(failure, FencedError):
+            failure.add_note(
+                "Had an answer to this commit been lost before, it may have taken effect; the "
+                "committed offsets tell."
+            )
+        if reported_by(cause) is not None:
+            raise failure from cause
+        cause.add_note(f"The transaction was not committed: {failure}")
+        raise cause
+
+    def _raise_in_doubt(self, deadline: Deadline, cause: BaseException) -> NoReturn:
+        doubt = self._unsettled(f" within {deadline.seconds:g} s")
+        self._producer._give_up(doubt)
+        self._phase = Phase.ENDED
+        self._rewind_or_note(doubt)
+        if reported_by(cause) is not None:
+            raise doubt from cause
+        cause.add_note(str(doubt))
+        raise cause
+
+    def _unsettled(self, when: str = "") -> TxnError:
+        """Return what to say of a transaction that was not seen to end."""
+        if self._phase is Phase.COMMITTING:
+            return InDoubtError(
+                f"{self._producer._whose} asked for a commit and had no answer{when}: the "
+                "transaction may be committed, or may become so. Do not repeat it. Open another "
+                "producer with this transactional id, which settles it, rewind the consumer, and "
+                "go on from what is committed"
+            )
+        return FencedError(
+            f"{self._producer._whose} could not abort{when}. The cluster aborts after "
+            "transaction.timeout.ms; another producer with this transactional id aborts at once: "
+            "close this one and open that"
+        )
+
+    # ------------------------------------------------------------ the other end
+
+    def _abort(self, reason: BaseException) -> None:
+        """Abort and rewind; what goes wrong with that is added to the reason as a note.
+
+        A signal meanwhile waits until both are done, and is then raised in the reason's place;
+        so is what made the producer unfit for another transaction, if the reason says that
+        another would do.
+        """
+        self._phase = Phase.ABORTING
+        interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
+        self._phase = Phase.ENDED
+        self._rewind_or_note(reason)
+        if interrupt is not None:
+            raise interrupt
+        if self._producer._broken and isinstance(reason, (AbortableError, RetriableError)):
+            # "Begin another" would be wrong advice now.
+            raise self._producer._broken from reason
+
+    def _abort_at_cluster(self, reason: BaseException) -> BaseException | None:
+        client = self._producer._client()
+        deadline = Deadline(self._timeout)
+        interrupt: BaseException | None = None
+        pause = 0.0
+        while True:
+            try:
+                time.sleep(pause)
+                client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
+                return interrupt
+            except BaseException as raised:
+                error = reported_by(raised)
+                if error is None:
+                    if interrupt is not None:
+                        self._give_up_abort(deadline, reason)
+                        return raised
+                    interrupt = raised
+                    continue
+                if _is_state_error(error):
+                    return interrupt  # none is open: never begun, or a signal hid the answer
+                if not _may_retry(error):
+                    failure = self._failure(error, "aborting")
+                    self._producer._give_up(failure)
+                    reason.add_note(f"Aborting failed, so the cluster will do it: {failure}")
+                    return interrupt
+                if deadline.has_passed:
+                    self._give_up_abort(deadline, reason)
+                    return interrupt
+                pause = _pause_after(error)
+
+    def _give_up_abort(self, deadline: Deadline, reason: BaseException) -> None:
+        failure = self._unsettled(f" within {deadline.seconds:g} s")
+        self._producer._give_up(failure)
+        reason.add_note(str(failure))
+
+    def _rewind_or_note(self, reason: BaseException) -> None:
+        if self._consumer is None:
+            return
+        try:
+            self._rewind(self._consumer)
+        except Exception as failure:
+            reason.add_note(
+                f"The consumer could not be rewound ({failure}); the next transaction with it "
+                "begins by trying again"
+            )
+
+    def _rewind(self, consumer: confluent_kafka.Consumer) -> None:
+        rewind(consumer, self._timeout)
+        _ahead.pop(id(consumer), None)
+
+    def _failure(self, error: KafkaError, doing: str) -> TxnError:
+        return self._producer._failure(error, doing)
+
+
+def _may_retry(error: KafkaError) -> bool:
+    return error.retriable() and not error.fatal() and not error.txn_requires_abort()
+
+
+def _pause_after(error: KafkaError) -> float:
+    """Return how long to wait before asking again; a time-out has waited already."""
+    return 0.0 if error.code() == KafkaError._TIMED_OUT else PAUSE_SECONDS
+
+
+def _is_state_error(error: KafkaError) -> bool:
+    """Whether librdkafka refused a call because no transaction is in a state for it."""
+    is_marked = error.fatal() or error.txn_requires_abort() or error.retriable()
+    return error.code() == KafkaError._STATE and not is_marked

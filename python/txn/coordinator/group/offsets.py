@@ -1,0 +1,165 @@
+"""The committed offsets of one partition of `__consumer_offsets`, and those still in a transaction.
+
+Pure. `put`, `delete` and `end_transaction` are the only ways the table changes: live requests call
+them with what was just appended, recovery with what it reads, in the order of the log. So the table
+after a restart is the table before it (P8).
+
+An offset written inside a transaction is *pending* under its producer id until the transaction's
+marker arrives in this partition. Then all pending offsets of that producer count at once, or none
+(P3). Two commits of one key may overlap; the one later in the log wins, whichever became visible
+first, because that is what is left after compaction.
+
+A tombstone takes the committed offset away and every pending one with it.
+
+Sources: KIP-98 (offsets in transactions), KIP-447 (pending offsets hold a fetch back), KIP-211
+(expiry); Apache Kafka's behaviour for overlapping commits.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from txn.coordinator.group.classic import (
+    CONSUMER_PROTOCOL_TYPE,
+    Group,
+    GroupState,
+    is_subscribed,
+)
+from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """A committed offset and where in the log it is."""
+
+    value: OffsetValue
+    record_offset: int
+
+
+class OffsetTable:
+    """Committed and pending offsets, by group and by producer id."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
+        self._pending: dict[int, dict[OffsetKey, StoredOffset]] = {}
+        self._holders: dict[OffsetKey, set[int]] = {}
+        """Which producer ids hold a pending offset for a key."""
+
+    # ---------------------------------------------------------------- changes
+
+    def put(
+        self,
+        key: OffsetKey,
+        value: OffsetValue,
+        *,
+        record_offset: int,
+        producer_id: int | None = None,
+    ) -> None:
+        """Take in a stored offset; with a producer id it waits for that transaction's end."""
+        stored = StoredOffset(value, record_offset)
+        if producer_id is None:
+            self._commit(key, stored)
+        else:
+            self._pending.setdefault(producer_id, {})[key] = stored
+            self._holders.setdefault(key, set()).add(producer_id)
+
+    def delete(self, key: OffsetKey) -> None:
+        """Take in a tombstone."""
+        offsets = self._committed.get(key.group_id, {})
+        if offsets.pop((key.topic, key.partition), None) is not None and not offsets:
+            del self._committed[key.group_id]
+        for producer_id in tuple(self._holders.get(key, ())):
+            self._release(producer_id, key)
+            offsets_left = self._pending[producer_id]
+            del offsets_left[key]
+            if not offsets_left:
+                del self._pending[producer_id]
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Take in a marker: what the producer left pending counts from now on, or never."""
+        for key, stored in self._pending.pop(producer_id, {}).items():
+            self._release(producer_id, key)
+            if is_commit:
+                self._commit(key, stored)
+
+    def _commit(self, key: OffsetKey, stored: StoredOffset) -> None:
+        offsets = self._committed.setdefault(key.group_id, {})
+        present = offsets.get((key.topic, key.partition))
+        if present is None or present.record_offset < stored.record_offset:
+            offsets[key.topic, key.partition] = stored
+
+    def _release(self, producer_id: int, key: OffsetKey) -> None:
+        holders = self._holders[key]
+        holders.discard(producer_id)
+        if not holders:
+            del self._holders[key]
+
+    # ---------------------------------------------------------------- questions
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, StoredOffset]:
+        """The offsets that count for a group."""
+        return self._committed.get(group_id, {})
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        """Say whether an open transaction holds an offset for this key."""
+        return key in self._holders
+
+    def keys_of_group(self, group_id: str) -> set[OffsetKey]:
+        """Every key of a group, committed or pending."""
+        committed = {OffsetKey(group_id, *pair) for pair in self.committed(group_id)}
+        return committed | {key for key in self._holders if key.group_id == group_id}
+
+    def keys_of_topic(self, topic: str) -> set[OffsetKey]:
+        """Every key of a topic, committed or pending. Cost: all offsets of this partition."""
+        return {key for key in self._keys() if key.topic == topic}
+
+    def has_open_transactions(self, group_id: str) -> bool:
+        """Say whether an open transaction holds any offset of a group."""
+        return any(key.group_id == group_id for key in self._holders)
+
+    def _keys(self) -> Iterator[OffsetKey]:
+        for group_id, offsets in self._committed.items():
+            for pair in offsets:
+                yield OffsetKey(group_id, *pair)
+        yield from self._holders
+
+
+def expired_offsets(
+    group: Group, table: OffsetTable, *, now_ms: int, retention_ms: int
+) -> set[OffsetKey]:
+    """List the offsets of a group that nobody has needed for the retention time.
+
+    The time runs from the commit, but not before the group became empty. A Stable consumer group
+    loses only offsets of topics it no longer reads; while members come and go nothing expires. An
+    offset with an expiry of its own follows that. One that a transaction holds stays.
+
+    Kafka lets the time run from the moment the group became empty even for a later commit, which
+    can then expire at once.
+    """
+    is_without_members = group.protocol_type is None
+    is_deserted = not is_without_members and group.state is GroupState.EMPTY
+    is_consuming = (
+        group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is GroupState.STABLE
+    )
+    if not (is_without_members or is_deserted or is_consuming):
+        return set()
+    since_ms = group.state_timestamp_ms if is_deserted else NEVER
+    return {
+        key
+        for key, stored in _stored(table, group.group_id)
+        if _is_over(stored.value, since_ms, now_ms, retention_ms)
+        and not is_subscribed(group, key.topic)
+        and not table.is_pending(key)
+    }
+
+
+def _stored(table: OffsetTable, group_id: str) -> Iterator[tuple[OffsetKey, StoredOffset]]:
+    for (topic, partition), stored in table.committed(group_id).items():
+        yield OffsetKey(group_id, topic, partition), stored
+
+
+def _is_over(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    if value.expire_timestamp_ms != NEVER:
+        return now_ms >= value.expire_timestamp_ms
+    return now_ms - max(value.commit_timestamp_ms, since_ms) >= retention_ms

@@ -1,0 +1,373 @@
+"""The records of `__consumer_offsets`, byte for byte as Apache Kafka stores them. Pure.
+
+A key or value begins with its version as int16. Two kinds of key are ours:
+
+    0, 1  OffsetKey  group, topic, partition          → OffsetValue
+    2     GroupKey   group                            → GroupValue
+
+A null value is a tombstone. Other key versions belong to protocols this broker does not
+speak (consumer, share and streams groups); `decode_key` returns None for them, so that a
+directory written by Apache Kafka can be opened.
+
+What is written: OffsetKey 1, OffsetValue 4 (1 if the commit set its own expiry), GroupKey 2,
+GroupValue 3; the same choices as Apache Kafka 4.2. Everything from version 0 on is read.
+Up to OffsetValue 3 and GroupValue 3 strings are an int16 length and bytes, from version 4 on
+an unsigned varint of length + 1 and bytes, and structures end with tagged fields.
+
+Sources: OffsetCommitKey, OffsetCommitValue, GroupMetadataKey and GroupMetadataValue message
+schemas of Apache Kafka 4.2; KIP-211 (expiry), KIP-345 (static members), KIP-915 (tagged
+fields), KIP-848 (topic id of an offset).
+"""
+
+import struct
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+OFFSET_KEY_VERSION: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 4
+OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+FIRST_FLEXIBLE_VERSION: Final = 4
+
+TOPIC_ID_TAG: Final = 0
+
+NEVER: Final = -1
+"""A timestamp that is not set."""
+
+NO_LEADER_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetKey:
+    """Whose offset a record holds."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Whose generation a record holds."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetValue:
+    """One committed offset.
+
+    `expire_timestamp_ms` is set only by OffsetCommit v2-4 with a retention time.
+    `topic_id` is None in records older than Kafka 4.1.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NEVER
+    topic_id: uuid.UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberValue:
+    """One member of a generation. `assignment` is opaque: a client computed it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValue:
+    """One generation of a group; without members the group is empty."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberValue, ...]
+
+
+# ---------------------------------------------------------------- keys
+
+
+def encode_offset_key(key: OffsetKey) -> bytes:
+    """Encode the key of a committed offset."""
+    writer = _Writer(OFFSET_KEY_VERSION)
+    writer.string(key.group_id)
+    writer.string(key.topic)
+    writer.int32(key.partition)
+    return writer.done()
+
+
+def encode_group_key(key: GroupKey) -> bytes:
+    """Encode the key of a group's generation."""
+    writer = _Writer(GROUP_KEY_VERSION)
+    writer.string(key.group_id)
+    return writer.done()
+
+
+def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
+    """Decode a key; None if it belongs to a protocol this broker does not speak.
+
+    Raises:
+        ValueError: the bytes do not follow the schema.
+    """
+    reader = _Reader(data)
+    if reader.version <= OFFSET_KEY_VERSION:
+        offset_key = OffsetKey(reader.string(), reader.string(), reader.int32())
+        reader.finish()
+        return offset_key
+    if reader.version == GROUP_KEY_VERSION:
+        group_key = GroupKey(reader.string())
+        reader.finish()
+        return group_key
+    return None
+
+
+# ---------------------------------------------------------------- values
+
+
+def encode_offset_value(value: OffsetValue) -> bytes:
+    """Encode a committed offset; in version 1, without leader epoch, if it has its own expiry."""
+    if value.expire_timestamp_ms != NEVER:
+        writer = _Writer(OFFSET_VALUE_VERSION_WITH_EXPIRY)
+        writer.int64(value.offset)
+        writer.string(value.metadata)
+        writer.int64(value.commit_timestamp_ms)
+        writer.int64(value.expire_timestamp_ms)
+        return writer.done()
+    writer = _Writer(OFFSET_VALUE_VERSION)
+    writer.int64(value.offset)
+    writer.int32(value.leader_epoch)
+    writer.string(value.metadata)
+    writer.int64(value.commit_timestamp_ms)
+    writer.tags({} if value.topic_id is None else {TOPIC_ID_TAG: value.topic_id.bytes})
+    return writer.done()
+
+
+def decode_offset_value(data: bytes) -> OffsetValue:
+    """Decode a committed offset, versions 0-4.
+
+    Raises:
+        ValueError: the version is unknown or the bytes do not follow its schema.
+    """
+    reader = _Reader(data)
+    if reader.version > OFFSET_VALUE_VERSION:
+        raise ValueError(f"a committed offset has version {reader.version}; 0 to 4 are known")
+    offset = reader.int64()
+    leader_epoch = reader.int32() if reader.version >= 3 else NO_LEADER_EPOCH
+    metadata = reader.string()
+    commit_timestamp_ms = reader.int64()
+    expire_timestamp_ms = reader.int64() if reader.version == 1 else NEVER
+    tags = reader.tags()
+    reader.finish()
+    topic_id = uuid.UUID(bytes=tags[TOPIC_ID_TAG]) if TOPIC_ID_TAG in tags else None
+    return OffsetValue(
+        offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id
+    )
+
+
+def encode_group_value(value: GroupValue) -> bytes:
+    """Encode one generation of a group."""
+    writer = _Writer(GROUP_VALUE_VERSION)
+    writer.string(value.protocol_type)
+    writer.int32(value.generation)
+    writer.nullable_string(value.protocol)
+    writer.nullable_string(value.leader)
+    writer.int64(value.state_timestamp_ms)
+    writer.int32(len(value.members))
+    for member in value.members:
+        writer.string(member.member_id)
+        writer.nullable_string(member.instance_id)
+        writer.string(member.client_id)
+        writer.string(member.client_host)
+        writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.blob(member.subscription)
+        writer.blob(member.assignment)
+    return writer.done()
+
+
+def decode_group_value(data: bytes) -> GroupValue:
+    """Decode one generation of a group, versions 0-4.
+
+    Version 0 has no rebalance timeout: the session timeout stands in for it.
+
+    Raises:
+        ValueError: the version is unknown or the bytes do not follow its schema.
+    """
+    reader = _Reader(data)
+    if reader.version > FIRST_FLEXIBLE_VERSION:
+        raise ValueError(f"a group's generation has version {reader.version}; 0 to 4 are known")
+    protocol_type = reader.string()
+    generation = reader.int32()
+    protocol = reader.nullable_string()
+    leader = reader.nullable_string()
+    state_timestamp_ms = reader.int64() if reader.version >= 2 else NEVER
+    members = tuple(_decode_member(reader) for _ in range(reader.count()))
+    reader.tags()
+    reader.finish()
+    return GroupValue(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
+
+
+def _decode_member(reader: "_Reader") -> MemberValue:
+    member_id = reader.string()
+    instance_id = reader.nullable_string() if reader.version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    rebalance_timeout_ms = reader.int32() if reader.version >= 1 else NEVER
+    session_timeout_ms = reader.int32()
+    subscription = reader.blob()
+    assignment = reader.blob()
+    reader.tags()
+    if rebalance_timeout_ms == NEVER:
+        rebalance_timeout_ms = session_timeout_ms
+    return MemberValue(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    )
+
+
+# ---------------------------------------------------------------- bytes
+
+
+class _Writer:
+    """A version, then fields in Kafka's encoding of that version."""
+
+    def __init__(self, version: int) -> None:
+        self._parts = [struct.pack(">h", version)]
+        self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
+
+    def done(self) -> bytes:
+        """Everything written."""
+        return b"".join(self._parts)
+
+    def int32(self, value: int) -> None:
+        self._parts.append(struct.pack(">i", value))
+
+    def int64(self, value: int) -> None:
+        self._parts.append(struct.pack(">q", value))
+
+    def string(self, value: str) -> None:
+        data = value.encode()
+        self._parts.append(
+            _varint(len(data) + 1) if self._is_flexible else struct.pack(">h", len(data))
+        )
+        self._parts.append(data)
+
+    def nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self._parts.append(b"\x00" if self._is_flexible else b"\xff\xff")
+        else:
+            self.string(value)
+
+    def blob(self, value: bytes) -> None:
+        self._parts.append(
+            _varint(len(value) + 1) if self._is_flexible else struct.pack(">i", len(value))
+        )
+        self._parts.append(value)
+
+    def tags(self, fields: Mapping[int, bytes]) -> None:
+        assert self._is_flexible, "tagged fields in a version that has none"
+        self._parts.append(_varint(len(fields)))
+        for tag, data in sorted(fields.items()):
+            self._parts += (_varint(tag), _varint(len(data)), data)
+
+
+class _Reader:
+    """Fields of a versioned key or value, each length checked against the bytes left."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self.version: int = struct.unpack(">h", self._take(2))[0]
+        if self.version < 0:
+            raise ValueError(f"a stored record begins with the version {self.version}")
+        self._is_flexible = self.version >= FIRST_FLEXIBLE_VERSION
+
+    def int32(self) -> int:
+        value: int = struct.unpack(">i", self._take(4))[0]
+        return value
+
+    def int64(self) -> int:
+        value: int = struct.unpack(">q", self._take(8))[0]
+        return value
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise ValueError(f"null before byte {self._position}, where a string has to be")
+        return value
+
+    def nullable_string(self) -> str | None:
+        size = self._length(">h")
+        return None if size < 0 else self._take(size).decode()
+
+    def blob(self) -> bytes:
+        size = self._length(">i")
+        if size < 0:
+            raise ValueError(f"null before byte {self._position}, where bytes have to be")
+        return self._take(size)
+
+    def count(self) -> int:
+        """The length of an array; an absurd one is found by the first element missing."""
+        return max(self._length(">i"), 0)
+
+    def tags(self) -> dict[int, bytes]:
+        if not self._is_flexible:
+            return {}
+        return {self._varint(): self._take(self._varint()) for _ in range(self._varint())}
+
+    def finish(self) -> None:
+        if self._position != len(self._data):
+            raise ValueError(f"{len(self._data) - self._position} bytes follow the last field")
+
+    def _length(self, fixed: str) -> int:
+        if self._is_flexible:
+            return self._varint() - 1
+        value: int = struct.unpack(fixed, self._take(struct.calcsize(fixed)))[0]
+        return value
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError(f"a varint before byte {self._position} is longer than 5 bytes")
+
+    def _take(self, size: int) -> bytes:
+        start, end = self._position, self._position + size
+        if end > len(self._data):
+            raise ValueError(f"{size} bytes expected at byte {start} of {len(self._data)}")
+        self._position = end
+        return self._data[start:end]
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,406 @@
+"""What a request may do to a transactional id. Functions here change nothing.
+
+A request shows a producer id and epoch. The epoch is the fence: whoever was given a later
+one has taken the id over, and what an earlier one asks for is refused (P7). What changes it:
+
+    InitProducerId      +1; twice if it had to abort a transaction somebody left open
+    EndTxn v5 (TV2)     +1 at every end, so that a late request of one transaction cannot
+                        touch the next one
+    time-out            +1, with the abort
+    power failure       +1
+
+A client that lost the answer asks again with the epoch it had. That must give the answer
+it missed and do nothing else. EndTxn v5, by the state and by how the epochs compare
+(*again*: the epoch shown is the one that ended; *now*: it is the current one):
+
+                      Abort                       Commit
+                      again        now            again        now
+    Empty             fenced       abort nothing  fenced       invalid state
+    Ongoing           fenced       abort          fenced       commit
+    PrepareAbort      concurrent   fenced         fenced       fenced
+    PrepareCommit     invalid st.  fenced         concurrent   fenced
+    CompleteAbort     its answer   abort nothing  fenced       invalid state
+    CompleteCommit    invalid st.  abort nothing  its answer   invalid state
+
+EndTxn v0-4 (TV1) leaves the epoch alone, so *again* and *now* are the same there and any
+other epoch is fenced. Either version may end what the other began, as in Kafka.
+
+Epochs end at 32766; the one above is for fencing. Then a Prepare names the producer id that
+its Complete changes to, with epoch 0, or InitProducerId changes it itself.
+
+Where this differs from Kafka:
+
+* InitProducerId that meets an open transaction aborts it and answers at once. Kafka answers
+  CONCURRENT_TRANSACTIONS and lets the client come again.
+* InitProducerId that shows an epoch (KIP-360) aborts an open transaction only if the epoch
+  is the current one. Kafka would let a fenced producer abort its successor's transaction.
+* A commit that finds its transaction aborted by the coordinator is PRODUCER_FENCED, as in
+  Kafka after 4.2 (KAFKA-20785); 4.2 answers INVALID_TXN_STATE, which is fatal to clients.
+* EndTxn v5 takes an earlier epoch for a repetition only after an end that bumped it. Kafka
+  does after any, and could tell a fenced producer that its commit succeeded.
+
+Sources: KIP-98, KIP-360, KIP-447, KIP-890, KAFKA-18464, KAFKA-19367, KAFKA-20090,
+KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from txn.coordinator.transaction.states import (
+    COMPLETE,
+    COMPLETED,
+    COMPLETION,
+    LAST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIME_MS,
+    PREPARE,
+    PREPARED,
+    Outcome,
+    Producer,
+    TopicPartition,
+    Txn,
+    TxnState,
+)
+
+TV1: Final = 0
+"""What Kafka stores for clients of transaction version 1, for 0 and 1 alike."""
+TV2: Final = 2
+
+NewProducerId = Callable[[], int]
+"""Gives a producer id that nobody had; asked only when one is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with an error and leave everything as it is."""
+
+    code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do: it was done before."""
+
+    txn: Txn
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append this to `__transaction_state`; act on it only once it is there."""
+
+    txn: Txn
+
+
+@dataclass(frozen=True, slots=True)
+class AbortFirst:
+    """Write this Prepare and complete it, then decide the request again."""
+
+    txn: Txn
+
+
+# -------------------------------------------------------------------- InitProducerId
+
+
+def decide_init(
+    txn: Txn | None,
+    shown: Producer | None,
+    *,
+    timeout_ms: int,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+) -> Refuse | Write | AbortFirst:
+    """Decide which producer id and epoch a starting producer gets.
+
+    Args:
+        txn: What is known of the transactional id; None if nothing.
+        shown: What the producer holds and wants to go on from (KIP-360); None if it is new.
+        timeout_ms: Of its transactions; already checked.
+        now_ms: The time.
+        new_producer_id: For an unknown id, or when the epochs are used up.
+    """
+    if txn is None:
+        return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
+    if shown is not None and not _may_go_on(txn, shown):
+        return Refuse(ErrorCode.producer_fenced)
+    if txn.state in PREPARED:
+        return Refuse(ErrorCode.concurrent_transactions)
+    if txn.state is TxnState.ONGOING:
+        if shown is not None and shown != txn.producer:
+            return Refuse(ErrorCode.producer_fenced)
+        last_epoch = NO_PRODUCER_EPOCH if shown is None else shown.producer_epoch
+        return AbortFirst(_fence(txn, now_ms, new_producer_id, last_epoch))
+    if shown is not None and shown != txn.producer:  # its answer was lost
+        return Write(_empty(txn, txn.producer, txn.last_producer_epoch, timeout_ms, now_ms))
+    last_epoch = NO_PRODUCER_EPOCH if shown is None else txn.producer_epoch
+    following = (
+        Producer(new_producer_id(), 0)
+        if txn.is_exhausted
+        else Producer(txn.producer_id, txn.producer_epoch + 1)
+    )
+    return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
+
+
+def _may_go_on(txn: Txn, shown: Producer) -> bool:
+    """Say whether a producer holds the current identity, or the one whose answer was lost."""
+    if shown == txn.producer:
+        return True
+    is_same_id = shown.producer_id == txn.producer_id and txn.previous_producer_id < 0
+    is_previous = shown.producer_id == txn.previous_producer_id
+    return (is_same_id or is_previous) and shown.producer_epoch == txn.last_producer_epoch
+
+
+def _fresh(producer_id: int, timeout_ms: int, now_ms: int) -> Txn:
+    return Txn(
+        producer_id=producer_id,
+        producer_epoch=0,
+        timeout_ms=timeout_ms,
+        state=TxnState.EMPTY,
+        partitions=frozenset(),
+        start_ms=NO_TIME_MS,
+        updated_ms=now_ms,
+    )
+
+
+def _empty(txn: Txn, producer: Producer, last_epoch: int, timeout_ms: int, now_ms: int) -> Txn:
+    is_new_id = producer.producer_id != txn.producer_id
+    is_repeated = producer == txn.producer
+    previous_producer_id = NO_PRODUCER_ID
+    if is_new_id:
+        previous_producer_id = txn.producer_id
+    elif is_repeated:
+        previous_producer_id = txn.previous_producer_id
+    return replace(
+        txn,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        timeout_ms=timeout_ms,
+        state=TxnState.EMPTY,
+        start_ms=NO_TIME_MS,
+        updated_ms=now_ms,
+        previous_producer_id=previous_producer_id,
+        last_producer_epoch=last_epoch,
+    )
+
+
+# -------------------------------------------------------------------- joining
+
+
+def decide_add(
+    txn: Txn | None,
+    producer: Producer,
+    partitions: Collection[TopicPartition],
+    *,
+    client_version: int,
+    now_ms: int,
+) -> Refuse | Done | Write:
+    """Decide whether partitions join a transaction, which begins if none is open.
+
+    Args:
+        txn: What is known of the transactional id; None if nothing.
+        producer: What the client shows.
+        partitions: Those to join; they exist.
+        client_version: TV1 for AddPartitionsToTxn, TV2 for a Produce or TxnOffsetCommit.
+        now_ms: The time.
+    """
+    refused = _refusal_to_join(txn, producer)
+    if refused is not None:
+        return refused
+    assert txn is not None, "an unknown id was refused"
+    is_open = txn.state is TxnState.ONGOING
+    if is_open and txn.partitions.issuperset(partitions):
+        return Done(txn)
+    return Write(
+        replace(
+            txn,
+            state=TxnState.ONGOING,
+            partitions=txn.partitions.union(partitions),
+            start_ms=txn.start_ms if is_open else now_ms,
+            updated_ms=now_ms,
+            previous_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+            client_version=client_version,
+        )
+    )
+
+
+def decide_verify(txn: Txn | None, producer: Producer, partition: TopicPartition) -> Refuse | Done:
+    """Decide whether a TV1 client's batch belongs to a transaction that it declared."""
+    refused = _refusal_to_join(txn, producer)
+    if refused is not None:
+        return refused
+    assert txn is not None, "an unknown id was refused"
+    if partition not in txn.partitions:
+        return Refuse(ErrorCode.invalid_txn_state)
+    return Done(txn)
+
+
+def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
+    if txn is None or txn.producer_id != producer.producer_id:
+        return Refuse(ErrorCode.invalid_producer_id_mapping)
+    if txn.producer_epoch != producer.producer_epoch:
+        return Refuse(ErrorCode.producer_fenced)
+    if txn.state in PREPARED:
+        return Refuse(ErrorCode.concurrent_transactions)
+    return None
+
+
+# -------------------------------------------------------------------- EndTxn
+
+
+def decide_end(
+    txn: Txn | None, producer: Producer, outcome: Outcome, *, now_ms: int
+) -> Refuse | Done | Write:
+    """Decide how EndTxn v0-4 (TV1) ends a transaction; the epoch stays."""
+    if txn is None or txn.producer_id != producer.producer_id:
+        return Refuse(ErrorCode.invalid_producer_id_mapping)
+    if txn.producer_epoch != producer.producer_epoch:
+        return Refuse(ErrorCode.producer_fenced)
+    if txn.state is TxnState.ONGOING:
+        return Write(replace(txn, state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
+    if txn.state is COMPLETE[outcome]:
+        return Done(txn)
+    if txn.state is PREPARE[outcome]:
+        return Refuse(ErrorCode.concurrent_transactions)
+    return Refuse(ErrorCode.invalid_txn_state)
+
+
+def decide_end_and_bump(
+    txn: Txn | None,
+    producer: Producer,
+    outcome: Outcome,
+    *,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+) -> Refuse | Done | Write:
+    """Decide how EndTxn v5 (TV2) ends a transaction; see the table at the top."""
+    if txn is None:
+        return Refuse(ErrorCode.invalid_producer_id_mapping)
+    if ended_as(txn, producer):
+        return _decide_end_again(txn, outcome)
+    if txn.producer_id != producer.producer_id:
+        return Refuse(ErrorCode.invalid_producer_id_mapping)
+    if txn.producer_epoch != producer.producer_epoch or txn.state in PREPARED:
+        return Refuse(ErrorCode.producer_fenced)
+    if txn.state is not TxnState.ONGOING:
+        if outcome is Outcome.COMMIT:
+            return Refuse(ErrorCode.invalid_txn_state)
+        txn = replace(txn, start_ms=now_ms)
+    return Write(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
+
+
+def ended_as(txn: Txn, producer: Producer) -> bool:
+    """Say whether a producer shows the identity under which this transaction was ended."""
+    if txn.client_version < TV2 or txn.state not in PREPARED | COMPLETED:
+        return False
+    return producer == _identity_before_end(txn)
+
+
+def _identity_before_end(txn: Txn) -> Producer:
+    if txn.previous_producer_id < 0:
+        last_epoch = (
+            txn.producer_epoch - 1 if txn.last_producer_epoch < 0 else txn.last_producer_epoch
+        )
+        return Producer(txn.producer_id, last_epoch)
+    last_epoch = LAST_PRODUCER_EPOCH if txn.last_producer_epoch < 0 else txn.last_producer_epoch
+    return Producer(txn.previous_producer_id, last_epoch)
+
+
+def _decide_end_again(txn: Txn, outcome: Outcome) -> Refuse | Done:
+    if txn.state is COMPLETE[outcome]:
+        return Done(txn)
+    if txn.state is PREPARE[outcome]:
+        return Refuse(ErrorCode.concurrent_transactions)
+    return Refuse(
+        ErrorCode.producer_fenced if outcome is Outcome.COMMIT else ErrorCode.invalid_txn_state
+    )
+
+
+def _prepare_and_bump(
+    txn: Txn, outcome: Outcome, now_ms: int, new_producer_id: NewProducerId
+) -> Txn:
+    return replace(
+        txn,
+        producer_epoch=txn.producer_epoch + 1,
+        state=PREPARE[outcome],
+        updated_ms=now_ms,
+        previous_producer_id=NO_PRODUCER_ID,
+        next_producer_id=new_producer_id() if txn.is_exhausted else NO_PRODUCER_ID,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        client_version=TV2,
+    )
+
+
+def complete(txn: Txn, *, now_ms: int) -> Txn:
+    """What follows a Prepare once every partition has its marker."""
+    completed = replace(txn, state=COMPLETION[txn.state], partitions=frozenset(), updated_ms=now_ms)
+    if txn.next_producer_id < 0:
+        return completed
+    return replace(
+        completed,
+        producer_id=txn.next_producer_id,
+        producer_epoch=0,
+        previous_producer_id=txn.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+
+
+# -------------------------------------------------------------------- the coordinator's own
+
+
+def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
+    """The Prepare that aborts an open transaction and fences whoever holds it."""
+    return _fence(txn, now_ms, new_producer_id, NO_PRODUCER_EPOCH)
+
+
+def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
+    assert txn.state is TxnState.ONGOING, f"{txn.state.name} has nothing to abort"
+    prepared = _prepare_and_bump(txn, Outcome.ABORT, now_ms, new_producer_id)
+    return replace(prepared, last_producer_epoch=last_epoch)
+
+
+def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
+    """Decide what to write for an id that is not in a Prepare, when the machine lost power.
+
+    Records that were acknowledged but not yet synced are gone, of transactions that were
+    open and even the record that one had begun. A client that lived through it could go
+    on and commit the rest: a torn transaction (P3). So whatever may have been open is
+    aborted and every producer is fenced. How the last transaction ended is remembered if
+    the epochs tell its repetition from the end of a lost one, which they do under TV2.
+    """
+    if txn.state is TxnState.ONGOING:
+        return decide_fence(txn, now_ms=now_ms, new_producer_id=new_producer_id)
+    assert txn.state not in PREPARED, "a Prepare is completed first"
+    fenced = replace(txn, producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
+    if txn.is_exhausted:
+        fenced = replace(
+            fenced,
+            producer_id=new_producer_id(),
+            producer_epoch=0,
+            previous_producer_id=txn.producer_id,
+        )
+    if txn.state is TxnState.EMPTY:
+        return fenced
+    if txn.client_version >= TV2:
+        return replace(fenced, last_producer_epoch=_identity_before_end(txn).producer_epoch)
+    return replace(
+        fenced,
+        state=TxnState.EMPTY,
+        start_ms=NO_TIME_MS,
+        previous_producer_id=NO_PRODUCER_ID,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+    )
+
+
+def outcome_of_orphan(txn: Txn | None, producer: Producer) -> Outcome:
+    """Decide on a transaction that a partition holds open and `__transaction_state` does not.
+
+    After a power failure either its beginning is lost, and it never committed, or (with
+    `durability=process` alone) its marker is, and the epochs say under TV2 that it did.
+    """
+    if txn is not None and txn.state is TxnState.COMPLETE_COMMIT and ended_as(txn, producer):
+        return Outcome.COMMIT
+    return Outcome.ABORT

@@ -1,0 +1,236 @@
+"""Keys and values of `__transaction_state`.
+
+    key    version int16 (0)  transactional_id string
+    value  version int16 (0 or 1), then
+
+           producer_id int64
+           producer_epoch int16
+           timeout_ms int32
+           state int8
+           partitions [topic string, [partition int32]], null in Empty
+           updated_ms int64
+           start_ms int64
+           tagged fields (version 1):
+               0      previous_producer_id int64
+               1      next_producer_id int64
+               2      client_version int16
+               10000  last_producer_epoch int16, txn's own
+
+Tag 3 is Kafka's next_producer_epoch (KIP-939): unused here, and passed over like any later
+one. Version 0 has lengths of int16 and int32; version 1 is flexible (KIP-482): unsigned varints,
+lengths one up. A tagged field is left out where it has its default. Version 1 is what
+Kafka writes with `transaction.version` >= 1; both are read.
+
+Where this differs from Kafka: Kafka's coordinator keeps `last_producer_epoch` in memory
+alone, so a producer whose answer was lost in a restart is fenced; the field here lets it
+go on, and state after recovery is state before it (P8). By the rules of tagged fields
+Kafka's readers pass over it. Kafka also reads but never writes tags 0 and 1; without tag 1
+a restart between a Prepare and its Complete would forget the new producer id.
+
+Sources: Kafka's schemas TransactionLogKey and TransactionLogValue; KIP-482, KIP-890.
+"""
+
+import struct
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from txn.coordinator.transaction.states import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TopicPartition,
+    Txn,
+    TxnState,
+)
+
+KEY_VERSION: Final = 0
+VALUE_VERSION: Final = 1
+OLD_VALUE_VERSION: Final = 0
+
+TRANSACTIONAL_ID_BYTES_MAX: Final = 32767
+"""A key has an int16 length."""
+
+_PREVIOUS_PRODUCER_ID: Final = 0
+_NEXT_PRODUCER_ID: Final = 1
+_CLIENT_VERSION: Final = 2
+_LAST_PRODUCER_EPOCH: Final = 10_000
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """Encode the key of an id's records; at most `TRANSACTIONAL_ID_BYTES_MAX` bytes of it."""
+    text = transactional_id.encode()
+    return struct.pack(">hh", KEY_VERSION, len(text)) + text
+
+
+def decode_key(data: bytes) -> str | None:
+    """Decode a key; None for one of a later kind, whose record is to be passed over.
+
+    Raises:
+        ValueError: the bytes do not follow the schema.
+    """
+    reader = _Reader(data)
+    (version,) = reader.unpack("h")
+    if version != KEY_VERSION:
+        return None
+    transactional_id = reader.text(reader.unpack("h")[0])
+    reader.expect_end()
+    return transactional_id
+
+
+def encode_value(txn: Txn) -> bytes:
+    """Encode what is known of an id, in version 1."""
+    return b"".join(
+        (
+            struct.pack(
+                ">hqhib",
+                VALUE_VERSION,
+                txn.producer_id,
+                txn.producer_epoch,
+                txn.timeout_ms,
+                txn.state,
+            ),
+            b"\0" if txn.state is TxnState.EMPTY else _encode_partitions(txn.partitions),
+            struct.pack(">qq", txn.updated_ms, txn.start_ms),
+            _encode_tagged(txn),
+        )
+    )
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    by_topic = [
+        (topic.encode(), [index for _, index in group])
+        for topic, group in groupby(sorted(partitions), key=lambda partition: partition[0])
+    ]
+    parts = [_varint(len(by_topic) + 1)]
+    for topic, indexes in by_topic:
+        parts.append(_varint(len(topic) + 1) + topic)
+        parts.append(_varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes))
+        parts.append(b"\0")  # no tagged fields
+    return b"".join(parts)
+
+
+def _encode_tagged(txn: Txn) -> bytes:
+    fields = (
+        (_PREVIOUS_PRODUCER_ID, "q", txn.previous_producer_id, NO_PRODUCER_ID),
+        (_NEXT_PRODUCER_ID, "q", txn.next_producer_id, NO_PRODUCER_ID),
+        (_CLIENT_VERSION, "h", txn.client_version, 0),
+        (_LAST_PRODUCER_EPOCH, "h", txn.last_producer_epoch, NO_PRODUCER_EPOCH),
+    )
+    given = [
+        _varint(tag) + _varint(struct.calcsize(layout)) + struct.pack(">" + layout, value)
+        for tag, layout, value, default in fields
+        if value != default
+    ]
+    return _varint(len(given)) + b"".join(given)
+
+
+def decode_value(data: bytes) -> Txn:
+    """Decode what is known of an id, from version 0 or 1.
+
+    Raises:
+        ValueError: the bytes do not follow the schema, or are of a later version.
+    """
+    reader = _Reader(data)
+    (version,) = reader.unpack("h")
+    if version not in (OLD_VALUE_VERSION, VALUE_VERSION):
+        raise ValueError(f"version {version} of a transaction's value is not known")
+    is_flexible = version == VALUE_VERSION
+    producer_id, producer_epoch, timeout_ms, state = reader.unpack("qhib")
+    partitions = _read_partitions(reader) if is_flexible else _read_old_partitions(reader)
+    updated_ms, start_ms = reader.unpack("qq")
+    tagged = _read_tagged(reader) if is_flexible else {}
+    reader.expect_end()
+    return Txn(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timeout_ms=timeout_ms,
+        state=TxnState(state),
+        partitions=frozenset(partitions),
+        start_ms=start_ms,
+        updated_ms=updated_ms,
+        previous_producer_id=_tag(tagged, _PREVIOUS_PRODUCER_ID, "q", NO_PRODUCER_ID),
+        next_producer_id=_tag(tagged, _NEXT_PRODUCER_ID, "q", NO_PRODUCER_ID),
+        client_version=_tag(tagged, _CLIENT_VERSION, "h", 0),
+        last_producer_epoch=_tag(tagged, _LAST_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
+    )
+
+
+def _read_partitions(reader: "_Reader") -> list[TopicPartition]:
+    partitions = []
+    for _ in range(reader.varint() - 1):  # 0 is null
+        topic = reader.text(reader.varint() - 1)
+        count = reader.varint() - 1
+        partitions += [(topic, index) for index in reader.int32s(count)]
+        _read_tagged(reader)
+    return partitions
+
+
+def _read_old_partitions(reader: "_Reader") -> list[TopicPartition]:
+    partitions = []
+    for _ in range(reader.unpack("i")[0]):  # -1 is null
+        topic = reader.text(reader.unpack("h")[0])
+        count = reader.unpack("i")[0]
+        partitions += [(topic, index) for index in reader.int32s(count)]
+    return partitions
+
+
+def _read_tagged(reader: "_Reader") -> dict[int, bytes]:
+    return {reader.varint(): reader.raw(reader.varint()) for _ in range(reader.varint())}
+
+
+def _tag(tagged: dict[int, bytes], tag: int, layout: str, default: int) -> int:
+    if tag not in tagged:
+        return default
+    if len(tagged[tag]) != struct.calcsize(layout):
+        raise ValueError(f"tagged field {tag} has {len(tagged[tag])} bytes")
+    value: int = struct.unpack(">" + layout, tagged[tag])[0]
+    return value
+
+
+class _Reader:
+    """Takes values off the front of bytes; every length is checked against what is left."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def raw(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise ValueError(
+                f"{size} bytes wanted at {self.position} of a record of {len(self.data)}"
+            )
+        taken = self.data[self.position : end]
+        self.position = end
+        return taken
+
+    def expect_end(self) -> None:
+        if self.position != len(self.data):
+            raise ValueError(f"{len(self.data) - self.position} bytes follow the record's end")
+
+    def unpack(self, layout: str) -> tuple[int, ...]:
+        return struct.unpack(">" + layout, self.raw(struct.calcsize(">" + layout)))
+
+    def int32s(self, count: int) -> tuple[int, ...]:
+        return struct.unpack(f">{count}i", self.raw(4 * count)) if count > 0 else ()
+
+    def text(self, size: int) -> str:
+        return self.raw(size).decode()
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            (byte,) = self.raw(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError(f"a varint ending at {self.position} has more than five bytes")
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

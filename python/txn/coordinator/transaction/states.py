@@ -1,0 +1,152 @@
+"""Transaction states, every legal move between them, and what is known of one id.
+
+    Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ─┐
+      ▲          │ ▲                                        │
+      │          │ └────────────────────────────────────────┤ next transaction
+      │          └──► PrepareAbort ───► CompleteAbort ──────┤
+      └─────────────────────────────────────────────────────┘ InitProducerId
+
+A move absent from `MOVES` is illegal. The numbers are the bytes stored in
+`__transaction_state`; they are never reused. Prepare is the decision: what it says is what
+every partition of the transaction will be told, whatever happens in between (P3).
+
+Where this differs from Kafka: a Complete state may be written again with a later epoch.
+That is how a producer is fenced after a power failure without forgetting how its last
+transaction ended; see `decide.decide_after_power_failure`.
+
+Sources: KIP-98 (states), KIP-360 (epoch fence), KIP-890 (epoch bump at the end; an abort
+with nothing open).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIME_MS: Final = -1
+
+LAST_PRODUCER_EPOCH: Final = 32767 - 1
+"""The last epoch a client may hold; the one above it is kept for fencing its producer id."""
+
+TopicPartition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+class TxnState(IntEnum):
+    """Where a transactional id stands."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    """The id expired: the tombstone that forgets it. Never a stored value."""
+    PREPARE_EPOCH_FENCE = 7
+    """A step inside Kafka's coordinator; neither Kafka nor txn ever stores it."""
+
+    @property
+    def label(self) -> str:
+        """The name that DescribeTransactions and ListTransactions use: `PrepareCommit`."""
+        return self.name.title().replace("_", "")
+
+
+class Outcome(Enum):
+    """How a transaction ends."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+PREPARE: Final[Mapping[Outcome, TxnState]] = {
+    Outcome.COMMIT: TxnState.PREPARE_COMMIT,
+    Outcome.ABORT: TxnState.PREPARE_ABORT,
+}
+COMPLETE: Final[Mapping[Outcome, TxnState]] = {
+    Outcome.COMMIT: TxnState.COMPLETE_COMMIT,
+    Outcome.ABORT: TxnState.COMPLETE_ABORT,
+}
+PREPARED: Final = frozenset(PREPARE.values())
+COMPLETED: Final = frozenset(COMPLETE.values())
+AT_REST: Final = COMPLETED | {TxnState.EMPTY}
+"""Nothing is open; the id may expire."""
+
+COMPLETION: Final[Mapping[TxnState, TxnState]] = {PREPARE[o]: COMPLETE[o] for o in Outcome}
+
+_BEGIN_OR_FORGET = frozenset(
+    {TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}
+)
+MOVES: Final[Mapping[TxnState, frozenset[TxnState]]] = {
+    TxnState.EMPTY: _BEGIN_OR_FORGET,
+    TxnState.ONGOING: frozenset(
+        {TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT}
+    ),
+    TxnState.PREPARE_COMMIT: frozenset({TxnState.COMPLETE_COMMIT}),
+    TxnState.PREPARE_ABORT: frozenset({TxnState.COMPLETE_ABORT}),
+    TxnState.COMPLETE_COMMIT: _BEGIN_OR_FORGET | {TxnState.COMPLETE_COMMIT},
+    TxnState.COMPLETE_ABORT: _BEGIN_OR_FORGET | {TxnState.COMPLETE_ABORT},
+    TxnState.DEAD: frozenset({TxnState.EMPTY}),
+    TxnState.PREPARE_EPOCH_FENCE: frozenset(),
+}
+"""From a state to those that may be written next. An unknown id is Dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A producer id and its epoch: what a client shows with every request."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """What is known of one transactional id; exactly what its newest record says.
+
+    Attributes:
+        producer_id: In use now.
+        producer_epoch: In use now; under transaction version 2 a Prepare bumps it.
+        timeout_ms: How long a transaction may stay open, from `start_ms`.
+        state: Where it stands.
+        partitions: Those of the open transaction; empty at rest.
+        start_ms: When the newest transaction began, -1 before the first.
+        updated_ms: When this was written.
+        previous_producer_id: The one before, while its last holder may come again for the
+            one in use, having been given it because the epochs were used up; else -1.
+        next_producer_id: In a Prepare, the one that its Complete changes to; else -1.
+        last_producer_epoch: An epoch below the current one with which the producer that
+            got the current one may come again, its answer having been lost; else -1.
+        client_version: Transaction version of the client that brought it here, 0 or 2.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TxnState
+    partitions: frozenset[TopicPartition]
+    start_ms: int
+    updated_ms: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = 0
+
+    @property
+    def producer(self) -> Producer:
+        """The identity in use now."""
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no epoch is left to hand out for this producer id."""
+        return self.producer_epoch >= LAST_PRODUCER_EPOCH
+
+
+def is_move(before: Txn | None, after: Txn | None) -> bool:
+    """Say whether one record may follow another; None is an unknown or forgotten id."""
+    start = TxnState.DEAD if before is None else before.state
+    end = TxnState.DEAD if after is None else after.state
+    return end in MOVES[start]

@@ -1,0 +1,1 @@
+"""Topics, settings and producer ids, as records and as their fold. Pure."""

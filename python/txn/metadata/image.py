@@ -1,0 +1,130 @@
+"""What the node knows of topics, settings and producer ids: the fold of the metadata log.
+
+Pure. `apply` is the only way the image changes; a restart is `apply` over the log.
+Source: KIP-631 (metadata image).
+"""
+
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from txn.metadata.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+PRODUCER_ID_BLOCK = 1000
+"""How many producer ids one durable record reserves, as Apache Kafka does."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+RESERVED_TOPICS = frozenset({"__cluster_metadata"})
+TOPIC_NAME_MAX = 249
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic: its id, its partitions by number, its own settings as text."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        """Written by coordinators alone."""
+        return self.name in INTERNAL_TOPICS
+
+
+class Image:
+    """Topics, features and the next free producer id."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[uuid.UUID, str] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.version = 0
+        """Grows with every change, so that answers made from the image can be kept."""
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Fold in one written record. Records about topics that are gone change nothing."""
+        self.version += 1
+        match record:
+            case TopicRecord(name, topic_id):
+                self.topics[name] = Topic(name, topic_id)
+                self.names[topic_id] = name
+            case PartitionRecord(partition, topic_id, _, _):
+                if topic_id in self.names:
+                    topic = self.topics[self.names[topic_id]]
+                    topic.partition_count = max(topic.partition_count, partition + 1)
+            case ConfigRecord(name, setting, value):
+                self._set(name, setting, value)
+            case RemoveTopicRecord(topic_id):
+                if topic_id in self.names:
+                    del self.topics[self.names.pop(topic_id)]
+            case FeatureLevelRecord(name, level):
+                self.features[name] = level
+            case ProducerIdsRecord(_, next_producer_id):
+                self.next_producer_id = max(self.next_producer_id, next_producer_id)
+
+    def _set(self, name: str, setting: str, value: str | None) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            return
+        if value is None:
+            topic.settings.pop(setting, None)
+        else:
+            topic.settings[setting] = value
+
+
+def name_fault(name: str, existing: Sequence[str] | dict[str, Topic]) -> str | None:
+    """Say what is wrong with a new topic's name, None if nothing is.
+
+    Source: Apache Kafka's topic naming rules; names that differ only in `.` and `_` collide
+    in metric names there, and are refused here as well.
+    """
+    if name in ("", ".", ".."):
+        return f"the topic name {name!r} is not allowed"
+    if len(name) > TOPIC_NAME_MAX:
+        return f"the topic name is {len(name)} characters long, at most {TOPIC_NAME_MAX} fit"
+    if not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
+        return f"the topic name {name!r} may hold only ASCII letters, digits, '.', '_' and '-'"
+    if name in RESERVED_TOPICS:
+        return f"the topic name {name!r} is reserved"
+    flat = name.replace(".", "_")
+    if flat != name or "_" in name:
+        for other in existing:
+            if other != name and other.replace(".", "_") == flat:
+                return f"the topic name {name!r} collides with {other!r}"
+    return None
+
+
+def creation_records(
+    name: str,
+    topic_id: uuid.UUID,
+    partition_count: int,
+    settings: dict[str, str],
+    *,
+    node_id: int,
+    directory_id: uuid.UUID,
+) -> list[MetadataRecord]:
+    """The records that make a topic; to be appended as one batch."""
+    return [
+        TopicRecord(name, topic_id),
+        *partition_records(topic_id, range(partition_count), node_id, directory_id),
+        *(ConfigRecord(name, setting, value) for setting, value in settings.items()),
+    ]
+
+
+def partition_records(
+    topic_id: uuid.UUID, partitions: range, node_id: int, directory_id: uuid.UUID
+) -> list[MetadataRecord]:
+    """The records that make partitions of a topic."""
+    return [PartitionRecord(n, topic_id, node_id, directory_id) for n in partitions]

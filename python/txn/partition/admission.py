@@ -1,0 +1,167 @@
+"""Whether a partition may store a batch of a producer, or a marker.
+
+A batch is judged by what the log already holds of its producer id, from left to right:
+
+    producer id          duplicate?    joined?   sequence (else 45)   then
+    unknown              -             asked     any; 0 under TV2     in
+    known, newer epoch   -             asked     0                    48 if a transaction is open
+    known, same epoch    one of five   asked     the next one         48 if open and batch is not
+    known, older epoch   -             -         -                    47
+
+*Joined* is asked only of transactional client batches, and only while no transaction of
+that epoch is open here: the coordinator must have told this partition that it belongs to
+the producer's ongoing transaction, else the batch has to wait while it is asked (`JOIN`).
+That is what keeps a late batch of a finished transaction from opening another one that
+nobody would ever end. Duplicates and epochs come before it: a retry of a stored batch is
+answered with the offset it has, even if its transaction is over, and changes nothing.
+
+An unknown producer id may begin anywhere: its state may have expired, or its records been
+deleted. Under transaction version 2 (TV2) it may not, because there every transaction
+starts an epoch, and an epoch starts at 0.
+
+A coordinator's batches carry no sequences, so only their epoch and their transaction are
+checked. They would reset the sequences of a client's batches; but a partition gets batches
+from clients or from a coordinator, never from both: internal topics refuse Produce.
+
+Functions here return a verdict that keeps the batch out, or None: let it in, and apply it.
+
+Where Kafka differs: it lets a batch of a newer epoch continue a transaction that an older
+epoch left open here. Then a commit would show records of a fenced producer (P7), so it is
+refused until a marker ends the old one. And a negative producer epoch is refused.
+
+Pure; `refusal` is on the path of every idempotent batch.
+
+Sources: KIP-98 (sequences, epochs), KIP-360 (unknown producers), KIP-679, KIP-890 (joining,
+sequence 0 under TV2), KAFKA-14561 (the lowest waiting sequence); error codes of the protocol.
+"""
+
+from typing import Final
+
+from txn.partition.producer_state import ProducerState, is_later
+
+AbortedTxn = tuple[int, int, int, int]
+"""(producer_id, first_offset, last_offset, last_stable_offset), all inclusive; see `Gate`."""
+
+Verdict = tuple[int, int, AbortedTxn | None]
+"""(kind, value, aborted transaction); the kinds follow. See `Gate` in `_core.pyi`."""
+
+ADMIT: Final = 0
+DUPLICATE: Final = 1
+ASK_TO_JOIN: Final = 2
+REFUSE: Final = 3
+
+COORDINATOR: Final = 0
+"""Origin of a coordinator's own batch: it carries an epoch and no sequences."""
+CLIENT_V2: Final = 2
+"""Origin of a client's batch under transaction version 2; 1 is one under version 1."""
+
+# Verdicts are made once; their second value is the error code of the Kafka protocol.
+JOIN: Final[Verdict] = (ASK_TO_JOIN, 0, None)
+OUT_OF_ORDER_SEQUENCE: Final[Verdict] = (REFUSE, 45, None)
+INVALID_PRODUCER_EPOCH: Final[Verdict] = (REFUSE, 47, None)
+INVALID_TXN_STATE: Final[Verdict] = (REFUSE, 48, None)
+COORDINATOR_FENCED: Final[Verdict] = (REFUSE, 52, None)
+INVALID_RECORD: Final[Verdict] = (REFUSE, 87, None)
+
+
+def refusal(
+    state: ProducerState | None,
+    origin: int,
+    producer_epoch: int,
+    base_sequence: int,
+    last_sequence: int,
+    is_transactional: bool,
+    expected_epoch: int | None,
+) -> Verdict | None:
+    """Decide on a data batch.
+
+    Args:
+        state: What the partition knows of the producer id; None if nothing.
+        origin: `COORDINATOR`, 1 (a client under TV1) or `CLIENT_V2`.
+        producer_epoch: Of the batch, as are the sequences.
+        base_sequence: Of the first record; -1 from the coordinator.
+        last_sequence: Of the last record.
+        is_transactional: Whether the batch belongs to a transaction.
+        expected_epoch: Epoch of the ongoing transaction this partition is known to be in.
+
+    Returns:
+        None to admit; else JOIN, a duplicate with its base offset, or an error.
+    """
+    if origin == COORDINATOR:
+        return _refusal_to_coordinator(state, producer_epoch, is_transactional)
+    if base_sequence < 0 or producer_epoch < 0:
+        return INVALID_RECORD
+    must_join = is_transactional and expected_epoch != producer_epoch
+    if state is None:
+        if must_join:
+            return JOIN
+        return (
+            OUT_OF_ORDER_SEQUENCE
+            if origin == CLIENT_V2 and is_transactional and base_sequence
+            else None
+        )
+    if producer_epoch < state.producer_epoch:
+        return INVALID_PRODUCER_EPOCH
+    if producer_epoch > state.producer_epoch:
+        if must_join:
+            return JOIN
+        if base_sequence:
+            return OUT_OF_ORDER_SEQUENCE
+        return None if state.txn_first_offset < 0 else INVALID_TXN_STATE
+
+    # The next sequence cannot be a duplicate: five batches never hold 2**31 records.
+    is_next = base_sequence == state.next_sequence
+    if not is_next:
+        base_offset = state.offset_of_stored(base_sequence, last_sequence)
+        if base_offset >= 0:
+            return DUPLICATE, base_offset, None
+    is_open = state.txn_first_offset >= 0
+    if must_join and not is_open:
+        return JOIN
+    if not is_next:
+        return OUT_OF_ORDER_SEQUENCE
+    return INVALID_TXN_STATE if is_open and not is_transactional else None
+
+
+def _refusal_to_coordinator(
+    state: ProducerState | None, producer_epoch: int, is_transactional: bool
+) -> Verdict | None:
+    """Decide on a batch without sequences, whose transaction the coordinator has checked itself."""
+    if state is None:
+        return None
+    if producer_epoch < state.producer_epoch:
+        return INVALID_PRODUCER_EPOCH
+    if state.txn_first_offset < 0 or (is_transactional and producer_epoch == state.producer_epoch):
+        return None
+    return INVALID_TXN_STATE
+
+
+def is_out_of_turn(
+    waiting: tuple[int, int] | None, producer_epoch: int, base_sequence: int
+) -> bool:
+    """Say whether an earlier batch of this unknown producer was asked to join and is not here yet.
+
+    A client sends ahead. If the coordinator turned its first batch away for the moment, the
+    second must not take the first's place, or the first could never be stored.
+
+    Args:
+        waiting: (producer_epoch, lowest sequence) of the batches asked to join, if any.
+        producer_epoch: Of the batch, as is the sequence.
+        base_sequence: Of its first record.
+    """
+    return (
+        waiting is not None and waiting[0] == producer_epoch and is_later(base_sequence, waiting[1])
+    )
+
+
+def refusal_of_marker(
+    state: ProducerState | None, producer_epoch: int, coordinator_epoch: int
+) -> Verdict | None:
+    """Decide on a marker; None to admit. One for a producer with nothing open ends nothing."""
+    if state is None:
+        return None
+    if producer_epoch < state.producer_epoch:
+        return INVALID_PRODUCER_EPOCH
+    if coordinator_epoch < state.coordinator_epoch:
+        return COORDINATOR_FENCED
+    return None

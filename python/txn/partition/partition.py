@@ -1,0 +1,398 @@
+"""The gate of one partition: every batch with a producer id passes through here.
+
+`Partition` composes the pure rules of this package and is what `PartitionLog` calls
+through the protocol `Gate` of `txn/_core.pyi`:
+
+    admit         = decide (`admission.refusal`)           → apply (`_apply_data`)
+    admit_marker  = decide (`admission.refusal_of_marker`) → apply (`_apply_marker`)
+    replay        =                                          apply
+
+Live appends and recovery change the state in the same two functions and in no other, so the
+state after a restart is the state before it (P8). It changes as soon as a batch is admitted,
+before the bytes are written; if that write fails the log refuses all others until it has
+been replayed.
+
+Threads. The log calls the gate's methods under the partition's lock, one at a time. The
+control loop calls `expect`, `forget` and `expire` beside them and without the lock:
+
+* `expect` and `forget` set or delete one key of a dict that `admit` reads once. An
+  expectation only spares asking the coordinator again, so a stale *no* costs a question. A
+  stale *yes* cannot outlive its transaction: markers are written by the same loop that
+  expects, and deletes the expectation under the partition's lock.
+* `expire` leaves the time in one attribute; the sweep is done by the next call that holds
+  the lock. Sweeping beside `admit` could drop a state that is just being appended to.
+* `describe` and `aborted_entries` copy in one step. Fields of one producer may be a batch apart.
+
+Idle producers (where Kafka differs). Kafka compares the clock with the newest *record*
+timestamp, which a client may set to any past time; its state then expires at once, and a
+retried batch is stored twice. Here a producer is idle from the first sweep that finds
+nothing new of it, so it lives for `producer.id.expiration.ms` and up to one sweep more.
+
+Sources: KIP-98, KIP-360, KIP-664 (describe), KIP-890; `producer.id.expiration.ms`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from txn.partition.aborted_index import AbortedIndex
+from txn.partition.admission import (
+    ADMIT,
+    JOIN,
+    OUT_OF_ORDER_SEQUENCE,
+    AbortedTxn,
+    Verdict,
+    is_out_of_turn,
+    refusal,
+    refusal_of_marker,
+)
+from txn.partition.producer_state import ProducerState, last_sequence_of
+from txn.partition.snapshot import decode_snapshot, encode_snapshot
+from txn.partition.stable_offset import OpenTransactions
+
+PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
+
+ReplayedBatch = tuple[int, int, int, int, int, int, int, int]
+"""(base_offset, last_offset, producer_id, producer_epoch, base_sequence, max_timestamp_ms,
+kind, coordinator_epoch); see `Gate`."""
+
+# Kinds of a replayed batch: 0 idempotent data, then
+TRANSACTIONAL: Final = 1
+COMMIT_MARKER: Final = 3
+
+
+class ActiveProducer(NamedTuple):
+    """What DescribeProducers tells of one producer id; -1 where there is nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+class Partition:
+    """The producers, open transactions and aborted transactions of one partition."""
+
+    __slots__ = (
+        "_aborted",
+        "_admitted",
+        "_expected",
+        "_open",
+        "_producer_id_expiration_ms",
+        "_producers",
+        "_sweep_ms",
+        "_waiting",
+    )
+
+    def __init__(self, *, producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._sweep_ms: int | None = None
+        self.restore(None, ())
+
+    # -------------------------------------------------------- the gate: live appends
+
+    def admit(
+        self,
+        origin: int,
+        next_offset: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+        max_timestamp_ms: int,
+        is_transactional: bool,
+    ) -> Verdict:
+        """Decide on a data batch with a producer id, and apply it if it is admitted.
+
+        Args:
+            origin: 0 a coordinator, 1 a client under transaction version 1, 2 under 2.
+            next_offset: The offset its first record would get.
+            producer_id: At least 0.
+            producer_epoch: Of the batch.
+            base_sequence: Of its first record; -1 from a coordinator.
+            record_count: At least 1.
+            max_timestamp_ms: As it will be stored: the append time, where the log sets it.
+            is_transactional: Whether it belongs to a transaction.
+
+        Returns:
+            A verdict, see `Gate`. A refused batch leaves the state as it is.
+        """
+        if self._sweep_ms is not None:
+            self._sweep()
+        state = self._producers.get(producer_id)
+        last_sequence = last_sequence_of(base_sequence, record_count)
+        refused = refusal(
+            state,
+            origin,
+            producer_epoch,
+            base_sequence,
+            last_sequence,
+            is_transactional,
+            self._expected.get(producer_id),
+        )
+        if state is None and base_sequence >= 0:
+            refused = self._in_turn(refused, producer_id, producer_epoch, base_sequence)
+        if refused is not None:
+            return refused
+        self._apply_data(
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            last_sequence,
+            next_offset,
+            next_offset + record_count - 1,
+            max_timestamp_ms,
+            is_transactional,
+        )
+        return self._admitted
+
+    def admit_marker(
+        self,
+        next_offset: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        timestamp_ms: int,
+    ) -> Verdict:
+        """Decide on a marker, and apply it if it is admitted.
+
+        Returns:
+            A verdict, see `Gate`: on an abort that ended a transaction, with its entry.
+        """
+        if self._sweep_ms is not None:
+            self._sweep()
+        refused = refusal_of_marker(
+            self._producers.get(producer_id), producer_epoch, coordinator_epoch
+        )
+        if refused is not None:
+            return refused
+        aborted = self._apply_marker(
+            producer_id, producer_epoch, coordinator_epoch, is_commit, timestamp_ms, next_offset
+        )
+        if aborted is None:
+            return self._admitted
+        self._aborted.add(aborted)
+        return ADMIT, self._open.first_offset, aborted
+
+    def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """List the aborted transactions that overlap `[start, end)`.
+
+        Returns:
+            (producer_id, first_offset) of each, by first offset.
+        """
+        return self._aborted.aborted_in(start, end)
+
+    def first_unstable_offset(self) -> int:
+        """First offset of the oldest open transaction, or -1."""
+        return self._open.first_offset
+
+    # -------------------------------------------------------- the gate: snapshots and recovery
+
+    def snapshot(self) -> bytes:
+        """Encode the producers' state as the bytes of Kafka's `.snapshot` file."""
+        if self._sweep_ms is not None:
+            self._sweep()
+        return encode_snapshot(self._producers)
+
+    def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
+        """Begin recovery: forget everything, expectations too, and load what is given.
+
+        Args:
+            snapshot: Bytes of a `.snapshot` file; None to begin empty.
+            aborted: Entries of the transaction indexes whose markers lie below the offset
+                at which `replay` will begin.
+
+        Raises:
+            ValueError: The snapshot is damaged. Nothing has changed then.
+        """
+        producers = {} if snapshot is None else decode_snapshot(snapshot)
+        first_offsets = {
+            producer_id: state.txn_first_offset
+            for producer_id, state in producers.items()
+            if state.txn_first_offset >= 0
+        }
+        self._producers: dict[int, ProducerState] = producers
+        self._open = OpenTransactions(first_offsets)
+        self._aborted = AbortedIndex(aborted)
+        self._expected: dict[int, int] = {}
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._admitted: Verdict = (ADMIT, self._open.first_offset, None)
+
+    def replay(self, batches: Sequence[ReplayedBatch]) -> list[AbortedTxn]:
+        """Fold stored batches in, in the order of the log, asking nothing: they were admitted.
+
+        Returns:
+            The aborted transactions that end here and were not among those of `restore`.
+        """
+        completed = []
+        for (
+            base_offset,
+            last_offset,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            timestamp_ms,
+            kind,
+            coordinator_epoch,
+        ) in batches:
+            if kind <= TRANSACTIONAL:
+                self._apply_data(
+                    producer_id,
+                    producer_epoch,
+                    base_sequence,
+                    last_sequence_of(base_sequence, last_offset - base_offset + 1),
+                    base_offset,
+                    last_offset,
+                    timestamp_ms,
+                    kind == TRANSACTIONAL,
+                )
+                continue
+            aborted = self._apply_marker(
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                kind == COMMIT_MARKER,
+                timestamp_ms,
+                base_offset,
+            )
+            if aborted is not None and self._aborted.add(aborted):
+                completed.append(aborted)
+        return completed
+
+    def backfill(self, batches: Sequence[ReplayedBatch]) -> None:
+        """Recall batches older than the snapshot, so that producers get their last five back.
+
+        A snapshot holds one batch per producer, and without this a retry of the second
+        newest would be refused as out of order after a restart. Any order, before or after
+        `replay`, a piece at a time; what is of another epoch than the producer's is passed over.
+        """
+        for base_offset, last_offset, producer_id, epoch, base_sequence, _, kind, _ in batches:
+            state = self._producers.get(producer_id)
+            if state is None or kind > TRANSACTIONAL or epoch != state.producer_epoch:
+                continue
+            last_sequence = last_sequence_of(base_sequence, last_offset - base_offset + 1)
+            state.recall((base_sequence, last_sequence, base_offset, last_offset))
+
+    # -------------------------------------------------------- the control loop
+
+    def expect(self, producer_id: int, producer_epoch: int) -> None:
+        """Note that this partition belongs to the producer's ongoing transaction.
+
+        To be called once the coordinator's record of it is written. Holds until the marker.
+        """
+        self._expected[producer_id] = producer_epoch
+
+    def forget(self, producer_id: int) -> None:
+        """Withdraw an expectation; batches that came in under it stay, and need a marker."""
+        self._expected.pop(producer_id, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Ask that producers idle for `producer_id_expiration_ms` be dropped.
+
+        Done by the next append or snapshot. A producer with an open transaction stays.
+        """
+        self._sweep_ms = now_ms
+
+    def describe(self) -> list[ActiveProducer]:
+        """List the producers this partition knows, for DescribeProducers."""
+        return [
+            ActiveProducer(
+                producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.last_timestamp_ms,
+                state.coordinator_epoch,
+                state.txn_first_offset,
+            )
+            for producer_id, state in self._producers.copy().items()
+        ]
+
+    def aborted_entries(self) -> list[AbortedTxn]:
+        """List every aborted transaction, by its marker's offset; for verification tools."""
+        return self._aborted.entries()
+
+    # -------------------------------------------------------- apply
+
+    def _apply_data(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        is_transactional: bool,
+    ) -> None:
+        state = self._producers.get(producer_id)
+        if state is None:
+            state = self._producers[producer_id] = ProducerState()
+        state.append(
+            producer_epoch, base_sequence, last_sequence, base_offset, last_offset, timestamp_ms
+        )
+        if is_transactional and state.txn_first_offset < 0:
+            state.txn_first_offset = base_offset
+            self._open.begin(producer_id, base_offset)
+            self._admitted = (ADMIT, self._open.first_offset, None)
+
+    def _apply_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        timestamp_ms: int,
+        offset: int,
+    ) -> AbortedTxn | None:
+        """Fold in a marker; return the transaction it aborted, if it did."""
+        state = self._producers.get(producer_id)
+        if state is None:
+            state = self._producers[producer_id] = ProducerState()
+        first_offset = state.end_transaction(producer_epoch, coordinator_epoch, timestamp_ms)
+        self._expected.pop(producer_id, None)
+        self._waiting.pop(producer_id, None)
+        if first_offset < 0:
+            return None
+        self._open.end(producer_id)
+        unstable = self._open.first_offset
+        self._admitted = (ADMIT, unstable, None)
+        if is_commit:
+            return None
+        return producer_id, first_offset, offset, unstable if unstable >= 0 else offset + 1
+
+    # -------------------------------------------------------- beside the log
+
+    def _in_turn(
+        self, refused: Verdict | None, producer_id: int, producer_epoch: int, base_sequence: int
+    ) -> Verdict | None:
+        """Keep an unknown producer's batches in order while some of them are asked to join."""
+        is_early = is_out_of_turn(self._waiting.get(producer_id), producer_epoch, base_sequence)
+        if refused is JOIN and not is_early:
+            self._waiting[producer_id] = (producer_epoch, base_sequence)
+        elif refused is None and is_early:
+            return OUT_OF_ORDER_SEQUENCE
+        elif refused is None:
+            self._waiting.pop(producer_id, None)
+        return refused
+
+    def _sweep(self) -> None:
+        """Drop the producers that have been idle for long enough."""
+        now_ms, self._sweep_ms = self._sweep_ms, None
+        assert now_ms is not None, "a sweep was asked for"
+        idle_before_ms = now_ms - self._producer_id_expiration_ms
+        for producer_id, state in list(self._producers.items()):
+            if state.txn_first_offset >= 0:
+                continue
+            if state.idle_since_ms < 0:
+                state.idle_since_ms = now_ms
+            elif state.idle_since_ms <= idle_before_ms:
+                del self._producers[producer_id]
+        self._waiting.clear()
+
+
+if TYPE_CHECKING:  # the type checker holds this class against the protocol
+    from txn._core import Gate
+
+    _GATE: Gate = Partition()

@@ -1,0 +1,1 @@
+"""The I/O shell around a broker node: threads, sockets, lifecycle."""

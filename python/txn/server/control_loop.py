@@ -1,0 +1,214 @@
+"""The control loop: one thread on which everything but Produce and Fetch is decided.
+
+Requests come from the reactors through `Server.take`; answers go back through
+`Server.reply`. A request that cannot be read costs its sender the connection, and nobody
+else anything.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from txn import _core
+from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
+from txn.broker.host import Answer, Context, Timer
+from txn.broker.node import Node
+from txn.clock import now_ms
+from txn.logs import log
+from txn.metadata.image import Topic
+from txn.storage.base import PartitionStore
+from txn.storage.native import NativeStore
+from txn.wire.messages import (
+    MalformedRequestError,
+    decode_request,
+    encode_response,
+    is_flexible,
+)
+
+
+class LoopScheduler:
+    """Time and waiting on an asyncio loop; a `txn.broker.node.Scheduler`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return now_ms()
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a time; a failing call is logged and harms nothing else."""
+        delay_s = max(when_ms - now_ms(), 0) / 1000
+        return self._loop.call_later(delay_s, _guarded, call)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request; a failure is logged."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        await self._loop.run_in_executor(None, call)
+
+    def _finished(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("broker.work_failed", exc_info=task.exception())
+
+
+def _guarded(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        log.exception("broker.timer_failed")
+
+
+class ServerCatalog:
+    """Tells the sockets which topics there are; a `txn.broker.node.Catalog`."""
+
+    def __init__(self, server: _core.Server) -> None:
+        self._server = server
+
+    def add_topic(self, topic: Topic, stores: Iterable[PartitionStore]) -> None:
+        """Serve a topic's partitions, which have to be on disk."""
+        logs = []
+        for store in stores:
+            assert isinstance(store, NativeStore), f"{topic.name} is not on disk"
+            logs.append(store.log)
+        self._server.add_topic(
+            topic.name, topic.topic_id.bytes, logs, is_internal=topic.is_internal
+        )
+
+    def remove_topic(self, name: str) -> None:
+        """Serve a topic no longer."""
+        self._server.remove_topic(name)
+
+
+class ControlLoop:
+    """Answers requests on its own thread until it is stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: _core.Server, node: Node) -> None:
+        self._loop = loop
+        self._server = server
+        self._node = node
+        self._table: Mapping[int, Api] = build_table(node)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._loop.add_reader(self._server.wakeup_fd, self._on_wakeup)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer no more; returns when the thread has ended."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.remove_reader(self._server.wakeup_fd)
+        waiting = asyncio.all_tasks(self._loop)
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            self._loop.run_until_complete(asyncio.wait(waiting, timeout=5))
+        with contextlib.suppress(RuntimeError):
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def _on_wakeup(self) -> None:
+        for request in self._server.take():
+            self._dispatch(*request)
+        for join in self._server.take_joins():
+            self._start(self._join(*join), join[0])
+
+    def _dispatch(
+        self,
+        token: int,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: bytes,
+        client_host: str,
+    ) -> None:
+        api = self._table.get(api_key)
+        if api is None or not api.serves(api_version):
+            self._refuse(token, api_key, api_version, client_host)
+            return
+        context = Context(api_key, api_version, client_id or "", client_host)
+        try:
+            answer = api.answer(decode_request(api_key, api_version, body), context)
+            if isinstance(answer, Awaitable):
+                self._start(self._finish(token, context, answer), token)
+            else:
+                self._reply(token, context, answer)
+        except MalformedRequestError as error:
+            log.warning("request.malformed", client_host=client_host, reason=str(error))
+            self._server.disconnect(token)
+        except Exception:
+            log.exception("request.failed", api_key=api_key, api_version=api_version)
+            self._server.disconnect(token)
+
+    def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
+        if api_key == API_VERSIONS:
+            self._server.reply(token, False, unsupported_api_versions(self._table))
+            return
+        log.warning(
+            "request.unsupported",
+            api_key=api_key,
+            api_version=api_version,
+            client_host=client_host,
+        )
+        self._server.disconnect(token)
+
+    async def _finish(self, token: int, context: Context, answer: Awaitable[Answer]) -> None:
+        try:
+            self._reply(token, context, await answer)
+        except Exception:
+            log.exception(
+                "request.failed", api_key=context.api_key, api_version=context.api_version
+            )
+            self._server.disconnect(token)
+
+    def _reply(self, token: int, context: Context, answer: Answer) -> None:
+        if answer is None:
+            self._server.no_reply(token)
+            return
+        key, version = context.api_key, context.api_version
+        body = answer if isinstance(answer, bytes) else encode_response(key, version, answer)
+        self._server.reply(token, key != API_VERSIONS and is_flexible(key, version), body)
+
+    async def _join(
+        self,
+        token: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        partitions: list[tuple[str, int]],
+    ) -> None:
+        """Ask the coordinator for a Produce that met a partition outside its transaction."""
+        joining = self._node.transactions.join(
+            transactional_id, producer_id, producer_epoch, transaction_version, partitions
+        )
+        verdicts = await joining if isinstance(joining, Awaitable) else joining
+        refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]
+        self._server.resume(token, refused)
+
+    def _start(self, work: Coroutine[Any, Any, None], token: int) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, token))
+
+    def _ended(self, task: asyncio.Task[None], token: int) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("request.failed", exc_info=task.exception())
+            self._server.disconnect(token)

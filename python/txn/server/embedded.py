@@ -1,0 +1,203 @@
+"""A broker inside this process: `txn.Broker`."""
+
+import asyncio
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from txn import _core
+from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
+from txn.broker.node import Node
+from txn.config import BrokerSettings
+from txn.errors import ConfigError, TxnError
+from txn.logs import log
+from txn.server.control_loop import ControlLoop, LoopScheduler, ServerCatalog
+from txn.storage.directory import DataDirectory
+from txn.storage.native import NativeStorage
+
+
+class AddressError(TxnError):
+    """The broker cannot listen where it was told to."""
+
+
+class Broker:
+    """A Kafka broker in this process, with transactions.
+
+    It listens from the moment it is made until `close`, which the end of a `with` block
+    calls. Several may live in one process.
+
+    Args:
+        path: The data directory, made if need be; None for a temporary one, removed at the end.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        durability: "process", "commit" or "always" (promise P2). By default "commit" for a
+            named directory and "process" for a temporary one.
+        properties: Broker properties by Kafka's names, `{"num.partitions": 6}`.
+        settings: The same with underscores for dots, `num_partitions=6`.
+
+    Raises:
+        ConfigError: a property is unknown or its value does not fit.
+        DirectoryError: the directory is in use, not a data directory, or not readable.
+        CorruptLogError: acknowledged data is damaged; the message names file and position.
+        AddressError: the address is taken or not of this machine.
+
+    Example:
+        >>> with txn.Broker() as broker:
+        ...     producer = txn.Producer(bootstrap_servers=broker.bootstrap_servers)
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        durability: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        **settings: object,
+    ) -> None:
+        given = dict(properties or {})
+        given |= {name.replace("_", "."): value for name, value in settings.items()}
+        given.setdefault("durability", durability or ("process" if path is None else "commit"))
+        self._settings = BrokerSettings(given)
+        self._temporary = Path(tempfile.mkdtemp(prefix="txn-")) if path is None else None
+        self._is_closed = False
+        try:
+            self._start(self._temporary or Path(path or ""), host, port)
+        except BaseException:
+            self._remove_temporary()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, as clients take it."""
+        return f"{self._address[0]}:{self._address[1]}"
+
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+        return self._directory.path
+
+    def close(self) -> None:
+        """Answer what is under way, close every log in order, and leave. Harmless when repeated.
+
+        Raises:
+            StorageError: a log could not be closed; the next start will check the directory.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._server.stop()
+        for reactor in self._reactors:
+            reactor.join()
+        self._control.stop()
+        try:
+            self._node.close()
+            self._directory.mark_clean()
+        finally:
+            self._directory.release()
+            self._remove_temporary()
+            log.info("broker.stopped", directory=str(self._directory.path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self, path: Path, host: str, port: int) -> None:
+        advertised = _advertised(self._settings["advertised.listeners"])
+        self._directory = DataDirectory(path, node_id=self._settings["node.id"])
+        loop = asyncio.new_event_loop()
+        try:
+            self._server = self._listen(host, port)
+            self._address = self._server.address
+            self._node = self._open_node(loop)
+            self._directory.note_boot()
+        except BaseException:
+            loop.close()
+            self._directory.release()
+            raise
+        self._node.advertised = advertised or _reachable(*self._address)
+        self._control = ControlLoop(loop, self._server, self._node)
+        self._reactors = [
+            threading.Thread(
+                target=self._server.run_reactor, args=(index,), name=f"txn-reactor-{index}"
+            )
+            for index in range(self._settings["num.network.threads"])
+        ]
+        for thread in self._reactors:
+            thread.daemon = True
+            thread.start()
+        self._control.start()
+        log.info(
+            "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
+        )
+
+    def _open_node(self, loop: asyncio.AbstractEventLoop) -> Node:
+        directory = self._directory
+        return Node(
+            settings=self._settings,
+            storage=NativeStorage(directory.path, self._settings, was_clean=directory.was_clean),
+            scheduler=LoopScheduler(loop),
+            catalog=ServerCatalog(self._server),
+            cluster_id=directory.cluster_id,
+            directory_id=directory.directory_id,
+            power_failed=directory.power_failed,
+        )
+
+    def _listen(self, host: str, port: int) -> _core.Server:
+        settings = self._settings
+        try:
+            return _core.Server(
+                host,
+                port,
+                reactors=settings["num.network.threads"],
+                max_request_bytes=settings["socket.request.max.bytes"],
+                max_connections=settings["max.connections"],
+                sync_acks_all=settings["durability"] == "always",
+                produce_versions=SERVED_BY_REACTORS[PRODUCE],
+                fetch_versions=SERVED_BY_REACTORS[FETCH],
+            )
+        except (OSError, OverflowError) as error:
+            raise AddressError(
+                f"cannot listen on {host}:{port}: {error}. Stop whatever uses that address, or "
+                "give another; port 0 takes a free one",
+                host=host,
+                port=port,
+            ) from error
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _advertised(text: str | None) -> tuple[str, int] | None:
+    """Read advertised.listeners: one PLAINTEXT listener."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"PLAINTEXT://\[?([^\],/]+?)\]?:(\d{1,5})", text)
+    if found is None:
+        raise ConfigError(
+            f"broker property advertised.listeners cannot be {text!r}: it takes one listener, "
+            "PLAINTEXT://HOST:PORT",
+            property="advertised.listeners",
+        )
+    return found[1], int(found[2])
+
+
+def _reachable(host: str, port: int) -> tuple[str, int]:
+    """What to tell clients when the broker listens on every address."""
+    import socket
+
+    return (socket.gethostname() if host in ("0.0.0.0", "::") else host), port

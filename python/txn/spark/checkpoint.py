@@ -1,0 +1,75 @@
+"""What Spark's checkpoint says, where it lies on a local path.
+
+`<checkpoint>/metadata` holds the query's id; `<checkpoint>/offsets/<batch>` holds, a line
+each, a version, Spark's own settings, and where every source ends in that batch.
+
+Source: StreamMetadata, OffsetSeqLog, Spark 4.2.
+"""
+
+import json
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from txn.errors import ConfigError
+
+
+def local_path(location: str) -> Path | None:
+    """The directory of a checkpoint, or None when it is not on this machine."""
+    parts = urlparse(location)
+    if parts.scheme == "":
+        return Path(location)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def query_id(location: str) -> str | None:
+    """The id of the checkpoint's query; None when it cannot be read here or is not there yet."""
+    path = local_path(location)
+    if path is None:
+        return None
+    try:
+        found: str = json.loads((path / "metadata").read_text())["id"]
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
+    """Where a batch ends in its Kafka sources.
+
+    Returns:
+        (topic, partition, offset of the first record after the batch), of every source whose
+        offsets look like Kafka's.
+
+    Raises:
+        ConfigError: the checkpoint is not on this machine, or does not hold the batch.
+    """
+    path = local_path(location)
+    if path is None:
+        raise ConfigError(
+            f"txn.group needs the checkpoint's offsets, and {location} is not a local path. "
+            "Remove txn.group, or put the checkpoint on a mounted path"
+        )
+    try:
+        lines = (path / "offsets" / str(batch)).read_text().splitlines()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"txn.group needs the offsets of batch {batch}, and {path} does not hold them: "
+            "checkpointLocation is not this query's"
+        ) from None
+    found: dict[tuple[str, int], int] = {}
+    for line in lines[1:]:
+        found.update(_kafka_offsets(line))
+    return [(topic, partition, offset) for (topic, partition), offset in sorted(found.items())]
+
+
+def _kafka_offsets(line: str) -> dict[tuple[str, int], int]:
+    try:
+        offsets = json.loads(line)
+        return {
+            (topic, int(partition)): offset
+            for topic, partitions in offsets.items()
+            for partition, offset in partitions.items()
+            if type(offset) is int and offset >= 0
+        }
+    except (ValueError, AttributeError):  # another kind of source, or Spark's own settings
+        return {}

@@ -1,0 +1,325 @@
+"""Arrow columns to and from the buffers that cross into Rust.
+
+No row is touched in Python: a column is its buffers (validity bitmap, 32-bit offsets, data),
+which `txn._core` fills when reading and encodes when writing. The layouts are those of
+`txn._core.Columns` and `txn._core.Writer.write`.
+
+Source: Arrow Columnar Format 1.5, variable-size binary and variable-size list layouts.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txn.errors import ConfigError, RejectedError
+from txn.spark.kafka import Writer
+
+Buffers = tuple[bytes, bytes, bytes | None]
+"""(int32 offsets, data, validity bitmap or None), all starting at their first row."""
+
+HeaderBuffers = tuple[bytes, bytes | None, bytes, bytes, bytes, bytes, bytes | None]
+"""List offsets and validity, key offsets and data, value offsets, data and validity."""
+
+HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+PROGRESS_PARTITION: Final = struct.pack("<i", 0)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def record_batch(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Build a record batch from fetched buffers.
+
+    Args:
+        columns: As a `txn._core.Fetch` yields them.
+        schema: Some of `txn.spark.options.COLUMNS`, with the types Spark expects.
+    """
+    rows: int = columns["rows"]
+    arrays = [_read_column(columns, rows, field) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _read_column(columns: Mapping[str, Any], rows: int, field: Any) -> Any:
+    match field.name:
+        case "key" | "value" as name:
+            return _binary(columns, name, rows, field.type)
+        case "topic":
+            return pa.repeat(pa.scalar(columns["topic"], field.type), rows)
+        case "partition":
+            return pa.repeat(pa.scalar(columns["partition"], field.type), rows)
+        case "offset":
+            return _fixed(columns["offsets"], rows, field.type)
+        case "timestamp":
+            return _fixed(columns["timestamps_us"], rows, field.type)
+        case "timestampType":
+            return _fixed(columns["timestamp_types"], rows, field.type)
+        case "headers":
+            return _headers(columns, rows, field.type)
+        case name:
+            raise AssertionError(f"no column {name}")
+
+
+def _binary(columns: Mapping[str, Any], name: str, rows: int, type_: Any) -> Any:
+    validity = columns[f"{name}_validity"]
+    return pa.Array.from_buffers(
+        type_,
+        rows,
+        [
+            pa.py_buffer(validity) if validity is not None else None,
+            pa.py_buffer(columns[f"{name}_offsets"]),
+            pa.py_buffer(columns[f"{name}_data"]),
+        ],
+    )
+
+
+def _fixed(data: bytes, rows: int, type_: Any) -> Any:
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(data)])
+
+
+def _headers(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:
+    pair = type_.value_type
+    count = len(columns["header_key_offsets"]) // 4 - 1
+    keys = _binary({**columns, "header_key_validity": None}, "header_key", count, pair[0].type)
+    values = _binary(columns, "header_value", count, pair[1].type)
+    pairs = pa.Array.from_buffers(pair, count, [None], children=[keys, values])
+    validity = columns["header_list_validity"]
+    return pa.Array.from_buffers(
+        type_,
+        rows,
+        [
+            pa.py_buffer(validity) if validity is not None else None,
+            pa.py_buffer(columns["header_list_offsets"]),
+        ],
+        children=[pairs],
+    )
+
+
+def keys_and_values(columns: Mapping[str, Any]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the records of one chunk one by one; for the few of the progress topic."""
+    rows: int = columns["rows"]
+    keys = _binary(columns, "key", rows, pa.binary()).to_pylist()
+    values = _binary(columns, "value", rows, pa.binary()).to_pylist()
+    return zip(keys, values, strict=True)
+
+
+# ---------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of the rows to write there are, and a topic for those without."""
+
+    has_key: bool
+    has_headers: bool
+    has_topic: bool
+    has_partition: bool
+    topic: str | None
+    """The option; it overrules the column, as in Spark's Kafka sink."""
+
+
+def layout_of(fields: Sequence[tuple[str, str]], topic: str | None) -> Layout:
+    """Check the columns that a sink is given.
+
+    Args:
+        fields: (name, Spark's simple type name) of each column.
+        topic: The option `topic`.
+
+    Raises:
+        ConfigError: a column is missing, unknown, or of a wrong type.
+    """
+    types = {name.lower(): type_ for name, type_ in fields}
+    for name, type_ in types.items():
+        expected = _SINK_TYPES.get(name)
+        if expected is None:
+            raise ConfigError(
+                f"the column {name!r} cannot be written: a record has {', '.join(_SINK_TYPES)}. "
+                "Put what is to be kept into value, for example with to_json(struct(...))"
+            )
+        if type_ not in expected:
+            raise ConfigError(
+                f"the column {name} is {type_}, and has to be {' or '.join(expected)}. Cast it"
+            )
+    if "value" not in types:
+        raise ConfigError(f"there is no column value; the columns are {', '.join(types) or 'none'}")
+    if topic is None and "topic" not in types:
+        raise ConfigError("no topic: set the option topic, or give the rows a column topic")
+    return Layout(
+        has_key="key" in types,
+        has_headers="headers" in types,
+        has_topic="topic" in types and topic is None,
+        has_partition="partition" in types,
+        topic=topic,
+    )
+
+
+_SINK_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+}
+
+
+def write_batch(writer: Writer, batch: pa.RecordBatch, layout: Layout) -> None:
+    """Hand the rows of one record batch to a writer.
+
+    Raises:
+        RejectedError: a row has no topic.
+        KafkaError: the cluster refused them.
+    """
+    columns = {name.lower(): batch.column(i) for i, name in enumerate(batch.schema.names)}
+    if not layout.has_topic:
+        assert layout.topic is not None
+        _write_rows(writer, layout.topic, columns, layout)
+        return
+    topics = _plain(columns["topic"], pa.string())
+    if topics.null_count:
+        raise RejectedError(
+            f"{topics.null_count} rows have no topic: the column topic is null there, and the "
+            "option topic is not set"
+        )
+    for topic in pc.unique(topics).to_pylist():
+        _write_rows(writer, topic, _where(columns, pc.equal(topics, topic)), layout)
+
+
+def _write_rows(writer: Writer, topic: str, columns: Mapping[str, Any], layout: Layout) -> None:
+    if not layout.has_partition:
+        _write_part(writer, topic, columns, layout, None)
+        return
+    chosen = _plain(columns["partition"], pa.int32())
+    if chosen.null_count == 0:
+        _write_part(writer, topic, columns, layout, _fixed_bytes(chosen))
+        return
+    # A row without a partition goes where its key belongs, as in Spark's Kafka sink.
+    free, fixed = pc.is_null(chosen), pc.is_valid(chosen)
+    _write_part(writer, topic, _where(columns, free), layout, None)
+    _write_part(writer, topic, _where(columns, fixed), layout, _fixed_bytes(chosen.filter(fixed)))
+
+
+def _write_part(
+    writer: Writer,
+    topic: str,
+    columns: Mapping[str, Any],
+    layout: Layout,
+    partition: bytes | None,
+) -> None:
+    rows = len(columns["value"])
+    if rows == 0:
+        return
+    writer.write(
+        topic,
+        rows,
+        buffers(columns["key"]) if layout.has_key else None,
+        buffers(columns["value"]),
+        header_buffers(columns["headers"]) if layout.has_headers else None,
+        partition,
+    )
+
+
+def _where(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
+    return {name: column.filter(mask) for name, column in columns.items()}
+
+
+def buffers(column: pa.Array) -> Buffers:
+    """The buffers of a string or binary column, starting at its first row.
+
+    Large, view, fixed-size and dictionary-encoded columns become plain ones first.
+    """
+    plain = _plain(column, pa.binary())
+    validity, offsets, data = plain.buffers()
+    return (
+        _bytes(offsets, (len(plain) + 1) * 4) or bytes(4),
+        _bytes(data),
+        _validity(plain, validity),
+    )
+
+
+def header_buffers(column: pa.Array) -> HeaderBuffers:
+    """The buffers of a headers column, starting at its first row."""
+    plain = _plain(column, HEADERS_TYPE)
+    validity, offsets = plain.buffers()[:2]
+    # The pairs of the rows, without what a slice may have left out before and after.
+    first, end = (plain.offsets[0].as_py(), plain.offsets[-1].as_py()) if len(plain) else (0, 0)
+    pairs = plain.values.slice(first, end - first)
+    key_offsets, key_data, _ = buffers(_child(pairs, 0))
+    value_offsets, value_data, value_validity = buffers(_child(pairs, 1))
+    list_offsets = _bytes(offsets, (len(plain) + 1) * 4) or bytes(4)
+    if first:
+        list_offsets = _fixed_bytes(pc.subtract(plain.offsets, first))
+    return (
+        list_offsets,
+        _validity(plain, validity),
+        key_offsets,
+        key_data,
+        value_offsets,
+        value_data,
+        value_validity,
+    )
+
+
+def _child(pairs: pa.StructArray, number: int) -> pa.Array:
+    # `flatten` and not `field`: it applies the slice and the pairs' own nulls.
+    return pairs.flatten()[number]
+
+
+def _plain(column: Any, type_: pa.DataType) -> Any:
+    """The column as this type, with its first row at the start of its buffers."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    # Text is bytes already; a cast would only check what Spark made.
+    if column.type != type_ and not (pa.types.is_string(column.type) and type_ == pa.binary()):
+        column = column.cast(type_)
+    if column.offset or _starts_late(column):
+        # Two arrays, since a single one would come back as it is.
+        column = pa.concat_arrays([column, column.slice(0, 0)])
+    return column
+
+
+def _starts_late(column: Any) -> bool:
+    if len(column) == 0 or not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
+        return False
+    (first,) = struct.unpack_from("<i", column.buffers()[1])
+    return bool(first)
+
+
+def _bytes(buffer: pa.Buffer | None, size: int | None = None) -> bytes:
+    if buffer is None:
+        return b""
+    found: bytes = (buffer if size is None else buffer.slice(0, size)).to_pybytes()
+    return found
+
+
+def _validity(column: pa.Array, buffer: pa.Buffer | None) -> bytes | None:
+    if column.null_count == 0 or buffer is None:
+        return None
+    return _bytes(buffer, (len(column) + 7) // 8)
+
+
+def _fixed_bytes(column: Any) -> bytes:
+    """The values of an int32 column without nulls."""
+    plain = _plain(column, pa.int32())
+    return _bytes(plain.buffers()[1], len(plain) * 4)
+
+
+def one_record(writer: Writer, topic: str, key: bytes, value: bytes | None) -> None:
+    """Write one record into partition 0."""
+    writer.write(
+        topic,
+        1,
+        (struct.pack("<2i", 0, len(key)), key, None),
+        (
+            struct.pack("<2i", 0, len(value or b"")),
+            value or b"",
+            None if value is not None else b"\0",
+        ),
+        None,
+        PROGRESS_PARTITION,
+    )

@@ -1,0 +1,111 @@
+"""`format("txn")`: what Spark finds by name, and what it makes of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from txn.errors import ConfigError
+from txn.spark.options import COLUMNS, sink_settings, source_settings
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+TYPES: Mapping[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(HEADER),
+}
+"""The columns of Spark's Kafka source."""
+
+assert tuple(TYPES) == COLUMNS
+
+
+class TxnDataSource(DataSource):
+    """An exactly-once source and sink for Kafka and txn.
+
+    Spark makes one object per query on the driver and pickles it for the process that
+    commits micro-batches; for the process that plans the tasks of a micro-batch it makes a
+    new one each time. The two have to do different things when asked for a writer, and are
+    told apart by that.
+    """
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._is_copy = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._is_copy = True
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "txn"
+
+    def schema(self) -> StructType:
+        """The columns of the reader."""
+        return StructType([StructField(name, TYPES[name]) for name in self._source().columns])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what is there now."""
+        from txn.spark.reader import BatchReader
+
+        return BatchReader(self._source(), _known(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read what comes."""
+        from txn.spark.reader import StreamReader
+
+        return StreamReader(self._source(), _known(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Write once, all rows or none."""
+        from txn.spark import writer
+
+        if overwrite:
+            raise ConfigError("a topic cannot be overwritten; use mode('append')")
+        return writer.begin_batch(sink_settings(dict(self.options)), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Write every micro-batch exactly once; complete mode writes all groups each time."""
+        from txn.spark import writer
+
+        settings = sink_settings(dict(self.options))
+        if self._is_copy:
+            return writer.committer(settings)
+        return writer.begin_stream(settings, schema)
+
+    def _source(self) -> Any:
+        return source_settings(dict(self.options))
+
+
+def _known(schema: StructType) -> StructType:
+    for field in schema.fields:
+        if TYPES.get(field.name) != field.dataType:
+            raise ConfigError(
+                f"the source has no column {field.name} {field.dataType.simpleString()}: its "
+                "columns are fixed. Leave schema() out, and choose with the option columns"
+            )
+    return schema

@@ -1,0 +1,481 @@
+"""The driver's half of an exactly-once micro-batch.
+
+Tasks write in transactions of their own and leave them open. The driver then decides once,
+in a transaction of its own, and commits them. Its transactional id is `<txn.id>.driver`;
+the producer id and epoch it got are its *token*: whoever asks for a token fences the one
+before, so of two drivers only the newer can decide.
+
+    begin     take the token; finish the last decision; abort what nobody decided; say which
+              producers are free
+    (tasks)   write and keep their transactions open
+    decide    check that all are open; write DECIDED in the driver's transaction and commit
+              it, **the commit point**; commit the tasks' transactions; write DONE
+
+| a crash                       | what `begin` finds          | what comes of it             |
+|-------------------------------|-----------------------------|------------------------------|
+| before or during the tasks    | open transactions           | aborted; the batch runs again |
+| while deciding                | a decision nobody committed | aborted with the token       |
+| after it, while committing    | DECIDED                     | committed; the tasks skip    |
+| after that, before Spark knew | DONE                        | the tasks skip               |
+| of a task                     | its transaction, undecided  | aborted, here or by `decide` |
+
+# A driver that was replaced and does not know it
+It may stand still anywhere and go on after its successor has decided. What it then does to
+tasks' transactions must not matter, so:
+
+1. A driver ends tasks' transactions only by their exact identity, producer id *and* epoch.
+   It never asks for a new epoch under their names: that would abort whatever is open now.
+2. It commits only what was decided, which its successor commits too: the answer is the same.
+3. It aborts only transactions that it saw open *before* it proved that its token was still
+   good. Those of its successor were opened later, and have other identities.
+
+# The window that is left
+Between the commit point and the last task's commit, a few milliseconds, a driver may die; if
+no other begins before the tasks' transactions time out (`txn.timeout.ms`, 15 minutes), the
+cluster aborts what was decided. That is found, and `txn.on.lost` says what to do.
+
+Source of the idea: two-phase commit with a log of decisions, as in KIP-939; the requests
+are those of any Kafka since 3.0.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from txn._core import KafkaError
+from txn.errors import FencedError
+from txn.spark import kafka
+from txn.spark.columns import keys_and_values, one_record
+from txn.spark.errors import LostError, NotPreparedError
+from txn.spark.kafka import Client, code_of
+from txn.spark.progress import Identity, Progress, Slot, Spare, State, spares_after
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DRIVER_TIMEOUT_MS: Final = 60_000
+"""The driver's transaction lives for two requests; its timeout is what another query that
+shares the progress topic may have to wait for when this driver dies between them."""
+
+STABLE_WAIT_MS: Final = DRIVER_TIMEOUT_MS + 30_000
+"""Apache Kafka looks for expired transactions every 10 seconds."""
+
+STABLE_POLL_S: Final = 0.1
+
+SCAN_RECORDS: Final = 512
+SCAN_GROWTH: Final = 8
+
+IN_ONE_THREAD: Final = 8
+"""Up to this many transactions are ended one after the other, at about a millisecond each."""
+
+PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSettings:
+    """What the driver's half needs of the options."""
+
+    id: str
+    progress_topic: str
+    timeout_ms: int
+    margin_ms: int
+    replays_lost: bool = False
+    is_disposable: bool = False
+    """Nobody will come back to this id: its record is removed once all is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handout:
+    """What a begun batch gives to its tasks; it travels to them pickled."""
+
+    id: str
+    token: Identity
+    progress: Progress | None
+    began_ms: int
+    """By the driver's clock; no task's transaction is older."""
+
+    @property
+    def spares(self) -> tuple[Spare, ...]:
+        """The producers that their processes may use again."""
+        return self.progress.spares if self.progress is not None else ()
+
+    def without_spares(self) -> "Handout":
+        """The same for the way back: of many tasks one is enough to bring the producers."""
+        if self.progress is None:
+            return self
+        return replace(self, progress=replace(self.progress, spares=()))
+
+
+def driver_id(txn_id: str) -> str:
+    """The transactional id of a driver."""
+    return f"{txn_id}.driver"
+
+
+def task_id(txn_id: str, unique: str) -> str:
+    """A transactional id for a task; `unique` is 16 hexadecimal digits."""
+    name = f"{txn_id}.{unique}"
+    assert is_task_id(txn_id, name), name
+    return name
+
+
+def is_task_id(txn_id: str, transactional_id: str) -> bool:
+    """Say whether a transactional id is that of a task under this `txn.id`.
+
+    Exact, since one `txn.id` may begin like another: `a` must not abort what is `a.b`'s.
+    """
+    return re.fullmatch(re.escape(txn_id) + r"\.[0-9a-f]{16}", transactional_id) is not None
+
+
+class Driver:
+    """The driver's half for one `txn.id`. Keeps nothing between calls but its client.
+
+    Args:
+        client: For this thread.
+        settings: What was asked for.
+        connect: Opens a client for another thread, when there are many transactions to end.
+        now_ms: The time of day in milliseconds.
+        pause: Waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: DriverSettings,
+        *,
+        connect: Callable[[], Client] | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._connect = connect
+        self._now_ms = now_ms
+        self._pause = pause
+        self._timeout_ms = min(DRIVER_TIMEOUT_MS, settings.timeout_ms)
+
+    def begin(self) -> Handout:
+        """Take over: settle what earlier batches left, and hand out what the next one needs.
+
+        Raises:
+            LostError: decided transactions are gone, and `txn.on.lost` is fail.
+            RefusedError: the progress cannot be read.
+            FencedError: another driver took over meanwhile.
+            KafkaError: the cluster did not answer in time.
+        """
+        began_ms = self._now_ms()
+        self._ensure_topic()
+        token = self._take_token()
+        progress = self._read()
+        if progress is not None and progress.state is State.DECIDED:
+            progress, token = self._finish(progress, token)
+        elif orphans := self._open_transactions():
+            token = self._proved(token)
+            self._abort(orphans)
+        return Handout(self._settings.id, token, progress, began_ms)
+
+    def decide(
+        self,
+        handout: Handout,
+        query: str,
+        batch: int,
+        slots: Sequence[Slot],
+        *,
+        group: str | None = None,
+        source_offsets: Sequence[tuple[str, int, int]] = (),
+    ) -> None:
+        """Commit a batch: all these transactions, or none.
+
+        Args:
+            handout: What `begin` gave for this batch; a newer `begin` makes it worthless.
+            query: The id in the checkpoint, kept to be compared.
+            batch: Its number.
+            slots: The tasks' transactions; tasks without rows have none.
+            group: A consumer group that gets `source_offsets` in the same transaction.
+            source_offsets: (topic, partition, next offset).
+
+        Raises:
+            NotPreparedError: a transaction is not open any more, or about to time out.
+            FencedError: another driver took over. Neither of them decided anything.
+            LostError: decided, and then timed out before they could be committed.
+            KafkaError: unknown whether it is decided; the next `begin` finds out.
+        """
+        self._check_open(slots, handout.began_ms)
+        decided = Progress(
+            state=State.DECIDED if slots else State.DONE,
+            query=query,
+            batch=batch,
+            slots=tuple(slots),
+            spares=handout.spares if slots else spares_after(handout.spares, (), ()),
+            rows=sum(slot.rows for slot in slots),
+            written_ms=self._now_ms(),
+        )
+        token = self._record(decided, handout.token, group, source_offsets)
+        if slots:
+            decided, token = self._finish(decided, token)
+        if self._settings.is_disposable and decided.state is State.DONE:
+            self._record(None, token)
+
+    def _ensure_topic(self) -> None:
+        topic = self._settings.progress_topic
+        try:
+            self._client.partition_count(topic)
+        except KafkaError as error:
+            if code_of(error) != kafka.UNKNOWN_TOPIC:
+                raise
+            self._client.create_topic(topic, 1, dict(PROGRESS_TOPIC_CONFIGS))
+
+    def _take_token(self) -> Identity:
+        name = driver_id(self._settings.id)
+        return Identity(name, *self._client.init_producer_id(name, self._timeout_ms))
+
+    def _proved(self, token: Identity) -> Identity:
+        """Prove that no other driver has begun, by taking the token again; return the new one."""
+        name, *producer = token.transactional_id, token.producer_id, token.producer_epoch
+        with self._telling_of_a_successor(token):
+            return Identity(name, *self._client.init_producer_id(name, self._timeout_ms, *producer))
+
+    def _finish(self, decided: Progress, token: Identity) -> tuple[Progress, Identity]:
+        """Commit what was decided, write that down, and abort what else is open.
+
+        That is left by attempts that failed or lost; it would hold back readers of the
+        output until the next batch.
+
+        Returns:
+            The record that was written, and the next token.
+        """
+        answers = list(self._each(self._commit, decided.slots))
+        lost = tuple(answer for answer in answers if isinstance(answer, _Lost))
+        next_identities = [answer for answer in answers if isinstance(answer, Identity)]
+        if lost and not self._settings.replays_lost:
+            # A driver that was replaced may find that its successor committed these long ago
+            # and uses the producers again. Only one that can still write knows of a loss.
+            self._record(decided, token)
+            raise LostError(_story_of(lost, decided), batch=decided.batch)
+        orphans = self._open_transactions()
+        finished = replace(
+            decided,
+            state=State.LOST if lost else State.DONE,
+            slots=tuple(answer.slot for answer in lost),
+            spares=spares_after(decided.spares, decided.slots, next_identities),
+        )
+        token = self._record(finished, token)
+        self._abort(orphans)
+        return finished, token
+
+    def _commit(self, client: Client, slot: Slot) -> "Identity | _Lost":
+        who = slot.identity
+        try:
+            producer = client.end_txn(
+                who.transactional_id, who.producer_id, who.producer_epoch, commit=True
+            )
+        except KafkaError as error:
+            if code_of(error) in kafka.GONE:
+                return _Lost(slot, str(error.args[0]))
+            raise
+        return Identity(who.transactional_id, *producer)
+
+    def _open_transactions(self) -> list[Identity]:
+        """The open transactions of tasks; nobody's, once all that was decided is committed."""
+        listed = self._client.list_transactions(["Ongoing"], f"{self._settings.id}.")
+        names = [name for name, _, _ in listed if is_task_id(self._settings.id, name)]
+        if not names:
+            return []
+        return [
+            Identity(name, producer_id, producer_epoch)
+            for name, error, state, producer_id, producer_epoch, _, _ in (
+                self._client.describe_transactions(names)
+            )
+            if error == 0 and state == "Ongoing"
+        ]
+
+    def _abort(self, orphans: Sequence[Identity]) -> None:
+        """Abort transactions that were listed before the token was last proved."""
+        for _ in self._each(_abort_one, orphans):
+            pass
+
+    def _check_open(self, slots: Sequence[Slot], began_ms: int) -> None:
+        """Check that every transaction is open and stays so while it is committed.
+
+        How long it stays is reckoned twice: from the start of the batch, by this machine's
+        clock alone, and from its own start, which is later but by the cluster's clock. The
+        first never promises too much; the second is for batches that write late.
+        """
+        if not slots:
+            return
+        found = {
+            name: (error, state, Identity(name, producer_id, epoch), started_ms, timeout_ms)
+            for name, error, state, producer_id, epoch, started_ms, timeout_ms in (
+                self._client.describe_transactions([s.identity.transactional_id for s in slots])
+            )
+        }
+        for slot in slots:
+            who = slot.identity
+            error, state, current, started_ms, timeout_ms = found[who.transactional_id]
+            if error or state != "Ongoing" or current != who:
+                raise NotPreparedError(
+                    f"the transaction {who.transactional_id} of task {slot.task} cannot be "
+                    f"committed: it is {state or 'unknown'} (error {error}) with producer "
+                    f"{current.producer_id}, epoch {current.producer_epoch}; the task wrote as "
+                    f"producer {who.producer_id}, epoch {who.producer_epoch}. It timed out after "
+                    f"{self._settings.timeout_ms} ms, or another driver took over. Nothing was "
+                    "decided; the batch will be replayed"
+                )
+            left_ms = max(began_ms, started_ms) + timeout_ms - self._now_ms()
+            if left_ms < self._settings.margin_ms:
+                raise NotPreparedError(
+                    f"the transaction {who.transactional_id} of task {slot.task} times out in "
+                    f"{left_ms} ms, less than txn.margin.ms={self._settings.margin_ms}: the batch "
+                    "took too long. Nothing was decided. Make batches smaller "
+                    "(maxOffsetsPerTrigger), or raise txn.timeout.ms and the cluster's "
+                    "transaction.max.timeout.ms"
+                )
+
+    def _record(
+        self,
+        progress: Progress | None,
+        token: Identity,
+        group: str | None = None,
+        source_offsets: Sequence[tuple[str, int, int]] = (),
+    ) -> Identity:
+        """Write a record (None: remove it) in a driver's transaction; return the next token."""
+        who = (token.transactional_id, token.producer_id, token.producer_epoch)
+        client = self._client
+        with self._telling_of_a_successor(token):
+            writer = client.writer(*who)
+            key = self._settings.id.encode()
+            value = progress.to_json() if progress is not None else None
+            one_record(writer, self._settings.progress_topic, key, value)
+            writer.flush()
+            if group and source_offsets:
+                client.add_offsets(*who, group, source_offsets)
+            following = Identity(who[0], *client.end_txn(*who, commit=True))
+            # Version 1 leaves the epoch as it is, and a second writer with the same epoch
+            # would start its sequences at 0 again: taken for duplicates, dropped.
+            return following if client.transaction_version >= 2 else self._proved(following)
+
+    @contextmanager
+    def _telling_of_a_successor(self, token: Identity) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            if code_of(error) not in kafka.FENCED:
+                raise
+            raise FencedError(
+                f"another driver took over txn.id {self._settings.id!r}: the token of this one "
+                f"is producer {token.producer_id}, epoch {token.producer_epoch} "
+                f"({error.args[0]}). Two queries run with the same checkpoint or txn.id, or "
+                "this one was taken for dead; stop one of them",
+                transactional_id=token.transactional_id,
+            ) from error
+
+    def _read(self) -> Progress | None:
+        """The newest committed record.
+
+        The driver's own transactions have ended, the token saw to that; but another query's
+        may be open in front of the newest record and hide it. Then that has to end first.
+        """
+        topic = self._settings.progress_topic
+        high = self._end(read_committed=False)
+        deadline_ms = self._now_ms() + STABLE_WAIT_MS
+        while (stable := self._end()) < high and self._is_mentioned(stable, high):
+            if self._now_ms() > deadline_ms:
+                raise NotPreparedError(
+                    f"the progress of txn.id {self._settings.id!r} is at or above offset {stable} "
+                    f"of {topic}-0, behind an open transaction of another query's driver that did "
+                    f"not end within {STABLE_WAIT_MS} ms. Find it with `kafka-transactions list`"
+                )
+            self._pause(STABLE_POLL_S)
+        return read_progress(self._client, topic, self._settings.id, stable)
+
+    def _end(self, *, read_committed: bool = True) -> int:
+        topic = self._settings.progress_topic
+        return self._client.list_offsets(topic, [0], -1, read_committed=read_committed)[0]
+
+    def _is_mentioned(self, start: int, end: int) -> bool:
+        chunks = self._client.fetch(
+            self._settings.progress_topic, 0, start, end, read_committed=False
+        )
+        key = self._settings.id.encode()
+        return any(found == key for chunk in chunks for found, _ in keys_and_values(chunk))
+
+    def _each(self, action: Callable[[Client, T], R], items: Sequence[T]) -> Iterator[R]:
+        """Do the same for many transactions, in a few threads when there are many."""
+        if len(items) <= IN_ONE_THREAD or self._connect is None:
+            return iter([action(self._client, item) for item in items])
+        return iter(_in_threads(self._connect, action, items))
+
+
+def read_progress(client: Client, topic: str, txn_id: str, end: int) -> Progress | None:
+    """The newest record of a `txn.id` below `end`, read backwards in growing steps.
+
+    Cost: one Fetch for a query that is the last to have written; the whole topic, which is
+    compacted, for one that is new.
+    """
+    key = txn_id.encode()
+    lowest = client.list_offsets(topic, [0], -2)[0]
+    step = SCAN_RECORDS
+    while end > lowest:
+        start = max(lowest, end - step)
+        found = [
+            value
+            for chunk in client.fetch(topic, 0, start, end)
+            for name, value in keys_and_values(chunk)
+            if name == key
+        ]
+        if found:
+            return Progress.from_json(found[-1]) if found[-1] is not None else None
+        end, step = start, step * SCAN_GROWTH
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    slot: Slot
+    answer: str
+
+
+def _story_of(lost: Sequence[_Lost], decided: Progress) -> str:
+    tasks = "; ".join(
+        f"task {item.slot.task}, {item.slot.rows} rows, {item.slot.identity.transactional_id}: "
+        f"{item.answer}"
+        for item in lost
+    )
+    return (
+        f"batch {decided.batch} was decided, and {len(lost)} of its {len(decided.slots)} "
+        f"transactions were aborted before they could be committed, since no driver came back "
+        f"within txn.timeout.ms. Missing in the output: {tasks}. If the query gives every task "
+        "the same rows when the batch runs again, start it once with txn.on.lost=replay: only "
+        "these tasks will write. Otherwise restore them by hand"
+    )
+
+
+def _abort_one(client: Client, orphan: Identity) -> None:
+    try:
+        client.end_txn(
+            orphan.transactional_id, orphan.producer_id, orphan.producer_epoch, commit=False
+        )
+    except KafkaError as error:
+        if code_of(error) not in kafka.GONE:  # its task, or its timeout, was faster
+            raise
+
+
+def _in_threads(
+    connect: Callable[[], Client], action: Callable[[Client, T], R], items: Sequence[T]
+) -> list[R]:
+    """Share the items out among as many clients as threads: a client belongs to one thread."""
+    clients = [connect() for _ in range(IN_ONE_THREAD)]
+
+    def work(number: int) -> list[R]:
+        return [action(clients[number], item) for item in items[number::IN_ONE_THREAD]]
+
+    try:
+        with ThreadPoolExecutor(IN_ONE_THREAD) as pool:
+            shares = list(pool.map(work, range(IN_ONE_THREAD)))
+    finally:
+        for client in clients:
+            client.close()
+    return [answer for share in shares for answer in share]

@@ -1,0 +1,95 @@
+"""The sink for `foreachBatch`: every output mode, and the only way to update mode.
+
+Each micro-batch is written by one batch write of `format("txn")` that is told its number
+and its query. So there is one implementation of the protocol; pandas is not needed; and a
+batch that is in the output already is still run to its end, which stateful operators need.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from txn.errors import ConfigError
+from txn.spark import checkpoint
+from txn.spark.options import sink_settings
+
+
+@dataclass(frozen=True, slots=True)
+class ForeachBatchSink:
+    """What `txn.spark.sink` returns; call it with a micro-batch."""
+
+    options: dict[str, str]
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a micro-batch exactly once."""
+        query = self._query(batch.sparkSession)
+        options = {**self.options, "txn.batch": str(batch_id), "txn.query": query}
+        batch.write.format("txn").options(**options).mode("append").save()
+
+    def _query(self, session: SparkSession) -> str:
+        """The id in the checkpoint of the query that runs, to be compared with the progress."""
+        location = self.options.get("checkpointLocation")
+        running = _running_query(session)
+        stored = checkpoint.query_id(location) if location is not None else None
+        if running is not None and stored is not None and running != stored:
+            raise ConfigError(
+                f"the checkpoint {location} is that of query {stored}, but {running} runs: give "
+                "txn.spark.sink the checkpointLocation of this query",
+                option="checkpoint",
+            )
+        found = running or stored
+        if found is None:
+            raise ConfigError(
+                "the id of the query cannot be found out: give txn.spark.sink the query's "
+                "checkpointLocation, checkpoint='...', on a path that this process can read",
+                option="checkpoint",
+            )
+        return found
+
+
+def sink(
+    bootstrap_servers: str,
+    topic: str | None = None,
+    *,
+    id: str,
+    checkpoint: str | Path | None = None,
+    **options: object,
+) -> ForeachBatchSink:
+    """Return a function for `foreachBatch` that writes every micro-batch exactly once.
+
+    Args:
+        bootstrap_servers: HOST:PORT, or several with commas.
+        topic: Where rows go; None: each row has a column `topic`.
+        id: A name that only this query has and that stays the same over its restarts.
+        checkpoint: The query's checkpointLocation; needed under Spark Connect and for
+            `txn_group`.
+        options: Those of `format("txn")`, with `_` for `.`, or in a `**{...}`.
+
+    Raises:
+        ConfigError: an option is unknown or does not fit.
+    """
+    given: dict[str, Any] = {name.replace("_", "."): value for name, value in options.items()}
+    given |= {"kafka.bootstrap.servers": bootstrap_servers, "txn.id": id, "topic": topic}
+    given["checkpointLocation"] = checkpoint
+    texts = {name: _text(value) for name, value in given.items() if value is not None}
+    for name in ("txn.batch", "txn.query"):
+        if name in texts:
+            raise ConfigError(f"{name} is set for each micro-batch, not here", option=name)
+    sink_settings(texts)
+    return ForeachBatchSink(texts)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _running_query(session: SparkSession) -> str | None:
+    """The query whose micro-batch runs on this thread; None under Spark Connect."""
+    try:
+        context = session.sparkContext
+    except Exception:  # Connect has no SparkContext, and says so with an error of its own
+        return None
+    found: str | None = context.getLocalProperty("sql.streaming.queryId")
+    return found

@@ -1,0 +1,95 @@
+"""Producer identities of the tasks: made by a process, used by it alone, each once.
+
+A transactional producer must never be two: batches of the second would be taken for
+duplicates of the first one's and dropped. Spark may run a task twice, one after the other
+or at the same time: retries, speculation, and stages that are started again after a lost
+shuffle file, where the attempt number begins at 0 once more. So identities are not tied to
+tasks. A Python worker makes its own under a random name, and takes one again only when
+
+1. this very process made it, so no attempt elsewhere can hold it,
+2. the driver handed it out for this batch, so its last transaction has ended and no decision
+   waits for it, and
+3. its epoch was not used before.
+
+Otherwise it makes a new one. So nobody but this process ever asks for an epoch under a name,
+and only when nothing is open there: a task of a driver that was replaced can fail, but never
+abort what another task has prepared. In the steady state no task sends InitProducerId: a
+worker gets its producers back with the epoch that the driver's EndTxn answered. Under
+transaction version 1, where EndTxn leaves the epoch as it is, it asks for the next one.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+
+from txn._core import KafkaError
+from txn.errors import ConfigError
+from txn.spark import kafka
+from txn.spark.driver import Handout, task_id
+from txn.spark.kafka import Client, code_of
+from txn.spark.progress import Identity
+
+
+class OwnIdentities:
+    """The identities of this process."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._used: dict[str, Identity] = {}
+        """Transactional id → the newest identity that was used."""
+
+    def claim(self, client: Client, handout: Handout, timeout_ms: int) -> Identity:
+        """An identity for one transaction; nobody else gets it.
+
+        Raises:
+            ConfigError: the cluster does not allow this timeout.
+            KafkaError: the cluster did not answer in time.
+        """
+        if self._process != os.getpid():  # forked: they are the parent's
+            self._process = os.getpid()
+            self._used = {}
+        offered = {spare.identity.transactional_id: spare.identity for spare in handout.spares}
+        identity = self._reusable(client, offered, timeout_ms)
+        if identity is None:
+            identity = _made(client, task_id(handout.id, secrets.token_hex(8)), timeout_ms)
+        self._used[identity.transactional_id] = identity
+        return identity
+
+    def _reusable(
+        self, client: Client, offered: Mapping[str, Identity], timeout_ms: int
+    ) -> Identity | None:
+        for name, used in self._used.items():
+            identity = offered.get(name)
+            if identity is not None and _is_newer(identity, used):
+                return identity
+            if identity == used and client.transaction_version < 2:
+                return _made(client, name, timeout_ms)
+        return None
+
+
+OWN = OwnIdentities()
+
+
+def _is_newer(identity: Identity, used: Identity) -> bool:
+    """Say whether an identity comes after one that was used.
+
+    A producer id that ran out of epochs is replaced by another one. An old one comes back
+    only from a driver that was replaced; the cluster refuses it.
+    """
+    if identity.producer_id != used.producer_id:
+        return True
+    return identity.producer_epoch > used.producer_epoch
+
+
+def _made(client: Client, name: str, timeout_ms: int) -> Identity:
+    try:
+        return Identity(name, *client.init_producer_id(name, timeout_ms))
+    except KafkaError as error:
+        if code_of(error) == kafka.INVALID_TRANSACTION_TIMEOUT:
+            raise ConfigError(
+                f"the cluster refuses txn.timeout.ms={timeout_ms}: it is above its "
+                "transaction.max.timeout.ms. Set txn.timeout.ms to that or less",
+                option="txn.timeout.ms",
+                value=timeout_ms,
+            ) from error
+        raise

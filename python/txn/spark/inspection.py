@@ -1,0 +1,119 @@
+"""What a query has decided, and what it left open: for people and for monitoring."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from txn._core import KafkaError
+from txn.spark import kafka
+from txn.spark.driver import driver_id, is_task_id, read_progress
+from txn.spark.kafka import code_of, connect
+from txn.spark.options import Connection
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction of a task, or the driver's, that has not ended."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a query's output has come.
+
+    `state` is "done" when the last decided batch is in the output; "decided" while its
+    transactions are being committed, or after a crash there; "lost" when some of them timed
+    out; None when nothing was decided yet.
+    """
+
+    id: str
+    state: str | None
+    query: str | None
+    batch: int | None
+    rows: int | None
+    written_ms: int | None
+    open: tuple[OpenTransaction, ...]
+
+
+def status(bootstrap_servers: str, id: str, *, progress_topic: str = "__txn_spark") -> Status:
+    """Return the last decision under a `txn.id` and its open transactions. Changes nothing.
+
+    Raises:
+        KafkaError: the cluster did not answer in time.
+    """
+    client = connect(Connection(bootstrap_servers, "txn-status", 60_000))
+    try:
+        try:
+            client.partition_count(progress_topic)
+            end = client.list_offsets(progress_topic, [0], -1)[0]
+            progress = read_progress(client, progress_topic, id, end)
+        except KafkaError as error:
+            if code_of(error) != kafka.UNKNOWN_TOPIC:
+                raise
+            progress = None
+        listed = client.list_transactions(["Ongoing"], f"{id}.")
+        names = [n for n, _, _ in listed if is_task_id(id, n) or n == driver_id(id)]
+        described = client.describe_transactions(names) if names else []
+    finally:
+        client.close()
+    return Status(
+        id=id,
+        state=progress.state.value if progress else None,
+        query=progress.query if progress else None,
+        batch=progress.batch if progress else None,
+        rows=progress.rows if progress else None,
+        written_ms=progress.written_ms if progress else None,
+        open=tuple(
+            OpenTransaction(name, state, producer_id, epoch, started_ms, timeout_ms)
+            for name, code, state, producer_id, epoch, started_ms, timeout_ms in described
+            if code == 0
+        ),
+    )
+
+
+def offsets(bootstrap_servers: str, group: str, topics: Iterable[str] | None = None) -> str:
+    """Return what `txn.group` committed, as JSON for the option `startingOffsets`.
+
+    For a stateless query whose checkpoint is lost: start it with these offsets and a new
+    `txn.id`. Partitions that have no committed offset are left out.
+
+    Args:
+        bootstrap_servers: HOST:PORT, or several with commas.
+        group: The option `txn.group` of the query.
+        topics: Only these; None: all of the group.
+
+    Raises:
+        KafkaException: the cluster did not answer in time.
+    """
+    chosen = None if topics is None else _partitions(bootstrap_servers, set(topics))
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    asked = ConsumerGroupTopicPartitions(group, chosen)
+    answer = admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)[group].result()
+    found: dict[str, dict[str, int]] = {}
+    for place in sorted(answer.topic_partitions, key=lambda place: (place.topic, place.partition)):
+        if place.offset >= 0:
+            found.setdefault(place.topic, {})[str(place.partition)] = place.offset
+    return json.dumps(found)
+
+
+def _partitions(bootstrap_servers: str, topics: set[str]) -> list[TopicPartition]:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "txn-status"})
+    try:
+        return [
+            TopicPartition(name, number)
+            for name in sorted(topics)
+            for number in consumer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions
+        ]
+    finally:
+        consumer.close()

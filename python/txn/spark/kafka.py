@@ -1,0 +1,174 @@
+"""The Kafka client as the Spark side uses it, and one per process to share.
+
+`Client` names what the protocol needs of `txn._core.KafkaClient`, so that tests can put a
+cluster of their own in its place.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from txn import _core
+from txn._core import KafkaError
+from txn.spark.options import Connection
+
+UNKNOWN_TOPIC: Final = 3
+OFFSET_OUT_OF_RANGE: Final = 1
+INVALID_TRANSACTION_TIMEOUT: Final = 50
+INVALID_PRODUCER_EPOCH: Final = 47
+INVALID_TXN_STATE: Final = 48
+INVALID_PRODUCER_ID_MAPPING: Final = 49
+PRODUCER_FENCED: Final = 90
+TRANSACTIONAL_ID_NOT_FOUND: Final = 105
+
+FENCED: Final = frozenset({INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED})
+"""Answers to an identity that is not the current one of its transactional id."""
+
+GONE: Final = FENCED | {INVALID_TXN_STATE, TRANSACTIONAL_ID_NOT_FOUND}
+"""Answers to the commit of a transaction that is not open and was not committed."""
+
+
+class Writer(Protocol):
+    """What is used of `txn._core.Writer`."""
+
+    def write(
+        self,
+        topic: str,
+        rows: int,
+        key: tuple[bytes, bytes, bytes | None] | None,
+        value: tuple[bytes, bytes, bytes | None],
+        headers: tuple[bytes, bytes | None, bytes, bytes, bytes, bytes, bytes | None] | None = None,
+        partition: bytes | None = None,
+        timestamp_ms: bytes | None = None,
+    ) -> None:
+        """Add rows."""
+
+    def flush(self) -> int:
+        """Wait for every acknowledgement; return the records written."""
+
+
+class Client(Protocol):
+    """What the exactly-once protocol uses of `txn._core.KafkaClient`."""
+
+    @property
+    def transaction_version(self) -> int:
+        """2 when every EndTxn hands out the next identity."""
+
+    def partition_count(self, topic: str) -> int:
+        """Raises KafkaError 3 for an unknown topic."""
+
+    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> bool:
+        """Make a topic if it is not there."""
+
+    def list_offsets(
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        timestamp_ms: int,
+        *,
+        read_committed: bool = True,
+    ) -> list[int]:
+        """-1 latest, -2 earliest."""
+
+    def fetch(
+        self, topic: str, partition: int, start: int, end: int, *, read_committed: bool = True
+    ) -> Any:
+        """Iterate the records of [start, end) as columns."""
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> tuple[int, int]:
+        """Fence what went before; with an identity: only if that is the current one."""
+
+    def end_txn(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool
+    ) -> tuple[int, int]:
+        """End a transaction of whatever process; return the identity to use next."""
+
+    def describe_transactions(
+        self, transactional_ids: Sequence[str]
+    ) -> list[tuple[str, int, str, int, int, int, int]]:
+        """(id, error, state, producer id, producer epoch, start ms, timeout ms)."""
+
+    def list_transactions(self, states: Sequence[str], prefix: str) -> list[tuple[str, int, str]]:
+        """(id, producer id, state)."""
+
+    def add_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group: str,
+        offsets: Sequence[tuple[str, int, int]],
+    ) -> None:
+        """Commit offsets inside the transaction."""
+
+    def writer(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        batch_bytes: int = 1 << 20,
+        compression: str = "none",
+    ) -> Writer:
+        """Write in the open transaction of this identity."""
+
+    def close(self) -> None:
+        """Close its connections."""
+
+
+def code_of(error: KafkaError) -> int:
+    """Kafka's error code of a failed request."""
+    code: int = error.args[1]
+    return code
+
+
+def is_retriable(error: KafkaError) -> bool:
+    """Say whether the request may succeed later; it was repeated until its time was over."""
+    return bool(error.args[2])
+
+
+def connect(connection: Connection) -> _core.KafkaClient:
+    """Open a client of the caller's own.
+
+    Raises:
+        KafkaError: no node can be reached.
+    """
+    return _core.KafkaClient(
+        connection.bootstrap_servers,
+        client_id=connection.client_id,
+        timeout_ms=connection.timeout_ms,
+    )
+
+
+_open = threading.local()
+
+
+def shared_client(connection: Connection) -> _core.KafkaClient:
+    """The client of this thread for these settings, opened at its first use.
+
+    Planner processes and Python workers live for many batches; opening a client each time
+    would cost a connection and a metadata request.
+    """
+    if getattr(_open, "process", None) != os.getpid():  # a fork must not share its parent's
+        _open.process = os.getpid()
+        _open.clients = {}
+    clients: dict[Connection, _core.KafkaClient] = _open.clients
+    client = clients.get(connection)
+    if client is None:
+        client = clients[connection] = connect(connection)
+    return client
+
+
+def forget_client(connection: Connection) -> None:
+    """Close this thread's client after a failure, so that the next use starts afresh."""
+    if getattr(_open, "process", None) == os.getpid():
+        client = _open.clients.pop(connection, None)
+        if client is not None:
+            client.close()

@@ -1,0 +1,225 @@
+"""What is known of a query's micro-batches: the decision record, and what follows from it.
+
+Pure: no client, no clock. `driver.py` reads and writes these records; they live in a
+compacted topic, keyed by the query's `txn.id`, and are written only inside transactions of
+the query's driver. So a driver that was replaced can write none, whatever it still does.
+
+    DECIDED   these transactions of tasks are to be committed: the commit point of a batch
+    DONE      all of them are committed; their producers may be used again
+    LOST      some were aborted by their timeout; the batch has to run again for these tasks
+
+A record replaces the one before it. No producer identity of a batch is handed out again
+before its DONE record is written, so committing the transactions of a DECIDED record over
+and over gives the same answer each time.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from txn.spark.errors import RefusedError
+
+VERSION: Final = 1
+"""Of the JSON; a reader refuses a newer one."""
+
+SPARE_BATCHES_MAX: Final = 8
+"""A producer that this many batches did not use is dropped: its process is most likely gone."""
+
+SPARES_MAX: Final = 2_000
+"""More are not kept, at some 60 bytes each: the record has to stay far below a megabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A producer as the transaction coordinator knows it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The open transaction of one task, written and acknowledged, waiting for the decision."""
+
+    task: int
+    """The number of Spark's partition."""
+    identity: Identity
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A producer whose last transaction has ended; only the process that made it may use it."""
+
+    identity: Identity
+    idle: int
+    """For how many batches it has not been used."""
+
+
+class State(Enum):
+    """How far the batch of a record has come."""
+
+    DECIDED = "decided"
+    DONE = "done"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest record of one `txn.id`."""
+
+    state: State
+    query: str
+    """The id in Spark's checkpoint; empty for batch writes."""
+    batch: int
+    slots: tuple[Slot, ...]
+    """DECIDED: what is to be committed. LOST: what could not be. DONE: empty."""
+    spares: tuple[Spare, ...]
+    rows: int
+    written_ms: int
+
+    def to_json(self) -> bytes:
+        """The record's value."""
+        return json.dumps(
+            {
+                "version": VERSION,
+                "state": self.state.value,
+                "query": self.query,
+                "batch": self.batch,
+                "rows": self.rows,
+                "written_ms": self.written_ms,
+                "slots": [[slot.task, *_texts(slot.identity), slot.rows] for slot in self.slots],
+                "spares": [[*_texts(spare.identity), spare.idle] for spare in self.spares],
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @staticmethod
+    def from_json(value: bytes) -> "Progress":
+        """Read a record's value.
+
+        Raises:
+            RefusedError: it is not a record of this version.
+        """
+        try:
+            fields = json.loads(value)
+            if fields["version"] != VERSION:
+                raise ValueError(f"version {fields['version']}")
+            return _progress(fields)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RefusedError(
+                f"a progress record cannot be read ({error!r}): it was written by another version "
+                "of txn, or by something else. Upgrade txn, or set another txn.progress.topic",
+            ) from error
+
+
+def _texts(identity: Identity) -> tuple[str, int, int]:
+    return identity.transactional_id, identity.producer_id, identity.producer_epoch
+
+
+def _progress(fields: Mapping[str, Any]) -> Progress:
+    return Progress(
+        state=State(fields["state"]),
+        query=fields["query"],
+        batch=fields["batch"],
+        slots=tuple(
+            Slot(task, Identity(name, producer_id, epoch), rows)
+            for task, name, producer_id, epoch, rows in fields["slots"]
+        ),
+        spares=tuple(
+            Spare(Identity(name, producer_id, epoch), idle)
+            for name, producer_id, epoch, idle in fields["spares"]
+        ),
+        rows=fields["rows"],
+        written_ms=fields["written_ms"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The batch is in the output already: read its rows to the end and write none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write the batch: all tasks, or only those whose transactions were lost."""
+
+    tasks: frozenset[int] | None = None
+
+    def includes(self, task: int) -> bool:
+        """Say whether this task writes."""
+        return self.tasks is None or task in self.tasks
+
+
+Verdict = Skip | Write
+
+
+def judge(
+    progress: Progress | None, query: str, batch: int, *, trusts_checkpoint: bool = False
+) -> Verdict:
+    """Say what to do with a micro-batch that Spark has started.
+
+    Args:
+        progress: The newest record, which must not be DECIDED: that is finished first.
+        query: The id in the checkpoint of the query that runs.
+        batch: The number Spark gave the batch.
+        trusts_checkpoint: Go on when the checkpoint has batches and there is no record.
+
+    Raises:
+        RefusedError: checkpoint and progress contradict each other.
+    """
+    if progress is None:
+        if batch == 0 or trusts_checkpoint:
+            return Write()
+        raise RefusedError(
+            f"batch {batch} follows {batch} others, and there is no record of any: the progress "
+            "topic was lost, or txn.id or txn.progress.topic was changed. If no rows can be "
+            "missing or open, set txn.on.missing.progress=trust-checkpoint for one start",
+            batch=batch,
+        )
+    assert progress.state is not State.DECIDED, "a decision has to be finished before it is read"
+    if progress.query != query:
+        raise RefusedError(
+            f"this query is {query or 'a batch write'}, but the progress under its txn.id is that "
+            f"of {progress.query or 'batch writes'}, at batch {progress.batch}: the checkpoint was "
+            "removed, or two queries share a txn.id. Its batches would be skipped as if they were "
+            "in the output. Give the new query a txn.id of its own",
+            query=query,
+            known_query=progress.query,
+        )
+    if progress.state is State.LOST and batch == progress.batch:
+        return Write(frozenset(slot.task for slot in progress.slots))
+    if batch <= progress.batch:
+        return Skip()
+    if batch == progress.batch + 1 and progress.state is State.DONE:
+        return Write()
+    raise RefusedError(
+        f"batch {batch} was started, but the last one on record is {progress.batch}, which is "
+        f"{progress.state.value}: the checkpoint is ahead of the progress topic, so rows in "
+        "between are missing. Restore the progress topic, or start from a copy of the checkpoint",
+        batch=batch,
+        known_batch=progress.batch,
+    )
+
+
+def spares_after(
+    before: Sequence[Spare], used: Sequence[Slot], next_identities: Sequence[Identity]
+) -> tuple[Spare, ...]:
+    """The producers to hand out after a batch.
+
+    Args:
+        before: What was handed out for it.
+        used: The transactions that were committed.
+        next_identities: What those producers are from now on.
+    """
+    busy = {slot.identity.transactional_id for slot in used}
+    kept = [
+        replace(spare, idle=spare.idle + 1)
+        for spare in before
+        if spare.identity.transactional_id not in busy and spare.idle < SPARE_BATCHES_MAX
+    ]
+    fresh = [Spare(identity, 0) for identity in next_identities]
+    return tuple(sorted(fresh + kept, key=lambda spare: spare.idle)[:SPARES_MAX])

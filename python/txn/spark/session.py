@@ -1,0 +1,67 @@
+"""Making the source and the sink known to a Spark session."""
+
+import logging
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from txn.errors import ConfigError
+from txn.spark.datasource import TxnDataSource
+
+log = logging.getLogger("txn.spark")
+
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_ROWS_ADVISED = 65_536
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("txn")` known to a session.
+
+    Spark also finds it by itself, by the module `pyspark_txn`; what this call adds is that a
+    session whose Python workers cannot find txn is told so at once.
+
+    Raises:
+        ConfigError: the session was made in a way that its Python workers cannot find txn.
+    """
+    _check_python(spark)
+    arrow_rows = spark.conf.get(ARROW_ROWS) or "0"
+    if 0 < int(arrow_rows) < ARROW_ROWS_ADVISED:
+        log.info(
+            "session.advice %s=%s: writing is faster with %s",
+            *(ARROW_ROWS, arrow_rows, ARROW_ROWS_ADVISED),
+        )
+    if not _is_known(spark):
+        spark.dataSource.register(TxnDataSource)
+
+
+def _check_python(spark: SparkSession) -> None:
+    try:
+        chosen = spark.sparkContext.pythonExec
+    except Exception:  # Connect has no SparkContext; its server chose
+        return
+    found = shutil.which(chosen)
+    if chosen == "python3" and (found is None or not _is_this(Path(found))):
+        raise ConfigError(
+            f"this session starts Python workers as {chosen!r}, which is {found or 'not there'} "
+            f"and not {sys.executable}, so they cannot find txn. Import txn.spark before the "
+            "session is made, or set PYSPARK_PYTHON",
+            python=found,
+            PYSPARK_PYTHON=os.environ.get("PYSPARK_PYTHON"),
+        )
+
+
+def _is_known(spark: SparkSession) -> bool:
+    """Say whether Spark has found it; to register it again would be logged as a replacement."""
+    try:
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        return bool(manager.dataSourceExists(TxnDataSource.name()))
+    except Exception:  # Connect, or a Spark whose inner names differ
+        return False
+
+
+def _is_this(python: Path) -> bool:
+    # Not `samefile`: a virtual environment's python is a link to one that has other packages.
+    return python.absolute() == Path(sys.executable).absolute()

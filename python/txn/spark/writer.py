@@ -1,0 +1,347 @@
+"""The sink: what a micro-batch or a batch write does on the driver and in its tasks.
+
+Who calls what, and in which process (Spark 4.2):
+
+| call | process |
+|---|---|
+| `begin`, when the writer is made | a planner process, for every batch |
+| `write_task` | a Python worker, once per attempt of a task |
+| `settle`, from the writer's commit | another planner process, which knows only the messages |
+| `recover`, from the writer's abort | the same |
+
+Spark asks whether a task may commit only after its Python function has returned, so
+`write_task` makes nothing visible. It calls abort also when commit itself failed, so abort
+must not undo anything: it settles what is open exactly as the next start would.
+
+Sources: MicroBatchWrite, WriteToDataSourceV2Exec, PythonStreamingWrite, Spark 4.2.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from txn._core import KafkaError
+from txn.errors import ConfigError
+from txn.spark import checkpoint
+from txn.spark.columns import Layout, layout_of, write_batch
+from txn.spark.driver import Driver, DriverSettings, Handout
+from txn.spark.errors import RefusedError
+from txn.spark.identities import OWN
+from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
+from txn.spark.options import SinkSettings
+from txn.spark.progress import Skip, Slot, State, judge
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+"""Local properties of a streaming query's tasks; the batch id is missing under Spark Connect."""
+
+NO_QUERY: Final = ""
+"""What a batch write puts where a streaming query has its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a task is told; pickled with the writer."""
+
+    settings: SinkSettings
+    layout: Layout
+    handout: Handout
+
+
+@dataclass(frozen=True, slots=True)
+class Part(WriterCommitMessage):
+    """What a task reports: its open transaction, if it wrote rows."""
+
+    task: int
+    handout: Handout
+    """Whole from task 0, without the spare producers from the others."""
+    query: str
+    batch: int
+    slot: Slot | None
+    was_skipped: bool
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The writer of one micro-batch. `work` is None where only commit or abort is called."""
+
+    def __init__(self, settings: SinkSettings, work: Work | None) -> None:
+        self._settings = settings
+        self._work = work
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+        """Write the rows of one task and leave its transaction open."""
+        assert self._work is not None, "this writer was made to commit"
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
+        if query is None or batch is None:
+            raise ConfigError(
+                "this task does not know which micro-batch it belongs to; use "
+                "foreachBatch(txn.spark.sink(...)) here, which is told"
+            )
+        return write_task(self._work, query, int(batch), context.partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Decide the micro-batch."""
+        settle(self._settings, _parts(messages), None, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Settle what is open; a batch that was decided stays decided."""
+        recover(self._settings)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The writer of one batch write, or of one micro-batch of `txn.spark.sink`."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+        """Write the rows of one task and leave its transaction open."""
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = _numbered(self._work)
+        return write_task(self._work, query, batch, context.partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Decide the write."""
+        settle(self._work.settings, _parts(messages), self._work.handout, _numbered(self._work)[1])
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Settle what is open."""
+        recover(self._work.settings)
+
+
+def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
+    """Begin a micro-batch; its number is known only to its tasks.
+
+    Raises:
+        ConfigError: the columns cannot be written, or there is no id.
+        RefusedError: the progress belongs to another query.
+    """
+    layout = _layout(settings, schema)
+    settings = replace(settings, id=_id_of(settings))
+    handout = _begin(settings)
+    query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
+    known = handout.progress
+    if query is not None and known is not None and known.query != query:
+        judge(known, query, known.batch)  # raises, before any task runs
+    return StreamWriter(settings, Work(settings, layout, handout))
+
+
+def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
+    """Begin a batch write.
+
+    Raises:
+        ConfigError: the columns cannot be written.
+        RefusedError: the progress belongs to a streaming query, or contradicts `txn.batch`.
+    """
+    layout = _layout(settings, schema)
+    if settings.id is None:
+        settings = replace(settings, id=f"batch-{uuid.uuid4()}", is_disposable=True)
+    handout = _begin(settings)
+    work = Work(settings, layout, handout)
+    query, batch = _numbered(work)
+    judge(handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint)
+    return BatchWriter(work)
+
+
+def committer(settings: SinkSettings) -> StreamWriter:
+    """A writer for the process that commits: it begins nothing, for that would fence itself."""
+    return StreamWriter(replace(settings, id=_id_of(settings)), None)
+
+
+def write_task(
+    work: Work, query: str, batch: int, task: int, batches: Iterable[pa.RecordBatch]
+) -> Part:
+    """Write a task's rows in a transaction of its own, and leave it open.
+
+    A batch that is in the output already is read to its end all the same: a stateful
+    operator commits its state when its rows are drained.
+
+    Raises:
+        RefusedError: the batch contradicts the progress.
+        KafkaError: the rows could not be written; the transaction is aborted.
+    """
+    handout = work.handout
+    verdict = judge(
+        handout.progress, query, batch, trusts_checkpoint=work.settings.trusts_checkpoint
+    )
+    told = handout if task == 0 else handout.without_spares()
+    if isinstance(verdict, Skip) or not verdict.includes(task):
+        for _ in batches:
+            pass
+        return Part(task, told, query, batch, None, was_skipped=isinstance(verdict, Skip))
+    slot = None
+    for batch_of_rows in batches:
+        # The first rows open the transaction: a task without any must not leave one behind.
+        if batch_of_rows.num_rows:
+            slot = _write_open(work, task, batch_of_rows, batches)
+            break
+    return Part(task, told, query, batch, slot, was_skipped=False)
+
+
+def _write_open(
+    work: Work, task: int, first: pa.RecordBatch, others: Iterable[pa.RecordBatch]
+) -> Slot:
+    settings = work.settings
+    client = shared_client(settings.connection)
+    identity = OWN.claim(client, work.handout, settings.timeout_ms)
+    who = (identity.transactional_id, identity.producer_id, identity.producer_epoch)
+    try:
+        writer = client.writer(
+            *who, batch_bytes=settings.batch_bytes, compression=settings.compression
+        )
+        write_batch(writer, first, work.layout)
+        for batch in others:
+            if batch.num_rows:
+                write_batch(writer, batch, work.layout)
+        rows = writer.flush()
+    except BaseException as error:
+        # A cluster that did not answer in time is not asked again: the driver aborts what is open.
+        if not (isinstance(error, KafkaError) and is_retriable(error)):
+            with suppress(KafkaError):
+                client.end_txn(*who, commit=False)
+        forget_client(settings.connection)
+        raise
+    return Slot(task, identity, rows)
+
+
+def settle(
+    settings: SinkSettings, parts: Sequence[Part], handout: Handout | None, batch: int
+) -> None:
+    """Decide a batch from what its tasks report, unless it is in the output already.
+
+    Args:
+        settings: What was asked for.
+        parts: The messages of the tasks; none if the batch had no tasks.
+        handout: What was handed out, if this process knows; else the messages tell.
+        batch: The number Spark gave it.
+
+    Raises:
+        FencedError, NotPreparedError, LostError, KafkaError: as `Driver.decide`.
+    """
+    query = settings.query or NO_QUERY
+    if parts:
+        first = min(parts, key=lambda part: part.task)
+        handout, query = first.handout, first.query
+        strange = [p for p in parts if (p.handout.token, p.batch) != (handout.token, batch)]
+        assert not strange, f"tasks of batch {batch} report for another one: {strange[0]}"
+    with _driver(settings) as driver:
+        if handout is None:
+            handout = driver.begin()
+            query = _query_of(settings)
+        verdict = judge(
+            handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint
+        )
+        if isinstance(verdict, Skip):
+            return
+        assert not any(part.was_skipped for part in parts), "tasks disagree about the batch"
+        driver.decide(
+            handout,
+            query,
+            batch,
+            [part.slot for part in parts if part.slot is not None],
+            group=settings.group,
+            source_offsets=_source_offsets(settings, batch),
+        )
+
+
+def recover(settings: SinkSettings) -> None:
+    """Settle what a failed batch left: what was decided is committed, the rest aborted."""
+    with _driver(settings) as driver:
+        driver.begin()
+
+
+def _begin(settings: SinkSettings) -> Handout:
+    with _driver(settings) as driver:
+        return driver.begin()
+
+
+@contextmanager
+def _driver(settings: SinkSettings) -> Iterator[Driver]:
+    assert settings.id is not None
+    open_another: Callable[[], Any] = lambda: connect(settings.connection)  # noqa: E731
+    try:
+        yield Driver(
+            shared_client(settings.connection),
+            DriverSettings(
+                id=settings.id,
+                progress_topic=settings.progress_topic,
+                timeout_ms=settings.timeout_ms,
+                margin_ms=settings.margin_ms,
+                replays_lost=settings.replays_lost,
+                is_disposable=settings.is_disposable,
+            ),
+            connect=open_another,
+        )
+    except BaseException:
+        forget_client(settings.connection)
+        raise
+
+
+def _layout(settings: SinkSettings, schema: StructType) -> Layout:
+    return layout_of(
+        [(field.name, field.dataType.simpleString()) for field in schema.fields], settings.topic
+    )
+
+
+def _numbered(work: Work) -> tuple[str, int]:
+    """(query, batch) of a batch write: as told, or the next one of its `txn.id`."""
+    if work.settings.batch is not None:
+        return work.settings.query or NO_QUERY, work.settings.batch
+    known = work.handout.progress
+    if known is None:
+        return NO_QUERY, 0
+    return NO_QUERY, known.batch + (known.state is State.DONE)
+
+
+def _id_of(settings: SinkSettings) -> str:
+    if settings.id is not None:
+        return settings.id
+    return _query_of(settings, "txn.id is not set")
+
+
+def _query_of(settings: SinkSettings, because: str = "the query's id is needed") -> str:
+    found = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
+    if found is None:
+        raise ConfigError(
+            f"{because}, and it cannot be read from the checkpoint "
+            f"({settings.checkpoint or 'the option checkpointLocation is not set'}). Set txn.id to "
+            "a name that only this query has and that stays the same over its restarts",
+            option="txn.id",
+        )
+    return found
+
+
+def _source_offsets(settings: SinkSettings, batch: int) -> list[tuple[str, int, int]]:
+    if settings.group is None:
+        return []
+    if settings.checkpoint is None:
+        raise ConfigError(
+            "txn.group needs the query's checkpoint: set checkpointLocation as an option of the "
+            "sink, or checkpoint=... in txn.spark.sink",
+            option="txn.group",
+        )
+    return checkpoint.source_offsets(settings.checkpoint, batch)
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
+    parts = [message for message in messages if message is not None]
+    assert len(parts) == len(messages), "Spark commits a batch that misses tasks"
+    assert all(isinstance(part, Part) for part in parts), "a message of another sink"
+    return [part for part in parts if isinstance(part, Part)]
+
+
+__all__ = ["BatchWriter", "RefusedError", "StreamWriter", "begin_batch", "begin_stream"]

@@ -1,0 +1,1 @@
+"""Where partitions are kept: on disk, or in memory."""

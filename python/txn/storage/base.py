@@ -1,0 +1,141 @@
+"""What a broker asks of a place to keep logs.
+
+Two implementations: `native` (the Rust logs, on disk) and `memory` (the reference, for
+model tests and simulations). Appends are synchronous and go to the page cache; only
+`sync` waits for the disk.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from txn.partition import Partition
+
+
+class BatchKind(IntEnum):
+    """What a stored batch is, as far as producers and transactions go."""
+
+    PLAIN = -1
+    IDEMPOTENT = 0
+    TRANSACTIONAL = 1
+    ABORT_MARKER = 2
+    COMMIT_MARKER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """A producer id and its epoch."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of a transaction on one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One stored record."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One stored batch, decoded. Markers carry no records."""
+
+    base_offset: int
+    producer_id: int
+    producer_epoch: int
+    kind: BatchKind
+    records: tuple[Record, ...]
+
+
+class PartitionStore(Protocol):
+    """One partition's log and its rules."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """The partition's number within the topic."""
+        ...
+
+    @property
+    def gate(self) -> Partition:
+        """The partition's rules."""
+        ...
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is stored."""
+        ...
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get; on one node also the high watermark."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed reader may see."""
+        ...
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        timestamp_ms: int,
+        producer: ProducerIdentity | None = None,
+    ) -> int:
+        """Append (key, value) records as one batch; return its base offset.
+
+        With `producer` the batch is part of that producer's transaction.
+
+        Raises:
+            StorageError: the log refused or could not write it; nothing was appended.
+        """
+        ...
+
+    def append_marker(self, marker: Marker) -> int:
+        """Append a transaction marker; return its offset. Raises StorageError."""
+        ...
+
+    def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+        """Read stored batches in order, from the one that contains `start` or the log's first."""
+        ...
+
+    def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
+        """Find (offset, timestamp) of the first record below `end` at or after a time."""
+        ...
+
+    def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
+        """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
+        ...
+
+    def sync(self) -> None:
+        """Force what was appended to the disk; blocks. Raises StorageError."""
+        ...
+
+    def close(self) -> None:
+        """Sync and close, leaving what the next start needs. Raises StorageError."""
+        ...
+
+    def delete(self) -> None:
+        """Remove the partition for ever. Raises StorageError."""
+        ...

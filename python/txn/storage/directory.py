@@ -1,0 +1,154 @@
+"""The data directory: whose it is, and whether it was left in order.
+
+`meta.properties` says that a directory is a Kafka log directory and which node's;
+`.lock` is held while a process uses it and names the boot of the machine it ran in;
+`.kafka_cleanshutdown` is there only between a clean stop and the next start. A directory
+without that mark, last used in another boot, has seen the machine go down under it: what
+was not synced may be gone. Source: KIP-631, Apache Kafka's log directory layout.
+"""
+
+import fcntl
+import json
+import os
+import uuid
+from pathlib import Path
+
+from txn.errors import DirectoryError
+from txn.storage.ids import decode_id, encode_id
+
+META = "meta.properties"
+LOCK = ".lock"
+CLEAN = ".kafka_cleanshutdown"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class DataDirectory:
+    """A data directory, locked for this object's life.
+
+    Raises:
+        DirectoryError: it is in use, belongs to something else, or cannot be used.
+    """
+
+    def __init__(self, path: Path, *, node_id: int) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._refuse_strangers()
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise DirectoryError(
+                f"cannot use {path} as data directory: {error.strerror or error}. "
+                "Give a directory this user may read and write",
+                path=str(path),
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise DirectoryError(
+                f"data directory {path} is in use by another broker. "
+                "Stop that one first, or give another directory",
+                path=str(path),
+            ) from error
+        try:
+            self.cluster_id, self.directory_id = self._identity(node_id)
+            self.was_clean = (path / CLEAN).exists()
+            self.power_failed = not self.was_clean and self._was_used_in_another_boot()
+            if self.was_clean:
+                self._take_clean_mark()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def note_boot(self) -> None:
+        """Say that the directory is used in this boot of the machine.
+
+        To be called once recovery has dealt with `power_failed`: a recovery that is cut short
+        has to find it again.
+        """
+        os.pwrite(self._lock, BOOT_ID.read_bytes(), 0)
+        os.fsync(self._lock)
+
+    def mark_clean(self) -> None:
+        """Say that every log was closed in order; the next start need not scan them."""
+        mark = self.path / CLEAN
+        temporary = mark.with_suffix(".tmp")
+        with temporary.open("w") as file:
+            json.dump({"version": 0, "brokerEpoch": -1}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(mark)
+        _sync_directory(self.path)
+
+    def release(self) -> None:
+        """Let another process have the directory."""
+        os.close(self._lock)
+
+    def _refuse_strangers(self) -> None:
+        """Refuse a directory that holds files but is no log directory."""
+        if (self.path / META).exists():
+            return
+        strangers = sorted(
+            entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, META + ".tmp")
+        )
+        if strangers:
+            raise DirectoryError(
+                f"{self.path} holds {strangers[0]!r} but no {META}: it is no data directory of "
+                "txn or Kafka. Give an empty or a new directory",
+                path=str(self.path),
+            )
+
+    def _identity(self, node_id: int) -> tuple[str, uuid.UUID]:
+        meta = self.path / META
+        if not meta.exists():
+            cluster_id, directory_id = encode_id(uuid.uuid4()), uuid.uuid4()
+            text = (
+                f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+                f"directory.id={encode_id(directory_id)}\n"
+            )
+            temporary = meta.with_suffix(".properties.tmp")
+            with temporary.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(meta)
+            _sync_directory(self.path)
+            return cluster_id, directory_id
+        return self._read_identity(meta, node_id)
+
+    def _read_identity(self, meta: Path, node_id: int) -> tuple[str, uuid.UUID]:
+        try:
+            lines = meta.read_text().splitlines()
+            pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+            found = int(pairs["node.id"])
+            identity = pairs["cluster.id"], decode_id(pairs["directory.id"])
+        except (OSError, ValueError, KeyError) as error:
+            raise DirectoryError(
+                f"cannot read {meta}: {error!r}. Put back a copy of the file: it names the cluster "
+                "and the node this directory belongs to",
+                path=str(meta),
+            ) from error
+        if found != node_id:
+            raise DirectoryError(
+                f"{self.path} belongs to node {found}, this broker is node {node_id}. "
+                f"Start it with node.id={found}",
+                path=str(self.path),
+            )
+        return identity
+
+    def _was_used_in_another_boot(self) -> bool:
+        return os.pread(self._lock, 4096, 0) not in (b"", BOOT_ID.read_bytes())
+
+    def _take_clean_mark(self) -> None:
+        """Remove the mark; from here on only the boot says that nothing was lost."""
+        self.note_boot()
+        (self.path / CLEAN).unlink()
+        _sync_directory(self.path)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,238 @@
+"""Logs on disk, by the Rust extension.
+
+A thin coat over `_core.PartitionLog`: records become batches, refusals become
+`StorageError`, damage becomes `CorruptLogError`.
+"""
+
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from txn import _core
+from txn.config import BrokerSettings, topic_setting
+from txn.errors import CorruptLogError, StorageError
+from txn.logs import log
+from txn.metadata.image import Topic
+from txn.partition import Partition
+from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch
+from txn.storage.ids import decode_id, encode_id
+
+READ_BYTES = 1 << 20
+
+DOOMED_SUFFIX = "-delete"
+"""Of a partition's directory while `PartitionLog.delete` removes it."""
+
+
+class NativeStore:
+    """A `PartitionStore` in `<root>/<topic>-<index>/`; nothing is there before the first append."""
+
+    def __init__(
+        self,
+        root: Path,
+        topic: str,
+        index: int,
+        *,
+        topic_id: uuid.UUID,
+        settings: dict[str, int],
+        producer_id_expiration_ms: int,
+        was_clean: bool,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.gate = Partition(producer_id_expiration_ms=producer_id_expiration_ms)
+        try:
+            self.log = _core.PartitionLog(
+                str(root / f"{topic}-{index}"),
+                self.gate,
+                partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
+                was_clean=was_clean,
+                **settings,  # type: ignore[arg-type]
+            )
+        except _core.CorruptLogError as error:
+            message, path, position = error.args
+            raise CorruptLogError(
+                f"{message}, or move the partition's directory away to give up its records",
+                path=path,
+                position=position,
+            ) from error
+        except OSError as error:
+            raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is stored."""
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed reader may see."""
+        return self.log.last_stable_offset
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        timestamp_ms: int,
+        producer: ProducerIdentity | None = None,
+    ) -> int:
+        """Append (key, value) records as one batch; return its base offset."""
+        if producer is None:
+            batch = _core.encode_batch(records, timestamp_ms)
+        else:
+            batch = _core.encode_batch(
+                records,
+                timestamp_ms,
+                producer.producer_id,
+                producer.producer_epoch,
+                is_transactional=True,
+            )
+        try:
+            return self.log.append(batch)
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("append to", error) from error
+
+    def append_marker(self, marker: Marker) -> int:
+        """Append a transaction marker; return its offset."""
+        try:
+            return self.log.append_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.is_commit,
+                marker.timestamp_ms,
+            )
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("append a marker to", error) from error
+
+    def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+        """Read stored batches in order, from the one that contains `start` or the log's first."""
+        offset = max(start, self.log_start_offset)
+        while offset < self.log_end_offset:
+            try:
+                decoded = _core.decode_batches(self.log.read(offset, READ_BYTES))
+            except _core.CorruptLogError as error:
+                raise CorruptLogError(f"{self.topic}-{self.index}: {error.args[0]}") from error
+            if not decoded:
+                return
+            for base, last, producer_id, producer_epoch, kind, records in decoded:
+                is_marker = kind >= BatchKind.ABORT_MARKER
+                yield StoredBatch(
+                    base,
+                    producer_id,
+                    producer_epoch,
+                    BatchKind(kind),
+                    () if is_marker else tuple(Record(*record) for record in records),
+                )
+                offset = last + 1
+
+    def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
+        """Find (offset, timestamp) of the first record below `end` at or after a time."""
+        return self.log.offset_for_timestamp(timestamp_ms, end)
+
+    def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
+        """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
+        return self.log.offset_of_max_timestamp(end)
+
+    def sync(self) -> None:
+        """Force what was appended to the disk; blocks."""
+        try:
+            self.log.sync()
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("sync", error) from error
+
+    def close(self) -> None:
+        """Sync and close, leaving what the next start needs."""
+        try:
+            self.log.close()
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("close", error) from error
+
+    def delete(self) -> None:
+        """Remove the partition for ever."""
+        try:
+            self.log.delete()
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("delete", error) from error
+
+    def _failure(self, verb: str, error: Exception) -> StorageError:
+        code = error.args[1] if isinstance(error, _core.LogRefusedError) else StorageError.code
+        return StorageError(
+            f"could not {verb} partition {self.topic}-{self.index}: {error.args[0]}",
+            topic=self.topic,
+            partition=self.index,
+            code=code,
+        )
+
+
+class NativeStorage:
+    """Every partition of one data directory."""
+
+    def __init__(self, root: Path, broker_settings: BrokerSettings, *, was_clean: bool) -> None:
+        self.root = root
+        self.was_clean = was_clean
+        self._broker_settings = broker_settings
+
+    def discard(self, deleted: Collection[uuid.UUID]) -> None:
+        """Remove what a deletion that was cut short left of topics. Raises StorageError."""
+        for directory in self.root.iterdir():
+            is_doomed = directory.name.endswith(DOOMED_SUFFIX)
+            if is_doomed or (deleted and _topic_id_of(directory) in deleted):
+                log.info("partition.discarded", directory=directory.name)
+                try:
+                    shutil.rmtree(directory)
+                except OSError as error:
+                    raise StorageError(
+                        f"cannot remove {directory}, of a deleted topic: {error}. Remove it by hand"
+                    ) from error
+
+    def open(self, topic: Topic, index: int) -> NativeStore:
+        """Open one partition, recovering what is there.
+
+        Raises:
+            CorruptLogError: stored batches are damaged.
+            StorageError: the directory cannot be read, or holds another topic's partition.
+        """
+        directory = self.root / f"{topic.name}-{index}"
+        found = _topic_id_of(directory)
+        if found not in (None, topic.topic_id):
+            raise StorageError(
+                f"{directory} holds a partition of another topic: its id is {found}, that of "
+                f"{topic.name} is {topic.topic_id}. Move the directory away"
+            )
+        return NativeStore(
+            self.root,
+            topic.name,
+            index,
+            topic_id=topic.topic_id,
+            settings=self._log_settings(topic.settings),
+            producer_id_expiration_ms=self._broker_settings["producer.id.expiration.ms"],
+            was_clean=self.was_clean,
+        )
+
+    def _log_settings(self, settings: dict[str, str]) -> dict[str, int]:
+        def value(name: str) -> int:
+            found: int = topic_setting(name, settings, self._broker_settings)
+            return found
+
+        stamp = topic_setting("message.timestamp.type", settings, self._broker_settings)
+        return {
+            "segment_bytes": value("segment.bytes"),
+            "index_interval_bytes": value("index.interval.bytes"),
+            "max_message_bytes": value("max.message.bytes"),
+            "log_append_time": stamp == "LogAppendTime",
+        }
+
+
+def _topic_id_of(directory: Path) -> uuid.UUID | None:
+    """The id in a directory's `partition.metadata`; None if it has none that can be read."""
+    try:
+        lines = (directory / "partition.metadata").read_text().splitlines()
+        return decode_id(dict(line.split(": ", 1) for line in lines)["topic_id"])
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,32 @@
+"""Which partition of a coordinator's topic keeps a key.
+
+Kafka puts a transactional id or a group id into a partition by the `hashCode` of a Java
+String: a polynomial over UTF-16 code units, in 32 bits that wrap round.
+
+Sources: java.lang.String.hashCode; `partitionFor` of Kafka's two coordinators, which take the
+absolute value (0 for -2**31) and then the modulo. Clearing the sign bit, as Kafka's producers do
+with a key's murmur2, would send every negative hash elsewhere than Apache Kafka looks for it.
+"""
+
+import struct
+
+MASK_32 = 0xFFFFFFFF
+SIGN_BIT = 0x80000000
+
+
+def java_hash(text: str) -> int:
+    """The `hashCode` of a Java String: a signed 32-bit number.
+
+    Characters outside the basic plane count as the two code units that Java has for them.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", units):
+        value = (31 * value + unit) & MASK_32
+    return value - (1 << 32) if value & SIGN_BIT else value
+
+
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """The partition of `__transaction_state` or `__consumer_offsets` that keeps a key."""
+    value = java_hash(key)
+    return 0 if value == -SIGN_BIT else abs(value) % partition_count

@@ -1,0 +1,912 @@
+//! The client against a node that loses requests, loses answers and refuses, on a real socket.
+//!
+//! `Node` keeps partitions the way Kafka does as far as a producer can tell: a batch is stored if its
+//! sequence follows the last one, is a duplicate if it is one of the last five, and is refused
+//! with 45 otherwise. What it does to the next requests is a list of `Fault`s.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use txn_log::batch::{BatchView, Batches};
+use txn_log::builder::{BatchBuilder, encode_marker};
+use txn_log::compression::Codec;
+use txn_log::gate::Marker;
+
+use crate::columns::{BinaryColumn, Columns, Parts};
+use crate::fetch::Selection;
+use crate::rows::{BinaryRows, Rows};
+use crate::wire::{Encoder, Reader};
+use crate::writer::Settings;
+use crate::{Client, Identity, KafkaError};
+
+const TOPIC: &str = "t";
+const WHO: Identity = (7, 0);
+
+/// What happens to one Produce or Fetch request.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    /// The connection closes before the request is looked at.
+    LoseRequest,
+    /// The request is carried out, then the connection closes.
+    LoseAnswer,
+    /// Nothing is done, this code is answered.
+    Refuse(i16),
+    /// It is done, and this code is answered.
+    RefuseAfterStoring(i16),
+}
+
+#[derive(Debug, Default)]
+struct Partition {
+    batches: Vec<Vec<u8>>,
+    next_offset: i64,
+    /// Per producer: the sequence due next, and the first ones of the last five batches.
+    producers: HashMap<Identity, (i32, VecDeque<i32>)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    transaction_version: i16,
+    /// (API key, lowest, highest).
+    offers: Vec<(i16, i16, i16)>,
+    partitions: Vec<Partition>,
+    faults: VecDeque<Fault>,
+    joined: HashSet<i32>,
+    produce_requests: usize,
+    /// (producer id, first offset, offset of the abort marker).
+    aborted: Vec<(i64, i64, i64)>,
+    /// -1: the end of the log.
+    last_stable_offset: i64,
+}
+
+struct Node {
+    port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+impl Node {
+    fn start(partitions: usize, transaction_version: i16) -> Self {
+        let offers = [
+            (0, 9, 12),
+            (1, 12, 12),
+            (2, 6, 8),
+            (3, 9, 12),
+            (10, 3, 4),
+            (22, 0, 5),
+            (24, 0, 3),
+            (26, 3, 5),
+        ];
+        let state = State {
+            transaction_version,
+            offers: offers.to_vec(),
+            partitions: (0..partitions).map(|_| Partition::default()).collect(),
+            last_stable_offset: -1,
+            ..State::default()
+        };
+        let state = Arc::new(Mutex::new(state));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || serve(stream.unwrap(), &shared, port));
+            }
+        });
+        Self { port, state }
+    }
+
+    fn client(&self, timeout_ms: u64) -> Client {
+        let timeout = Duration::from_millis(timeout_ms);
+        Client::new(&format!("127.0.0.1:{}", self.port), "test", timeout, None).unwrap()
+    }
+
+    fn fault(&self, faults: &[Fault]) {
+        self.state.lock().unwrap().faults.extend(faults);
+    }
+
+    /// Appends a batch or a marker as it is, whatever its sequence.
+    fn store(&self, partition: usize, batch: Vec<u8>) -> i64 {
+        self.state.lock().unwrap().partitions[partition].append(batch)
+    }
+}
+
+impl Partition {
+    fn append(&mut self, mut batch: Vec<u8>) -> i64 {
+        let base_offset = self.next_offset;
+        batch[..8].copy_from_slice(&base_offset.to_be_bytes());
+        self.next_offset = BatchView::parse(&batch).unwrap().last_offset() + 1;
+        self.batches.push(batch);
+        base_offset
+    }
+
+    fn produce(&mut self, bytes: &[u8]) -> i16 {
+        let batch = BatchView::parse(bytes).unwrap();
+        batch.validate().unwrap();
+        let who = (batch.producer_id(), batch.producer_epoch());
+        let (due, recent) = self.producers.entry(who).or_default();
+        let sequence = batch.base_sequence();
+        if recent.contains(&sequence) {
+            return 0;
+        }
+        if sequence != *due {
+            return 45;
+        }
+        *due += batch.record_count();
+        recent.push_back(sequence);
+        if recent.len() > 5 {
+            recent.pop_front();
+        }
+        self.append(bytes.to_vec());
+        0
+    }
+}
+
+/// Answers one connection until it ends or a fault ends it.
+fn serve(mut stream: TcpStream, state: &Mutex<State>, port: u16) {
+    loop {
+        let mut size = [0; 4];
+        if stream.read_exact(&mut size).is_err() {
+            return;
+        }
+        let mut request = vec![0; i32::from_be_bytes(size) as usize];
+        stream.read_exact(&mut request).unwrap();
+        let mut r = Reader::new(&request);
+        let (key, version, correlation) = (r.i16().unwrap(), r.i16().unwrap(), r.i32().unwrap());
+        let client_id = r.i16().unwrap();
+        for _ in 0..client_id {
+            r.i8().unwrap();
+        }
+        r.tags().unwrap();
+        let mut answer = Encoder::default();
+        answer.i32(0);
+        answer.i32(correlation);
+        if key != 18 {
+            answer.no_tags();
+        }
+        let mut state = state.lock().unwrap();
+        let fault = if key < 2 {
+            state.faults.pop_front().unwrap_or(Fault::None)
+        } else {
+            Fault::None
+        };
+        if matches!(fault, Fault::LoseRequest) {
+            return;
+        }
+        state.answer(key, version, &mut r, &mut answer, fault, port);
+        drop(state);
+        if matches!(fault, Fault::LoseAnswer) {
+            return;
+        }
+        let size = answer.bytes.len() as i32 - 4;
+        answer.bytes[..4].copy_from_slice(&size.to_be_bytes());
+        if stream.write_all(&answer.bytes).is_err() {
+            return;
+        }
+    }
+}
+
+impl State {
+    fn answer(
+        &mut self,
+        key: i16,
+        version: i16,
+        r: &mut Reader<'_>,
+        e: &mut Encoder,
+        fault: Fault,
+        port: u16,
+    ) {
+        match key {
+            0 => self.produce(version, r, e, fault),
+            1 => self.fetch(r, e, fault),
+            2 => self.list_offsets(r, e),
+            3 => self.metadata(e, port),
+            10 => {
+                e.i32(0);
+                e.i16(0);
+                e.nullable_string(None);
+                e.i32(1);
+                e.string("127.0.0.1");
+                e.i32(i32::from(port));
+                e.no_tags();
+            }
+            18 => self.api_versions(e),
+            22 => {
+                e.i32(0);
+                e.i16(0);
+                e.i64(9);
+                e.i16(0);
+                e.no_tags();
+            }
+            24 => self.add_partitions(r, e),
+            _ => panic!("a request of API {key}, which this node does not offer"),
+        }
+    }
+
+    fn api_versions(&self, e: &mut Encoder) {
+        e.i16(0);
+        e.array_of(self.offers.iter(), |e, (key, lowest, highest)| {
+            for n in [key, lowest, highest] {
+                e.i16(*n);
+            }
+            e.no_tags();
+        });
+        e.i32(0);
+        let mut levels = Encoder::default();
+        levels.array_of(["transaction.version"].iter(), |e, name| {
+            e.string(name);
+            e.i16(self.transaction_version);
+            e.i16(self.transaction_version);
+            e.no_tags();
+        });
+        e.uvarint(2); // tagged fields: the epoch, the levels
+        e.uvarint(1);
+        e.uvarint(8);
+        e.i64(1);
+        e.uvarint(2);
+        e.uvarint(levels.bytes.len() as u32);
+        e.bytes.extend(levels.bytes);
+    }
+
+    fn metadata(&self, e: &mut Encoder, port: u16) {
+        e.i32(0);
+        e.array_of([1].iter(), |e, id| {
+            e.i32(*id);
+            e.string("127.0.0.1");
+            e.i32(i32::from(port));
+            e.nullable_string(None);
+            e.no_tags();
+        });
+        e.nullable_string(None);
+        e.i32(1);
+        e.array_of([TOPIC].iter(), |e, name| {
+            e.i16(0);
+            e.string(name);
+            e.bytes.extend_from_slice(&[0; 16]);
+            e.boolean(false);
+            e.array_of(0..self.partitions.len(), |e, partition| {
+                e.i16(0);
+                e.i32(partition as i32);
+                e.i32(1);
+                e.i32(0);
+                (0..3).for_each(|_| e.length(0));
+                e.no_tags();
+            });
+            e.i32(0);
+            e.no_tags();
+        });
+        e.no_tags();
+    }
+
+    fn add_partitions(&mut self, r: &mut Reader<'_>, e: &mut Encoder) {
+        r.string().unwrap();
+        assert_eq!((r.i64().unwrap(), r.i16().unwrap()), WHO);
+        let joined = r.array_of(|r| {
+            assert_eq!(r.string()?, TOPIC);
+            let partitions = r.array_of(Reader::i32);
+            r.tags()?;
+            partitions
+        });
+        let joined = joined.unwrap().concat();
+        self.joined.extend(&joined);
+        e.i32(0);
+        e.array_of([TOPIC].iter(), |e, name| {
+            e.string(name);
+            e.array_of(joined.iter(), |e, partition| {
+                e.i32(*partition);
+                e.i16(0);
+                e.no_tags();
+            });
+            e.no_tags();
+        });
+        e.no_tags();
+    }
+
+    fn produce(&mut self, version: i16, r: &mut Reader<'_>, e: &mut Encoder, fault: Fault) {
+        self.produce_requests += 1;
+        let transactional_id = r.nullable_string().unwrap();
+        assert_eq!(r.i16().unwrap(), -1, "acks");
+        r.i32().unwrap();
+        assert!(transactional_id.is_none() || (version >= 12) == (self.transaction_version == 2));
+        let topics = r.array_of(|r| {
+            assert_eq!(r.string()?, TOPIC);
+            let parts = r.array_of(|r| {
+                let part = (r.i32()?, r.nullable_bytes()?.unwrap().to_vec());
+                r.tags()?;
+                Ok(part)
+            })?;
+            r.tags()?;
+            Ok(parts)
+        });
+        let needs_join = transactional_id.is_some() && self.transaction_version < 2;
+        let mut outcomes = Vec::new();
+        for (partition, batch) in topics.unwrap().into_iter().flatten() {
+            assert_eq!(
+                BatchView::parse(&batch).unwrap().is_transactional(),
+                transactional_id.is_some()
+            );
+            let code = match fault {
+                Fault::Refuse(code) => code,
+                _ if needs_join && !self.joined.contains(&partition) => 48,
+                Fault::RefuseAfterStoring(code) => {
+                    self.partitions[partition as usize].produce(&batch);
+                    code
+                }
+                _ => self.partitions[partition as usize].produce(&batch),
+            };
+            outcomes.push((partition, code));
+        }
+        e.array_of([TOPIC].iter(), |e, name| {
+            e.string(name);
+            e.array_of(outcomes.iter(), |e, (partition, code)| {
+                e.i32(*partition);
+                e.i16(*code);
+                (0..3).for_each(|_| e.i64(-1));
+                e.length(0);
+                e.nullable_string(None);
+                e.no_tags();
+            });
+            e.no_tags();
+        });
+        e.i32(0);
+        e.no_tags();
+    }
+
+    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Encoder, fault: Fault) {
+        for _ in 0..4 {
+            r.i32().unwrap();
+        }
+        r.boolean().unwrap();
+        for _ in 0..2 {
+            r.i32().unwrap();
+        }
+        let asked = r.array_of(|r| {
+            r.string()?;
+            let asked = r.array_of(|r| {
+                let partition = r.i32()?;
+                r.i32()?;
+                let offset = r.i64()?;
+                r.i32()?;
+                r.i64()?;
+                let bytes_max = r.i32()?;
+                r.tags()?;
+                Ok((partition, offset, bytes_max))
+            });
+            r.tags()?;
+            asked
+        });
+        let (partition, offset, bytes_max) = asked.unwrap()[0][0];
+        let log = &self.partitions[partition as usize];
+        let stable = if self.last_stable_offset < 0 {
+            log.next_offset
+        } else {
+            self.last_stable_offset
+        };
+        let mut records: Vec<u8> = Vec::new();
+        for batch in &log.batches {
+            let view = BatchView::parse(batch).unwrap();
+            if view.last_offset() >= offset && view.last_offset() < stable {
+                records.extend_from_slice(batch);
+            }
+        }
+        // As Kafka: the first batch whole, then as many bytes as asked for, wherever that cuts.
+        let first = BatchView::parse(&records).map_or(0, |batch| batch.size());
+        records.truncate(first.max(bytes_max as usize));
+        let code = if let Fault::Refuse(code) = fault {
+            code
+        } else {
+            0
+        };
+        if code != 0 {
+            records.clear();
+        }
+        let aborted: Vec<_> = self
+            .aborted
+            .iter()
+            .filter(|(.., marker)| *marker >= offset)
+            .collect();
+        e.i32(0);
+        e.i16(0);
+        e.i32(0);
+        e.array_of([TOPIC].iter(), |e, name| {
+            e.string(name);
+            e.array_of([partition].iter(), |e, partition| {
+                e.i32(*partition);
+                e.i16(code);
+                e.i64(log.next_offset);
+                e.i64(stable);
+                e.i64(0);
+                e.array_of(aborted.iter(), |e, (producer_id, first, _)| {
+                    e.i64(*producer_id);
+                    e.i64(*first);
+                    e.no_tags();
+                });
+                e.i32(-1);
+                e.length(records.len());
+                e.bytes.extend_from_slice(&records);
+                e.no_tags();
+            });
+            e.no_tags();
+        });
+        e.no_tags();
+    }
+
+    /// Every partition begins at 0, on this node's own disk.
+    fn list_offsets(&mut self, r: &mut Reader<'_>, e: &mut Encoder) {
+        assert!(r.left() > 0);
+        e.i32(0);
+        e.array_of([TOPIC].iter(), |e, name| {
+            e.string(name);
+            e.array_of(0..self.partitions.len(), |e, partition| {
+                e.i32(partition as i32);
+                e.i16(0);
+                e.i64(-1);
+                e.i64(0);
+                e.i32(0);
+                e.no_tags();
+            });
+            e.no_tags();
+        });
+        e.no_tags();
+    }
+}
+
+// ---------------------------------------------------------------- rows in, rows out
+
+const EVERYTHING: Parts = Parts {
+    keys: true,
+    values: true,
+    headers: true,
+};
+
+fn selection(end: i64, bytes_max: i32) -> Selection {
+    Selection {
+        start: 0,
+        end,
+        read_committed: true,
+        bytes_max,
+        parts: EVERYTHING,
+    }
+}
+
+fn settings(batch_bytes: usize, codec: Codec) -> Settings {
+    Settings { batch_bytes, codec }
+}
+
+fn little_endian<const N: usize>(numbers: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
+    numbers.flatten().collect()
+}
+
+/// Writes `values` to the partitions named beside them, in one call.
+fn write(writer: &mut crate::writer::Writer, values: &[(i32, Vec<u8>)]) -> Result<(), KafkaError> {
+    let ends = values.iter().scan(0, |end, (_, value)| {
+        *end += value.len() as i32;
+        Some(*end)
+    });
+    let offsets = little_endian([0].into_iter().chain(ends).map(i32::to_le_bytes));
+    let data = values
+        .iter()
+        .flat_map(|(_, value)| value.clone())
+        .collect::<Vec<u8>>();
+    let partitions = little_endian(values.iter().map(|(partition, _)| partition.to_le_bytes()));
+    let rows = Rows {
+        count: values.len(),
+        keys: None,
+        values: BinaryRows::new("value", values.len(), &offsets, &data, None).unwrap(),
+        headers: None,
+        partitions: Some(
+            crate::rows::Numbers::new("partition", values.len(), &partitions).unwrap(),
+        ),
+        timestamps_ms: None,
+    };
+    writer.write(TOPIC, &rows)
+}
+
+fn cells(column: &BinaryColumn, rows: usize) -> Vec<Option<Vec<u8>>> {
+    let rows_of = BinaryRows::new(
+        "x",
+        rows,
+        &column.offsets,
+        &column.data,
+        column.validity.as_deref(),
+    )
+    .unwrap();
+    (0..rows)
+        .map(|row| rows_of.get(row).map(<[u8]>::to_vec))
+        .collect()
+}
+
+/// Reads a partition to `end` and returns its values.
+fn read(
+    client: &Client,
+    partition: i32,
+    end: i64,
+    bytes_max: i32,
+) -> Result<Vec<Vec<u8>>, KafkaError> {
+    let mut fetch = client.fetch(TOPIC, partition, selection(end, bytes_max))?;
+    let mut values = Vec::new();
+    while let Some(columns) = fetch.next_chunk()? {
+        values.extend(
+            cells(columns.value.as_ref().unwrap(), columns.rows)
+                .into_iter()
+                .flatten(),
+        );
+    }
+    Ok(values)
+}
+
+fn of_partition(values: &[(i32, Vec<u8>)], partition: i32) -> Vec<Vec<u8>> {
+    values
+        .iter()
+        .filter(|(of, _)| *of == partition)
+        .map(|(_, value)| value.clone())
+        .collect()
+}
+
+fn numbered(count: usize) -> Vec<(i32, Vec<u8>)> {
+    (0..count)
+        .map(|i| (0, format!("row {i}").into_bytes()))
+        .collect()
+}
+
+fn batch_of(who: Identity, is_transactional: bool, values: &[&str]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(Codec::None);
+    (builder.producer_id, builder.producer_epoch) = who;
+    builder.is_transactional = is_transactional;
+    for value in values {
+        builder.push(0, None, Some(value.as_bytes()), &[]);
+    }
+    builder.seal().unwrap()
+}
+
+fn marker(producer_id: i64, is_commit: bool) -> Vec<u8> {
+    let (producer_epoch, coordinator_epoch, timestamp_ms) = (0, 0, 0);
+    encode_marker(&Marker {
+        producer_id,
+        producer_epoch,
+        coordinator_epoch,
+        is_commit,
+        timestamp_ms,
+    })
+}
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::None),
+        Just(Fault::LoseRequest),
+        Just(Fault::LoseAnswer),
+        Just(Fault::Refuse(6)),
+        Just(Fault::Refuse(51)),
+        Just(Fault::RefuseAfterStoring(7)),
+        Just(Fault::RefuseAfterStoring(20)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn whatever_happens_to_requests_rows_are_stored_once_and_in_order(
+        values in prop::collection::vec((0..3, prop::collection::vec(any::<u8>(), 0..60)), 1..150),
+        faults in prop::collection::vec(any_fault(), 0..7),
+        read_faults in prop::collection::vec(
+            prop_oneof![Just(Fault::None), Just(Fault::LoseAnswer), Just(Fault::LoseRequest), Just(Fault::Refuse(6))],
+            0..4,
+        ),
+        batch_bytes in 100_usize..1500,
+        bytes_max in 1..3000,
+        transaction_version in 1_i16..=2,
+        codec in prop::sample::select(vec![Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd]),
+        is_transactional: bool,
+    ) {
+        let node = Node::start(3, transaction_version);
+        node.fault(&faults);
+        let client = node.client(20_000);
+        let id = is_transactional.then_some("pay");
+        let mut writer = client.writer(id, WHO, settings(batch_bytes, codec)).unwrap();
+        let (some, rest) = values.split_at(values.len() / 2);
+        write(&mut writer, some).unwrap();
+        write(&mut writer, rest).unwrap();
+        prop_assert_eq!(writer.flush().unwrap(), values.len() as u64);
+        node.state.lock().unwrap().faults.clear();
+        node.fault(&read_faults);
+        for partition in 0..3 {
+            let expected = of_partition(&values, partition);
+            prop_assert_eq!(read(&client, partition, expected.len() as i64, bytes_max).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn columns_give_back_what_a_batch_was_made_of(
+        records in prop::collection::vec(
+            (any::<Option<Vec<u8>>>(), any::<Option<Vec<u8>>>(), 0..1_000_000_000_000_i64,
+             prop::collection::vec((any::<Vec<u8>>(), any::<Option<Vec<u8>>>()), 0..3)),
+            1..40,
+        ),
+        codec in prop::sample::select(vec![Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd]),
+    ) {
+        let mut builder = BatchBuilder::new(codec);
+        for (key, value, timestamp_ms, headers) in &records {
+            let headers: Vec<_> = headers.iter().map(|(k, v)| (k.as_slice(), v.as_deref())).collect();
+            builder.push(*timestamp_ms, key.as_deref(), value.as_deref(), &headers);
+        }
+        let batch = builder.seal().unwrap();
+        let mut columns = Columns::new(EVERYTHING, 0);
+        let view = BatchView::parse(&batch).unwrap();
+        columns.push_batch(&view, &(0..i64::MAX), &mut Vec::new()).unwrap();
+        let rows = records.len();
+        prop_assert_eq!(columns.rows, rows);
+        let keys: Vec<_> = records.iter().map(|r| r.0.clone()).collect();
+        let values: Vec<_> = records.iter().map(|r| r.1.clone()).collect();
+        prop_assert_eq!(cells(columns.key.as_ref().unwrap(), rows), keys);
+        prop_assert_eq!(cells(columns.value.as_ref().unwrap(), rows), values);
+        prop_assert_eq!(columns.offsets, little_endian((0..rows as i64).map(i64::to_le_bytes)));
+        prop_assert_eq!(columns.timestamps_us, little_endian(records.iter().map(|r| (r.2 * 1000).to_le_bytes())));
+        let headers = columns.headers.unwrap();
+        let entries: Vec<_> = records.iter().flat_map(|r| r.3.clone()).collect();
+        let header_keys: Vec<_> = entries.iter().map(|(key, _)| Some(key.clone())).collect();
+        let header_values: Vec<_> = entries.iter().map(|(_, value)| value.clone()).collect();
+        prop_assert_eq!(cells(&headers.keys, entries.len()), header_keys);
+        prop_assert_eq!(cells(&headers.values, entries.len()), header_values);
+        let ends = records.iter().scan(0, |end, r| { *end += r.3.len() as i32; Some(*end) });
+        prop_assert_eq!(headers.list_offsets, little_endian([0].into_iter().chain(ends).map(i32::to_le_bytes)));
+        let is_null = |row: usize| headers.list_validity.as_ref().is_some_and(|bits| bits[row / 8] >> (row % 8) & 1 == 0);
+        let nulls: Vec<_> = (0..rows).map(is_null).collect();
+        prop_assert_eq!(nulls, records.iter().map(|r| r.3.is_empty()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_damaged_batch_makes_the_decoder_panic(
+        at in any::<prop::sample::Index>(), byte: u8, codec in prop::sample::select(vec![Codec::None, Codec::Lz4, Codec::Zstd]),
+    ) {
+        let mut builder = BatchBuilder::new(codec);
+        (0..5).for_each(|i| builder.push(i, Some(b"key"), Some(&[7; 50]), &[(b"h", None)]));
+        let mut batch = builder.seal().unwrap();
+        let at = 17 + at.index(batch.len() - 17); // not the magic: that would be another error
+        batch[at] = byte;
+        for view in Batches::new(&batch) {
+            let _ = Columns::new(EVERYTHING, 0).push_batch(&view, &(0..i64::MAX), &mut Vec::new());
+        }
+    }
+}
+
+#[test]
+fn a_batch_whose_answer_was_lost_is_sent_again_and_stored_once() {
+    let node = Node::start(1, 2);
+    node.fault(&[Fault::LoseAnswer]);
+    let mut writer = node
+        .client(20_000)
+        .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
+        .unwrap();
+    write(&mut writer, &numbered(3)).unwrap();
+    assert_eq!(writer.flush().unwrap(), 3);
+    let state = node.state.lock().unwrap();
+    assert_eq!(
+        (state.produce_requests, state.partitions[0].next_offset),
+        (2, 3)
+    );
+}
+
+#[test]
+fn gaps_behind_a_batch_that_failed_are_its_echo() {
+    let node = Node::start(1, 2);
+    node.fault(&[Fault::None, Fault::Refuse(6)]); // the third to fifth then come too early: 45
+    let client = node.client(20_000);
+    let mut writer = client
+        .writer(Some("pay"), WHO, settings(100, Codec::None))
+        .unwrap();
+    let values = numbered(12);
+    write(&mut writer, &values).unwrap();
+    assert_eq!(writer.flush().unwrap(), 12);
+    assert_eq!(
+        read(&client, 0, 12, 1 << 20).unwrap(),
+        of_partition(&values, 0)
+    );
+}
+
+#[test]
+fn a_gap_that_nothing_explains_is_final_and_ends_the_writer() {
+    let node = Node::start(1, 2);
+    node.fault(&[Fault::Refuse(45)]);
+    let mut writer = node
+        .client(20_000)
+        .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
+        .unwrap();
+    write(&mut writer, &numbered(1)).unwrap();
+    assert_eq!(writer.flush().unwrap_err().code, 45);
+    assert_eq!(write(&mut writer, &numbered(1)).unwrap_err().code, 45);
+    assert_eq!(writer.flush().unwrap_err().code, 45);
+    assert_eq!(node.state.lock().unwrap().produce_requests, 1);
+}
+
+#[test]
+fn a_fenced_writer_never_tries_again() {
+    let node = Node::start(1, 2);
+    node.fault(&[Fault::Refuse(47)]);
+    let mut writer = node
+        .client(20_000)
+        .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
+        .unwrap();
+    write(&mut writer, &numbered(1)).unwrap();
+    let error = writer.flush().unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (47, false));
+    assert!(
+        error
+            .message
+            .contains("transactional id 'pay', producer id 7, producer epoch 0"),
+        "{error}"
+    );
+    assert_eq!(node.state.lock().unwrap().produce_requests, 1);
+}
+
+#[test]
+fn a_node_that_stays_away_is_given_up_after_the_timeout() {
+    let node = Node::start(1, 2);
+    node.fault(&[Fault::Refuse(6); 1000]);
+    let mut writer = node
+        .client(60)
+        .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
+        .unwrap();
+    write(&mut writer, &numbered(1)).unwrap();
+    let error = writer.flush().unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (6, true));
+    assert!(error.message.starts_with("gave up after "), "{error}");
+}
+
+#[test]
+fn a_second_writer_of_an_identity_is_refused_before_it_sends() {
+    let node = Node::start(1, 2);
+    let client = node.client(20_000);
+    let mut first = client
+        .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
+        .unwrap();
+    write(&mut first, &numbered(1)).unwrap();
+    first.flush().unwrap();
+    let mut second = client
+        .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
+        .unwrap();
+    write(&mut second, &numbered(1)).unwrap();
+    assert!(
+        second
+            .flush()
+            .unwrap_err()
+            .message
+            .contains("another writer already wrote")
+    );
+    assert_eq!(node.state.lock().unwrap().produce_requests, 1);
+}
+
+#[test]
+fn an_api_the_node_does_not_offer_is_named() {
+    let node = Node::start(1, 2);
+    let error = node.client(20_000).list_transactions(&[], "").unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (35, false));
+    assert!(
+        error
+            .message
+            .contains("does not offer it, but this client needs ListTransactions"),
+        "{error}"
+    );
+}
+
+#[test]
+fn records_of_aborted_transactions_and_markers_are_never_shown() {
+    let node = Node::start(1, 2);
+    let first = node.store(0, batch_of((1, 0), true, &["aborted a", "aborted b"]));
+    node.store(0, batch_of((2, 0), true, &["committed"]));
+    node.store(0, batch_of((-1, -1), false, &["plain"]));
+    let abort = node.store(0, marker(1, false));
+    node.store(0, batch_of((1, 0), true, &["the same producer, later"]));
+    node.store(0, marker(2, true));
+    let end = node.store(0, marker(1, true)) + 1;
+    node.state.lock().unwrap().aborted = vec![(1, first, abort)];
+    let client = node.client(20_000);
+    let expected: [&[u8]; 3] = [b"committed", b"plain", b"the same producer, later"];
+    assert_eq!(read(&client, 0, end, 1 << 20).unwrap(), expected);
+    assert_eq!(read(&client, 0, end, 1).unwrap(), expected); // one batch per answer
+}
+
+#[test]
+fn a_range_starts_and_ends_inside_batches() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of((-1, -1), false, &["0", "1", "2"]));
+    node.store(0, batch_of((-1, -1), false, &["3", "4", "5"]));
+    let client = node.client(20_000);
+    let mut fetch = client
+        .fetch(
+            TOPIC,
+            0,
+            Selection {
+                start: 1,
+                ..selection(5, 1 << 20)
+            },
+        )
+        .unwrap();
+    let columns = fetch.next_chunk().unwrap().unwrap();
+    let expected = ["1", "2", "3", "4"].map(|text| Some(text.as_bytes().to_vec()));
+    assert_eq!(cells(&columns.value.unwrap(), 4), expected);
+    assert_eq!((columns.rows, columns.next_offset), (4, 5));
+    assert_eq!(fetch.next_chunk().unwrap(), None);
+}
+
+#[test]
+fn a_tail_that_was_compacted_away_ends_the_range() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of((-1, -1), false, &["kept"]));
+    node.state.lock().unwrap().partitions[0].next_offset = 10;
+    assert_eq!(
+        read(&node.client(20_000), 0, 10, 1 << 20).unwrap(),
+        [b"kept"]
+    );
+}
+
+#[test]
+fn an_open_transaction_is_waited_for_and_then_named() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of((-1, -1), false, &["before"]));
+    node.store(0, batch_of((1, 0), true, &["open"]));
+    node.state.lock().unwrap().last_stable_offset = 1;
+    let client = node.client(100);
+    let mut fetch = client.fetch(TOPIC, 0, selection(2, 1 << 20)).unwrap();
+    assert_eq!(fetch.next_chunk().unwrap().unwrap().rows, 1);
+    let error = fetch.next_chunk().unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (7, true));
+    assert!(
+        error.message.contains("last stable offset stayed at 1"),
+        "{error}"
+    );
+    node.state.lock().unwrap().last_stable_offset = 2; // and once it is over, the fetch goes on
+    assert_eq!(fetch.next_chunk().unwrap().unwrap().rows, 1);
+    assert_eq!(fetch.next_chunk().unwrap(), None);
+}
+
+#[test]
+fn a_damaged_batch_is_named_and_never_passed_over() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of((-1, -1), false, &["sound"]));
+    node.store(0, batch_of((-1, -1), false, &["damaged"]));
+    *node.state.lock().unwrap().partitions[0].batches[1]
+        .last_mut()
+        .unwrap() ^= 1;
+    let client = node.client(20_000);
+    let mut fetch = client.fetch(TOPIC, 0, selection(2, 1)).unwrap();
+    assert_eq!(fetch.next_chunk().unwrap().unwrap().rows, 1);
+    let error = fetch.next_chunk().unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (2, false));
+    assert!(
+        error.message.contains("t-0 at offset 1") && error.message.contains("CRC"),
+        "{error}"
+    );
+    assert_eq!(fetch.next_chunk().unwrap_err(), error);
+}
+
+#[test]
+fn an_offset_that_is_gone_is_told_at_once() {
+    let node = Node::start(1, 2);
+    node.fault(&[Fault::Refuse(1)]);
+    let error = read(&node.client(20_000), 0, 5, 1 << 20).unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (1, false));
+}
+
+#[test]
+fn rows_for_a_partition_that_does_not_exist_leave_the_writer_usable() {
+    let node = Node::start(2, 2);
+    let mut writer = node
+        .client(20_000)
+        .writer(None, (-1, -1), settings(1 << 20, Codec::None))
+        .unwrap();
+    assert_eq!(
+        write(&mut writer, &[(0, vec![]), (2, vec![])])
+            .unwrap_err()
+            .code,
+        3
+    );
+    assert_eq!(write(&mut writer, &[(-2, vec![])]).unwrap_err().code, 3);
+    write(&mut writer, &[(1, vec![])]).unwrap();
+    assert_eq!(writer.flush().unwrap(), 1);
+}

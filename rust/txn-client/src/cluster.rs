@@ -1,0 +1,623 @@
+//! What the client knows of the cluster, and how it goes on when that turns out to be wrong.
+//!
+//! `Cluster` is shared by a client, its fetches and its writers: addresses, leaders, coordinators and
+//! idle connections. All of it is a cache. Whoever meets a retriable error hands it to `Retry::after`,
+//! which forgets what the error disproves, pauses, and says when to give up.
+//!
+//! # Invariants
+//! 1. A connection that is put back has nothing in flight and is not broken.
+//! 2. The lock is never held while a socket is used.
+//! 3. Code 3 (unknown topic) is retried only for a topic that was seen before: right after its
+//!    creation, or when a node restarts, a node may not know it yet.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::connection::{Address, Connection};
+use crate::error::{KafkaError, code};
+use crate::messages::cluster::{CoordinatorOf, Metadata, Topic};
+use crate::messages::{self, Api, FIND_COORDINATOR, METADATA};
+use crate::wire::{Encoder, Malformed, Reader};
+
+/// Longest wait for one answer; then the node counts as hung and the request is sent again.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// How long a topic that was seen before may be unknown.
+const UNKNOWN_TOPIC_MAX: Duration = Duration::from_secs(5);
+
+/// Asked between attempts; true stops the call (Ctrl-C).
+pub type Interrupt = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The cluster as far as it is known.
+pub struct Cluster {
+    bootstrap: Vec<Address>,
+    client_id: String,
+    timeout: Duration,
+    interrupt: Option<Interrupt>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    is_closed: bool,
+    idle: HashMap<Address, Vec<Connection>>,
+    nodes: BTreeMap<i32, Address>,
+    /// By topic: the leader of each partition, -1 if it has none now.
+    leaders: HashMap<String, Vec<i32>>,
+    seen_topics: HashSet<String>,
+    coordinators: HashMap<(CoordinatorOf, String), Address>,
+    /// (features epoch, level of `transaction.version`), the newest seen.
+    features: Option<(i64, i16)>,
+    /// (producer id, producer epoch) under which a writer has sent batches.
+    written: HashSet<(i64, i16)>,
+    /// Where the next search for any node starts.
+    turn: usize,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("bootstrap", &self.bootstrap)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A cluster of which nothing is known yet; connects to nothing.
+    ///
+    /// # Errors
+    /// 42 for an address that is none or a client id that is too long.
+    pub fn new(
+        bootstrap_servers: &str,
+        client_id: &str,
+        timeout: Duration,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Self, KafkaError> {
+        let refused = |message| KafkaError::refused(code::INVALID_REQUEST, message);
+        if client_id.len() > 255 {
+            return Err(refused(format!(
+                "the client id has {} bytes; use at most 255",
+                client_id.len()
+            )));
+        }
+        let mut bootstrap = Vec::new();
+        for text in bootstrap_servers
+            .split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+        {
+            bootstrap.push(Address::parse(text).ok_or_else(|| {
+                refused(format!(
+                    "'{text}' in bootstrap.servers '{bootstrap_servers}' is not host:port"
+                ))
+            })?);
+        }
+        if bootstrap.is_empty() {
+            return Err(refused(
+                "bootstrap.servers is empty; name at least one host:port".to_owned(),
+            ));
+        }
+        let known = Mutex::new(Known::default());
+        Ok(Self {
+            bootstrap,
+            client_id: client_id.to_owned(),
+            timeout,
+            interrupt,
+            known,
+        })
+    }
+
+    /// How long a call goes on trying.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known
+            .lock()
+            .expect("no code panics while it holds the cluster's lock")
+    }
+
+    /// Drops the idle connections; every later call fails.
+    pub fn close(&self) {
+        let mut known = self.known();
+        known.is_closed = true;
+        known.idle.clear();
+    }
+
+    /// Begins a call: its timeout runs from now.
+    #[must_use]
+    pub fn begin(&self) -> Retry<'_> {
+        Retry {
+            cluster: self,
+            began: Instant::now(),
+            pause: PAUSE_MIN,
+        }
+    }
+
+    /// Runs `attempt` until it succeeds, fails for good, or the timeout has passed.
+    ///
+    /// # Errors
+    /// The first final error, or the last retriable one.
+    pub fn retry<T>(
+        &self,
+        mut attempt: impl FnMut(&Retry<'_>) -> Result<T, KafkaError>,
+    ) -> Result<T, KafkaError> {
+        let mut retry = self.begin();
+        loop {
+            match attempt(&retry) {
+                Ok(value) => return Ok(value),
+                Err(error) => retry.after(error)?,
+            }
+        }
+    }
+
+    /// Gives a connection back for the next call; a broken or busy one is closed.
+    pub fn put_back(&self, connection: Connection) {
+        if connection.is_broken() {
+            // Its node probably restarted: the other idle connections to it are dead too.
+            self.known().idle.remove(connection.address());
+        } else if connection.in_flight() == 0 {
+            let mut known = self.known();
+            if !known.is_closed {
+                known
+                    .idle
+                    .entry(connection.address().clone())
+                    .or_default()
+                    .push(connection);
+            }
+        }
+    }
+
+    /// Remembers that a topic exists, so that nodes that do not know it yet are asked again.
+    pub fn saw_topic(&self, topic: &str) {
+        self.known().seen_topics.insert(topic.to_owned());
+    }
+
+    /// Takes a producer identity for one writer; false if another writer of this client had it.
+    #[must_use]
+    pub fn claim(&self, who: (i64, i16)) -> bool {
+        self.known().written.insert(who)
+    }
+
+    /// Drops what is known of a topic's partitions.
+    pub fn forget_topic(&self, topic: &str) {
+        self.known().leaders.remove(topic);
+    }
+
+    fn forget(&self, error: &KafkaError) {
+        let mut known = self.known();
+        match error.code {
+            code::COORDINATOR_NOT_AVAILABLE | code::NOT_COORDINATOR => known.coordinators.clear(),
+            code::COORDINATOR_LOAD_IN_PROGRESS | code::CONCURRENT_TRANSACTIONS => {}
+            code::NETWORK_EXCEPTION | code::REQUEST_TIMED_OUT => {
+                known.coordinators.clear();
+                known.leaders.clear();
+            }
+            _ => known.leaders.clear(),
+        }
+    }
+
+    fn is_unready_topic(&self, topic: &str, error_code: i16) -> bool {
+        error_code == code::UNKNOWN_TOPIC_OR_PARTITION && self.known().seen_topics.contains(topic)
+    }
+
+    fn learn(&self, metadata: &Metadata) {
+        let mut known = self.known();
+        if !metadata.brokers.is_empty() {
+            let address = |b: &messages::cluster::Broker| Address {
+                host: b.host.clone(),
+                port: b.port,
+            };
+            known.nodes = metadata
+                .brokers
+                .iter()
+                .map(|b| (b.id, address(b)))
+                .collect();
+        }
+        for topic in metadata.topics.iter().filter(|topic| topic.error_code == 0) {
+            let mut leaders = vec![-1; topic.partitions.len()];
+            for &(error_code, partition, leader) in &topic.partitions {
+                // 9: a replica is missing, but there is a leader.
+                if let (0 | 9, Some(slot)) = (error_code, leaders.get_mut(partition as usize)) {
+                    *slot = leader;
+                }
+            }
+            known.seen_topics.insert(topic.name.clone());
+            known.leaders.insert(topic.name.clone(), leaders);
+        }
+    }
+}
+
+/// One call under way: its deadline, and what it may do.
+#[derive(Debug)]
+pub struct Retry<'c> {
+    cluster: &'c Cluster,
+    began: Instant,
+    pause: Duration,
+}
+
+impl Retry<'_> {
+    /// What is left of the timeout.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.cluster.timeout.saturating_sub(self.began.elapsed())
+    }
+
+    /// How long to wait for one answer.
+    #[must_use]
+    pub fn answer_timeout(&self) -> Duration {
+        self.left().min(ANSWER_MAX).max(Duration::from_millis(1))
+    }
+
+    /// Starts the timeout anew, after progress.
+    pub fn restart(&mut self) {
+        self.began = Instant::now();
+        self.pause = PAUSE_MIN;
+    }
+
+    /// Gets ready for another attempt: forgets what the error disproves, and pauses.
+    ///
+    /// # Errors
+    /// The error itself if it is final or the timeout has passed.
+    pub fn after(&mut self, error: KafkaError) -> Result<(), KafkaError> {
+        if !error.is_retriable {
+            return Err(error);
+        }
+        let elapsed = self.began.elapsed();
+        let is_patient =
+            error.code != code::UNKNOWN_TOPIC_OR_PARTITION || elapsed < UNKNOWN_TOPIC_MAX;
+        if !is_patient || self.left() <= self.pause {
+            return Err(error.given_up(elapsed.as_millis()));
+        }
+        if self.is_interrupted() {
+            return Err(KafkaError {
+                is_retriable: false,
+                ..error
+            });
+        }
+        self.cluster.forget(&error);
+        thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+
+    /// Whether the user asked to stop.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.cluster
+            .interrupt
+            .as_ref()
+            .is_some_and(|interrupt| interrupt())
+    }
+
+    /// An idle connection to the node, or a new one.
+    ///
+    /// # Errors
+    /// Network errors (retriable); a final one once the client is closed.
+    pub fn connect(&self, address: &Address) -> Result<Connection, KafkaError> {
+        {
+            let mut known = self.cluster.known();
+            if known.is_closed {
+                let message = "the client is closed; make a new one".to_owned();
+                return Err(KafkaError::refused(code::INVALID_REQUEST, message));
+            }
+            if let Some(connection) = known.idle.get_mut(address).and_then(Vec::pop) {
+                return Ok(connection);
+            }
+        }
+        let connection = Connection::open(address, &self.cluster.client_id, self.answer_timeout())?;
+        let mut known = self.cluster.known();
+        let told = connection.transaction_version();
+        known.features = known.features.max(Some(told)); // by epoch first: the newest wins
+        Ok(connection)
+    }
+
+    /// Sends a request to a node and reads its answer; `encode` and `decode` are told the version.
+    ///
+    /// # Errors
+    /// Network errors (retriable), an API the node does not offer, an answer that makes no sense.
+    pub fn call<T>(
+        &self,
+        address: &Address,
+        api: Api,
+        encode: impl FnOnce(&mut Encoder, i16),
+        decode: impl FnOnce(&mut Reader<'_>, i16) -> Result<T, Malformed>,
+    ) -> Result<(T, String), KafkaError> {
+        let mut connection = self.connect(address)?;
+        let version = connection.version(api);
+        let result = version.and_then(|v| {
+            let answer = connection.call(
+                api,
+                v,
+                self.answer_timeout(),
+                |e| encode(e, v),
+                |r| decode(r, v),
+            )?;
+            Ok((answer, connection.name().to_owned()))
+        });
+        self.cluster.put_back(connection);
+        result
+    }
+
+    /// The address of any node that can be reached, known ones before bootstrap servers, in turn.
+    ///
+    /// # Errors
+    /// The last network error, if no node can be reached.
+    pub fn any_node(&self) -> Result<Address, KafkaError> {
+        let mut candidates: Vec<Address> = Vec::new();
+        {
+            let mut known = self.cluster.known();
+            let nodes: Vec<_> = known.nodes.values().cloned().collect();
+            let (first, second) = (nodes.len(), self.cluster.bootstrap.len());
+            known.turn = known.turn.wrapping_add(1);
+            candidates.extend((0..first).map(|i| nodes[(known.turn + i) % first].clone()));
+            candidates.extend(
+                (0..second).map(|i| self.cluster.bootstrap[(known.turn + i) % second].clone()),
+            );
+            candidates.sort_by_key(|address| known.idle.get(address).is_none_or(Vec::is_empty));
+        }
+        let mut tried = HashSet::new();
+        let mut failure = None;
+        for address in candidates {
+            if tried.insert(address.clone()) {
+                match self.connect(&address) {
+                    Ok(connection) => {
+                        self.cluster.put_back(connection);
+                        return Ok(address);
+                    }
+                    Err(error) if error.is_retriable => failure = Some(error),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Err(failure.expect("there is at least one bootstrap server"))
+    }
+
+    /// Asks any node for the cluster's nodes and for topics (`None`: all), and remembers the answer.
+    ///
+    /// # Errors
+    /// As `call`.
+    pub fn metadata(&self, topics: Option<&[&str]>) -> Result<(Metadata, String), KafkaError> {
+        let node = self.any_node()?;
+        let encode =
+            |e: &mut Encoder, version| messages::cluster::encode_metadata(e, version, topics);
+        let answer = self.call(&node, METADATA, encode, messages::cluster::decode_metadata)?;
+        self.cluster.learn(&answer.0);
+        Ok(answer)
+    }
+
+    /// One topic's metadata, asked for now.
+    ///
+    /// # Errors
+    /// As `call`; 3 for an unknown topic, retriable only if it was seen before.
+    pub fn topic(&self, topic: &str) -> Result<Topic, KafkaError> {
+        let (metadata, node) = self.metadata(Some(&[topic]))?;
+        let found = metadata.topics.into_iter().find(|t| t.name == topic);
+        let error_code = found
+            .as_ref()
+            .map_or(code::UNKNOWN_TOPIC_OR_PARTITION, |t| t.error_code);
+        match found {
+            Some(topic) if error_code == 0 => Ok(topic),
+            _ => Err(self.topic_error(
+                error_code,
+                &node,
+                "Metadata",
+                topic,
+                &format!("topic '{topic}'"),
+            )),
+        }
+    }
+
+    /// The error a node answered about a topic.
+    #[must_use]
+    pub fn topic_error(
+        &self,
+        error_code: i16,
+        node: &str,
+        request: &str,
+        topic: &str,
+        subject: &str,
+    ) -> KafkaError {
+        let error = KafkaError::answered(error_code, node, request, subject, None);
+        let is_unknown = error_code == code::UNKNOWN_TOPIC_OR_PARTITION;
+        let is_retriable =
+            error.is_retriable && (!is_unknown || self.cluster.is_unready_topic(topic, error_code));
+        KafkaError {
+            is_retriable,
+            ..error
+        }
+    }
+
+    /// The leaders of a topic's partitions by partition, -1 where there is none now.
+    ///
+    /// # Errors
+    /// As `topic`.
+    pub fn leaders(&self, topic: &str) -> Result<Vec<i32>, KafkaError> {
+        if let Some(leaders) = self.cluster.known().leaders.get(topic) {
+            return Ok(leaders.clone());
+        }
+        self.topic(topic)?;
+        Ok(self
+            .cluster
+            .known()
+            .leaders
+            .get(topic)
+            .cloned()
+            .unwrap_or_default())
+    }
+
+    /// Where a partition's leader listens.
+    ///
+    /// # Errors
+    /// As `topic`; 3 for a partition the topic does not have, 5 (retriable) if it has no leader now.
+    pub fn leader(&self, topic: &str, partition: i32) -> Result<Address, KafkaError> {
+        let leaders = self.leaders(topic)?;
+        let Some(leader) = usize::try_from(partition).ok().and_then(|i| leaders.get(i)) else {
+            return Err(no_such_partition(topic, partition, leaders.len()));
+        };
+        if let Some(address) = self.cluster.known().nodes.get(leader) {
+            return Ok(address.clone());
+        }
+        Err(KafkaError {
+            message: format!(
+                "partition {topic}-{partition} has no leader now (metadata names node {leader}); start its nodes"
+            ),
+            code: code::LEADER_NOT_AVAILABLE,
+            is_retriable: true,
+        })
+    }
+
+    /// Where a transactional id's or a group's coordinator listens.
+    ///
+    /// # Errors
+    /// As `call`; what the node answers (14, 15 retriable).
+    pub fn coordinator(&self, of: CoordinatorOf, key: &str) -> Result<Address, KafkaError> {
+        let id = (of, key.to_owned());
+        if let Some(address) = self.cluster.known().coordinators.get(&id) {
+            return Ok(address.clone());
+        }
+        let node = self.any_node()?;
+        let encode = |e: &mut Encoder, _| messages::cluster::encode_find_coordinator(e, of, key);
+        let decode = |r: &mut Reader<'_>, _| messages::cluster::decode_find_coordinator(r);
+        let (answer, name) = self.call(&node, FIND_COORDINATOR, encode, decode)?;
+        let broker = answer.map_err(|(error_code, detail)| {
+            KafkaError::answered(
+                error_code,
+                &name,
+                FIND_COORDINATOR.name,
+                &subject(of, key),
+                detail.as_deref(),
+            )
+        })?;
+        let address = Address {
+            host: broker.host,
+            port: broker.port,
+        };
+        self.cluster
+            .known()
+            .coordinators
+            .insert(id, address.clone());
+        Ok(address)
+    }
+
+    /// 2 if the cluster has finalized `transaction.version` 2 or higher, else 1.
+    ///
+    /// # Errors
+    /// As `any_node`, if no node was asked yet.
+    pub fn transaction_version(&self) -> Result<i16, KafkaError> {
+        if self.cluster.known().features.is_none() {
+            self.any_node()?;
+        }
+        let (epoch, level) = self.cluster.known().features.unwrap_or((-1, 0));
+        Ok(if epoch >= 0 && level >= 2 { 2 } else { 1 })
+    }
+}
+
+/// The error for a partition that a topic does not have.
+#[must_use]
+pub fn no_such_partition(topic: &str, partition: i32, count: usize) -> KafkaError {
+    KafkaError::refused(
+        code::UNKNOWN_TOPIC_OR_PARTITION,
+        format!("topic '{topic}' has no partition {partition}; it has {count}, numbered from 0"),
+    )
+}
+
+/// How messages name a transactional id or a group.
+#[must_use]
+pub fn subject(of: CoordinatorOf, key: &str) -> String {
+    match of {
+        CoordinatorOf::Group => format!("group '{key}'"),
+        CoordinatorOf::Transaction => format!("transactional id '{key}'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(timeout_ms: u64) -> Cluster {
+        Cluster::new(
+            "127.0.0.1:1",
+            "test",
+            Duration::from_millis(timeout_ms),
+            None,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn addresses_may_be_v6_and_carry_a_protocol() {
+        let v6 = Address::parse("[::1]:9092").unwrap();
+        assert_eq!(
+            (v6.host.as_str(), v6.port, v6.to_string().as_str()),
+            ("::1", 9092, "[::1]:9092")
+        );
+        assert_eq!(Address::parse("PLAINTEXT://h:1").unwrap().host, "h");
+        assert_eq!(Address::parse("h"), None);
+        assert_eq!(Address::parse("h:99999"), None);
+    }
+
+    #[test]
+    fn a_cluster_without_an_address_is_refused() {
+        let error = Cluster::new(" , ", "test", Duration::ZERO, None).unwrap_err();
+        assert!(error.message.contains("bootstrap.servers is empty"));
+    }
+
+    #[test]
+    fn an_unreachable_node_is_tried_until_the_timeout_and_named() {
+        let error = cluster(40)
+            .retry(|retry| retry.any_node().map(|_| ()))
+            .unwrap_err();
+        assert_eq!(
+            (error.code, error.is_retriable),
+            (code::NETWORK_EXCEPTION, true)
+        );
+        assert!(
+            error.message.contains("gave up after") && error.message.contains("127.0.0.1:1"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_final_error_ends_the_call_at_once() {
+        let mut attempts = 0;
+        let result: Result<(), _> = cluster(60_000).retry(|_| {
+            attempts += 1;
+            Err(KafkaError::answered(90, "node", "EndTxn", "x", None))
+        });
+        assert_eq!((result.unwrap_err().code, attempts), (90, 1));
+    }
+
+    #[test]
+    fn a_topic_never_seen_is_unknown_for_good_and_one_seen_is_asked_for_again() {
+        let cluster = cluster(1);
+        cluster.saw_topic("seen");
+        let retry = cluster.begin();
+        assert!(
+            retry
+                .topic_error(3, "node", "Metadata", "seen", "topic 'seen'")
+                .is_retriable
+        );
+        assert!(
+            !retry
+                .topic_error(3, "node", "Metadata", "never", "topic 'never'")
+                .is_retriable
+        );
+    }
+
+    #[test]
+    fn a_closed_client_says_so() {
+        let cluster = cluster(60_000);
+        cluster.close();
+        let error = cluster
+            .retry(|retry| retry.any_node().map(|_| ()))
+            .unwrap_err();
+        assert!(error.message.contains("closed"));
+    }
+}

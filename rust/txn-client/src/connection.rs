@@ -1,0 +1,366 @@
+//! One TCP connection to one node: frames out, frames in, in the same order.
+//!
+//! A frame is its size as `i32` and then that many bytes. A node answers a connection's requests in
+//! the order they were sent, so the oldest correlation id in flight is the only one that may come next.
+//!
+//! # Invariants
+//! After any error the connection is unusable (`is_broken`): what was in flight has an unknown fate
+//! and the stream may stand in the middle of a frame. The owner drops it and decides what to repeat.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::error::{KafkaError, code};
+use crate::messages::{self, API_VERSIONS, Api, cluster::Versions};
+use crate::wire::{Encoder, Malformed, Reader};
+
+/// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
+const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// How much is set aside for an answer before its bytes arrive.
+const RESERVE_BYTES_MAX: usize = 16 << 20;
+
+/// Where a node listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Address {
+    /// Reads `host:port`, `[v6]:port`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.trim().rsplit_once(':')?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
+        let host = host.rsplit_once("//").map_or(host, |(_, host)| host); // PLAINTEXT://host:port
+        (!host.is_empty()).then_some(Self {
+            host: host.to_owned(),
+            port: port.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// An open connection and what its node offers.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    address: Address,
+    name: String,
+    client_id: String,
+    versions: Versions,
+    next_correlation: i32,
+    in_flight: VecDeque<(i32, Api, i16)>,
+    broken: bool,
+}
+
+impl Connection {
+    /// Connects and asks what the node offers.
+    ///
+    /// `timeout` bounds the connect, and then every answer that is waited for.
+    ///
+    /// # Errors
+    /// Network errors (retriable); 35 if the node has no usable `ApiVersions`.
+    pub fn open(address: &Address, client_id: &str, timeout: Duration) -> Result<Self, KafkaError> {
+        let name = format!("node {address}");
+        let unreachable =
+            |cause: &dyn fmt::Display| KafkaError::unreachable(&name, "cannot be reached", cause);
+        let candidates = (address.host.as_str(), address.port)
+            .to_socket_addrs()
+            .map_err(|e| unreachable(&e))?;
+        let mut failure = io::Error::other("its name has no address");
+        let mut connected = None;
+        for candidate in candidates {
+            match TcpStream::connect_timeout(&candidate, timeout) {
+                Ok(stream) => {
+                    connected = Some(stream);
+                    break;
+                }
+                Err(error) => failure = error,
+            }
+        }
+        let Some(stream) = connected else {
+            return Err(unreachable(&failure));
+        };
+        stream.set_nodelay(true).map_err(|e| unreachable(&e))?;
+        stream
+            .set_write_timeout(Some(timeout))
+            .map_err(|e| unreachable(&e))?;
+        let mut connection = Self {
+            stream,
+            address: address.clone(),
+            name,
+            client_id: client_id.to_owned(),
+            versions: Versions::default(),
+            next_correlation: 0,
+            in_flight: VecDeque::new(),
+            broken: false,
+        };
+        connection.negotiate(timeout)?;
+        Ok(connection)
+    }
+
+    fn negotiate(&mut self, timeout: Duration) -> Result<(), KafkaError> {
+        let ask = |this: &mut Self, version| {
+            this.call(
+                API_VERSIONS,
+                version,
+                timeout,
+                |e| messages::cluster::encode_api_versions(e, version),
+                |r| messages::cluster::decode_api_versions(r, version),
+            )
+        };
+        let mut versions = ask(self, API_VERSIONS.highest)?;
+        if versions.error_code == code::UNSUPPORTED_VERSION {
+            versions = ask(self, 0)?;
+        }
+        if versions.error_code != 0 {
+            return Err(KafkaError::answered(
+                versions.error_code,
+                &self.name,
+                "ApiVersions",
+                "this client",
+                None,
+            ));
+        }
+        self.versions = versions;
+        Ok(())
+    }
+
+    /// The node, for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the node listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// (epoch, level of `transaction.version`) of the finalized features.
+    #[must_use]
+    pub fn transaction_version(&self) -> (i64, i16) {
+        (
+            self.versions.features_epoch,
+            self.versions.transaction_version,
+        )
+    }
+
+    /// How many answers are still to come.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether an error made this connection unusable.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// The highest version of `api` that both sides know.
+    ///
+    /// # Errors
+    /// 35, naming the API and both ranges.
+    pub fn version(&self, api: Api) -> Result<i16, KafkaError> {
+        let offered = self
+            .versions
+            .ranges
+            .iter()
+            .find(|(key, ..)| *key == api.key);
+        let common = offered.map(|&(_, low, high)| (low.max(api.lowest), high.min(api.highest)));
+        match common {
+            Some((low, high)) if low <= high => Ok(high),
+            _ => {
+                let offer = offered.map_or("does not offer it".to_owned(), |(_, l, h)| {
+                    format!("offers {l} to {h}")
+                });
+                Err(KafkaError::refused(
+                    code::UNSUPPORTED_VERSION,
+                    format!(
+                        "{} {offer}, but this client needs {} in version {} to {}; use a broker of Kafka 3.0 or newer",
+                        self.name, api.name, api.lowest, api.highest
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// A frame with room for its size, the request's header, and the correlation id it will have.
+    pub fn head(&mut self, api: Api, version: i16) -> Encoder {
+        let mut e = Encoder::default();
+        e.i32(0); // the size, filled in by `send`
+        messages::encode_header(&mut e, api, version, self.next_correlation, &self.client_id);
+        e
+    }
+
+    /// Sends one frame: `pieces`, the first of which began with `head`, with `bodies` between them. Does not
+    /// wait for the answer.
+    ///
+    /// # Errors
+    /// Network errors (retriable); the connection is then broken.
+    pub fn send(
+        &mut self,
+        api: Api,
+        version: i16,
+        pieces: &mut [Vec<u8>],
+        bodies: &[&[u8]],
+    ) -> Result<(), KafkaError> {
+        let size = pieces.iter().map(Vec::len).sum::<usize>()
+            + bodies.iter().map(|b| b.len()).sum::<usize>()
+            - 4;
+        let size = i32::try_from(size).expect("requests stay below 2 GiB");
+        pieces[0][..4].copy_from_slice(&size.to_be_bytes());
+        let mut slices = Vec::with_capacity(pieces.len() + bodies.len());
+        for (i, piece) in pieces.iter().enumerate() {
+            slices.push(IoSlice::new(piece));
+            slices.extend(bodies.get(i).map(|body| IoSlice::new(body)));
+        }
+        let result = write_all(&mut self.stream, &mut slices);
+        self.in_flight
+            .push_back((self.next_correlation, api, version));
+        self.next_correlation = self.next_correlation.wrapping_add(1);
+        result.map_err(|error| self.breaks(api.name, &error))
+    }
+
+    /// Encodes and sends one request. Does not wait for the answer.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub fn request(
+        &mut self,
+        api: Api,
+        version: i16,
+        encode: impl FnOnce(&mut Encoder),
+    ) -> Result<(), KafkaError> {
+        let mut e = self.head(api, version);
+        encode(&mut e);
+        self.send(api, version, std::slice::from_mut(&mut e.bytes), &[])
+    }
+
+    /// Waits for the oldest answer in flight, puts it into `frame` and returns where its body starts.
+    ///
+    /// # Errors
+    /// Network errors and a late answer (retriable), an answer that makes no sense (final); the
+    /// connection is then broken.
+    pub fn receive(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> Result<usize, KafkaError> {
+        let &(correlation, api, _) = self.in_flight.front().expect("a request is in flight");
+        let began = Instant::now();
+        if let Err(error) = self.read_frame(frame, timeout) {
+            return Err(match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    self.broken = true;
+                    KafkaError::silent(&self.name, api.name, began.elapsed().as_millis())
+                }
+                io::ErrorKind::InvalidData => self.malformed(api.name, &error),
+                _ => self.breaks(api.name, &error),
+            });
+        }
+        let mut r = Reader::new(frame);
+        let answered = r
+            .i32()
+            .and_then(|id| messages::decode_header(&mut r, api).map(|()| id));
+        match answered {
+            Ok(id) if id == correlation => {
+                self.in_flight.pop_front();
+                Ok(frame.len() - r.left())
+            }
+            Ok(id) => {
+                let what = format!("correlation id {id} came where {correlation} was due");
+                Err(self.malformed(api.name, &what))
+            }
+            Err(error) => Err(self.malformed(api.name, &error)),
+        }
+    }
+
+    fn read_frame(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> io::Result<()> {
+        self.stream
+            .set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+        let mut size = [0; 4];
+        self.stream.read_exact(&mut size)?;
+        let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
+        if !(4..=ANSWER_BYTES_MAX).contains(&size) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a frame of {size} bytes"),
+            ));
+        }
+        frame.clear();
+        frame.reserve(size.min(RESERVE_BYTES_MAX));
+        let read = (&self.stream).take(size as u64).read_to_end(frame)?;
+        if read < size {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sends a request and reads its answer. Nothing else may be in flight.
+    ///
+    /// # Errors
+    /// As `send` and `receive`.
+    pub fn call<T>(
+        &mut self,
+        api: Api,
+        version: i16,
+        timeout: Duration,
+        encode: impl FnOnce(&mut Encoder),
+        decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, KafkaError> {
+        debug_assert!(self.in_flight.is_empty());
+        self.request(api, version, encode)?;
+        let mut frame = Vec::new();
+        let body = self.receive(&mut frame, timeout)?;
+        decode(&mut Reader::new(&frame[body..])).map_err(|error| self.malformed(api.name, &error))
+    }
+
+    /// Marks the connection broken because of an answer that makes no sense.
+    pub fn malformed(&mut self, request: &str, what: &dyn fmt::Display) -> KafkaError {
+        self.broken = true;
+        KafkaError::malformed(&self.name, request, what)
+    }
+
+    fn breaks(&mut self, request: &str, cause: &io::Error) -> KafkaError {
+        self.broken = true;
+        let closed = io::Error::other("it closed the connection");
+        let cause = if cause.kind() == io::ErrorKind::UnexpectedEof {
+            &closed
+        } else {
+            cause
+        };
+        KafkaError::unreachable(&self.name, &format!("was lost during {request}"), cause)
+    }
+}
+
+/// Writes all slices; `write_all_vectored` is not stable yet.
+fn write_all(stream: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut slices, 0); // drops leading empty slices
+    while !slices.is_empty() {
+        match stream.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

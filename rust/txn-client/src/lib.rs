@@ -1,0 +1,32 @@
+//! A small blocking Kafka client for rows as columns: what Spark's source and sink need of any Kafka ≥ 3.0.
+//!
+//! ```text
+//!   Fetch   answer ─ batches ─ records ─► Columns (Arrow buffers) ─► Python
+//!   Writer  Rows (Arrow buffers) ─ open batch ─ sealed batch ─► request, up to five in flight
+//!   Client  topics, offsets, producer identities, the end of transactions ─ one request, one answer
+//!              └── all three: Cluster (leaders, coordinators, idle connections, retries) ─ Connection
+//! ```
+//!
+//! Errors that may pass are retried inside, everything else is a `KafkaError` with Kafka's code. What
+//! makes each repetition safe is said where it happens: `client`, `writer`. Bytes from the network are
+//! read by `wire` and by `txn_log`, which check every length; no row becomes an object of its own.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod against_a_node;
+pub mod client;
+mod cluster;
+pub mod columns;
+mod connection;
+pub mod error;
+pub mod fetch;
+mod messages;
+pub mod partitioner;
+pub mod rows;
+mod wire;
+pub mod writer;
+
+pub use client::Client;
+pub use cluster::Interrupt;
+pub use error::KafkaError;
+pub use messages::transactions::{Description, Identity};

@@ -1,0 +1,306 @@
+//! Who offers what, who leads what, where offsets are: `ApiVersions`, `Metadata`, `FindCoordinator`,
+//! `ListOffsets`, `CreateTopics`.
+
+use crate::wire::{Encoder, Malformed, Reader};
+
+/// What a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// 0, or 35: the node does not know the version asked with and answered in version 0.
+    pub error_code: i16,
+    /// (API key, lowest version, highest version), both inclusive.
+    pub ranges: Vec<(i16, i16, i16)>,
+    /// Epoch of the finalized features; -1: none.
+    pub features_epoch: i64,
+    /// Finalized level of `transaction.version`; 0 if it has none.
+    pub transaction_version: i16,
+}
+
+/// Writes `ApiVersions` v3; v0 has no body.
+pub fn encode_api_versions(e: &mut Encoder, version: i16) {
+    if version >= 3 {
+        e.string("txn");
+        e.string(env!("CARGO_PKG_VERSION"));
+        e.no_tags();
+    }
+}
+
+/// Reads `ApiVersions` v3, or the version 0 that answers a version too new.
+pub fn decode_api_versions(r: &mut Reader<'_>, version: i16) -> Result<Versions, Malformed> {
+    let error_code = r.i16()?;
+    let mut versions = Versions {
+        error_code,
+        features_epoch: -1,
+        ..Versions::default()
+    };
+    if version == 0 || error_code == crate::error::code::UNSUPPORTED_VERSION {
+        let count = r.i32()?;
+        for _ in 0..count {
+            versions.ranges.push((r.i16()?, r.i16()?, r.i16()?));
+        }
+        return Ok(versions);
+    }
+    versions.ranges = r.array_of(|r| {
+        let range = (r.i16()?, r.i16()?, r.i16()?);
+        r.tags()?;
+        Ok(range)
+    })?;
+    r.i32()?; // throttle time
+    r.tagged(|tag, mut field| {
+        match tag {
+            1 => versions.features_epoch = field.i64()?,
+            2 => {
+                let levels = field.array_of(|r| {
+                    let (name, highest, _lowest) = (r.string()?, r.i16()?, r.i16()?);
+                    r.tags()?;
+                    Ok((name, highest))
+                })?;
+                let level = levels
+                    .iter()
+                    .find(|(name, _)| *name == "transaction.version");
+                versions.transaction_version = level.map_or(0, |(_, highest)| *highest);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(versions)
+}
+
+/// A node's address as the cluster tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broker {
+    /// Node id.
+    pub id: i32,
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// One topic as the cluster tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Why the topic cannot be told, or 0.
+    pub error_code: i16,
+    /// Its name.
+    pub name: String,
+    /// Whether it is Kafka's own.
+    pub is_internal: bool,
+    /// (error code, partition, node id of the leader or -1), as sent: any order.
+    pub partitions: Vec<(i16, i32, i32)>,
+}
+
+/// The nodes, and the topics asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// The nodes that are up.
+    pub brokers: Vec<Broker>,
+    /// Where topics are made; -1: unknown.
+    pub controller: i32,
+    /// The topics asked for.
+    pub topics: Vec<Topic>,
+}
+
+/// Writes `Metadata` v9–12 for the topics, or for all (`None`). Never makes a topic.
+pub fn encode_metadata(e: &mut Encoder, version: i16, topics: Option<&[&str]>) {
+    match topics {
+        None => e.uvarint(0),
+        Some(names) => e.array_of(names.iter(), |e, name| {
+            if version >= 10 {
+                e.bytes.extend_from_slice(&[0; 16]);
+            }
+            e.string(name);
+            e.no_tags();
+        }),
+    }
+    e.boolean(false); // allow auto topic creation
+    if version <= 10 {
+        e.boolean(false); // include cluster authorized operations
+    }
+    e.boolean(false); // include topic authorized operations
+    e.no_tags();
+}
+
+/// Reads `Metadata` v9–12.
+pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Malformed> {
+    r.i32()?; // throttle time
+    let brokers = r.array_of(|r| {
+        let id = r.i32()?;
+        let (host, port) = (r.string()?.to_owned(), port(r)?);
+        r.nullable_string()?; // rack
+        r.tags()?;
+        Ok(Broker { id, host, port })
+    })?;
+    r.nullable_string()?; // cluster id
+    let controller = r.i32()?;
+    let topics = r.array_of(|r| {
+        let error_code = r.i16()?;
+        let name = r.nullable_string()?.unwrap_or_default().to_owned();
+        if version >= 10 {
+            r.uuid()?;
+        }
+        let is_internal = r.boolean()?;
+        let partitions = r.array_of(|r| {
+            let (error_code, partition, leader) = (r.i16()?, r.i32()?, r.i32()?);
+            r.i32()?; // leader epoch
+            r.skip_i32s()?; // replicas
+            r.skip_i32s()?; // in-sync replicas
+            r.skip_i32s()?; // offline replicas
+            r.tags()?;
+            Ok((error_code, partition, leader))
+        })?;
+        r.i32()?; // authorized operations
+        r.tags()?;
+        Ok(Topic {
+            error_code,
+            name,
+            is_internal,
+            partitions,
+        })
+    })?;
+    if version <= 10 {
+        r.i32()?; // authorized operations
+    }
+    r.tags()?;
+    Ok(Metadata {
+        brokers,
+        controller,
+        topics,
+    })
+}
+
+fn port(r: &mut Reader<'_>) -> Result<u16, Malformed> {
+    let left = r.left();
+    u16::try_from(r.i32()?).map_err(|_| Malformed { what: "port", left })
+}
+
+/// Which coordinator is looked for; the number is the key type on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CoordinatorOf {
+    /// A consumer group.
+    Group = 0,
+    /// A transactional id.
+    Transaction = 1,
+}
+
+/// Writes `FindCoordinator` v3.
+pub fn encode_find_coordinator(e: &mut Encoder, of: CoordinatorOf, key: &str) {
+    e.string(key);
+    e.i8(of as i8);
+    e.no_tags();
+}
+
+/// Reads `FindCoordinator` v3: the node, or (error code, the node's message).
+pub fn decode_find_coordinator(
+    r: &mut Reader<'_>,
+) -> Result<Result<Broker, (i16, Option<String>)>, Malformed> {
+    r.i32()?; // throttle time
+    let error_code = r.i16()?;
+    let message = r.nullable_string()?.map(ToOwned::to_owned);
+    if error_code != 0 {
+        return Ok(Err((error_code, message)));
+    }
+    let (id, host) = (r.i32()?, r.string()?.to_owned());
+    let port = port(r)?;
+    r.tags()?;
+    Ok(Ok(Broker { id, host, port }))
+}
+
+/// Writes `ListOffsets` v6–7 of one topic.
+pub fn encode_list_offsets(
+    e: &mut Encoder,
+    topic: &str,
+    partitions: &[i32],
+    timestamp_ms: i64,
+    read_committed: bool,
+) {
+    e.i32(-1); // replica id: a consumer
+    e.boolean(read_committed);
+    e.array_of([topic].iter(), |e, topic| {
+        e.string(topic);
+        e.array_of(partitions.iter(), |e, partition| {
+            e.i32(*partition);
+            e.i32(-1); // current leader epoch: unknown
+            e.i64(timestamp_ms);
+            e.no_tags();
+        });
+        e.no_tags();
+    });
+    e.no_tags();
+}
+
+/// Reads `ListOffsets` v6–7 of one topic: (partition, error code, offset).
+pub fn decode_list_offsets(r: &mut Reader<'_>) -> Result<Vec<(i32, i16, i64)>, Malformed> {
+    r.i32()?; // throttle time
+    let topics = r.array_of(|r| {
+        r.string()?;
+        let partitions = r.array_of(|r| {
+            let (partition, error_code) = (r.i32()?, r.i16()?);
+            r.i64()?; // timestamp
+            let offset = r.i64()?;
+            r.i32()?; // leader epoch
+            r.tags()?;
+            Ok((partition, error_code, offset))
+        })?;
+        r.tags()?;
+        Ok(partitions)
+    })?;
+    r.tags()?;
+    Ok(topics.into_iter().flatten().collect())
+}
+
+/// Writes `CreateTopics` v5–7 of one topic with the cluster's default replication.
+pub fn encode_create_topics(
+    e: &mut Encoder,
+    topic: &str,
+    partitions: i32,
+    configs: &[(String, String)],
+    timeout_ms: i32,
+) {
+    e.array_of([topic].iter(), |e, topic| {
+        e.string(topic);
+        e.i32(partitions);
+        e.i16(-1); // replication factor: the cluster's default (KIP-464)
+        e.length(0); // assignments
+        e.array_of(configs.iter(), |e, (name, value)| {
+            e.string(name);
+            e.string(value);
+            e.no_tags();
+        });
+        e.no_tags();
+    });
+    e.i32(timeout_ms);
+    e.boolean(false); // validate only
+    e.no_tags();
+}
+
+/// Reads `CreateTopics` v5–7: per topic (error code, the node's message).
+pub fn decode_create_topics(
+    r: &mut Reader<'_>,
+    version: i16,
+) -> Result<Vec<(i16, Option<String>)>, Malformed> {
+    r.i32()?; // throttle time
+    let topics = r.array_of(|r| {
+        r.string()?;
+        if version >= 7 {
+            r.uuid()?;
+        }
+        let error_code = r.i16()?;
+        let message = r.nullable_string()?.map(ToOwned::to_owned);
+        r.i32()?; // partitions
+        r.i16()?; // replication factor
+        r.array_of(|r| {
+            r.string()?;
+            r.nullable_string()?;
+            r.boolean()?; // read only
+            r.i8()?; // source
+            r.boolean()?; // sensitive
+            r.tags()
+        })?;
+        r.tags()?;
+        Ok((error_code, message))
+    })?;
+    r.tags()?;
+    Ok(topics)
+}

@@ -1,0 +1,116 @@
+//! `Fetch` v12 of one partition, without a fetch session.
+
+use crate::wire::{Encoder, Malformed, Reader};
+
+/// What to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Topic name.
+    pub topic: &'a str,
+    /// Partition.
+    pub partition: i32,
+    /// First offset wanted.
+    pub offset: i64,
+    /// Whether only committed records are wanted.
+    pub read_committed: bool,
+    /// How long the node may wait for `bytes_min`.
+    pub wait_ms: i32,
+    /// 0: answer at once.
+    pub bytes_min: i32,
+    /// Largest answer wanted; the first batch comes whole whatever its size.
+    pub bytes_max: i32,
+}
+
+/// What came. Borrowed from the answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// 0, or why there are no records.
+    pub error_code: i16,
+    /// End of what a `read_uncommitted` reader may see, exclusive.
+    pub high_watermark: i64,
+    /// End of what a `read_committed` reader may see, exclusive; -1: not told.
+    pub last_stable_offset: i64,
+    /// First offset of the log.
+    pub log_start_offset: i64,
+    /// (producer id, first offset) of aborted transactions in the range.
+    pub aborted: Vec<(i64, i64)>,
+    /// Record batches back to back; the last may be cut.
+    pub records: &'a [u8],
+    /// How much of the answer follows `records`: where they lie, for whoever keeps the answer.
+    pub bytes_after: usize,
+}
+
+/// Writes a fetch.
+pub fn encode(e: &mut Encoder, request: &Request<'_>) {
+    e.i32(-1); // replica id: a consumer
+    e.i32(request.wait_ms);
+    e.i32(request.bytes_min);
+    e.i32(request.bytes_max);
+    e.boolean(request.read_committed);
+    e.i32(0); // session id
+    e.i32(-1); // session epoch: no session (KIP-227)
+    e.array_of([request].iter(), |e, request| {
+        e.string(request.topic);
+        e.array_of([request].iter(), |e, request| {
+            e.i32(request.partition);
+            e.i32(-1); // current leader epoch: unknown
+            e.i64(request.offset);
+            e.i32(-1); // last fetched epoch
+            e.i64(-1); // log start offset: only followers have one
+            e.i32(request.bytes_max);
+            e.no_tags();
+        });
+        e.no_tags();
+    });
+    e.length(0); // forgotten topics
+    e.string(""); // rack
+    e.no_tags();
+}
+
+/// Reads an answer; `None` if it says nothing of the partition, as when the node throttles.
+pub fn decode<'a>(r: &mut Reader<'a>, partition: i32) -> Result<Option<Response<'a>>, Malformed> {
+    r.i32()?; // throttle time
+    let error_code = r.i16()?;
+    r.i32()?; // session id
+    let mut found = None;
+    r.array_of(|r| {
+        r.string()?; // one topic was asked for
+        r.array_of(|r| {
+            let (index, response) = decode_partition(r)?;
+            if index == partition {
+                found = Some(response);
+            }
+            Ok(())
+        })?;
+        r.tags()
+    })?;
+    r.tags()?;
+    if error_code != 0 {
+        return Ok(Some(Response {
+            error_code,
+            ..Response::default()
+        }));
+    }
+    Ok(found)
+}
+
+fn decode_partition<'a>(r: &mut Reader<'a>) -> Result<(i32, Response<'a>), Malformed> {
+    let index = r.i32()?;
+    let mut response = Response {
+        error_code: r.i16()?,
+        high_watermark: r.i64()?,
+        last_stable_offset: r.i64()?,
+        log_start_offset: r.i64()?,
+        ..Response::default()
+    };
+    response.aborted = r.array_of(|r| {
+        let aborted = (r.i64()?, r.i64()?);
+        r.tags()?;
+        Ok(aborted)
+    })?;
+    r.i32()?; // preferred read replica: only told to clients that name a rack
+    response.records = r.nullable_bytes()?.unwrap_or_default();
+    response.bytes_after = r.left();
+    r.tags()?;
+    Ok((index, response))
+}

@@ -1,0 +1,92 @@
+//! `Produce` v9–12, at most one batch per partition, acks = all.
+
+use crate::wire::{Encoder, Malformed, Reader};
+
+/// One batch and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Topic name.
+    pub topic: &'a str,
+    /// Partition.
+    pub partition: i32,
+    /// One record batch.
+    pub batch: &'a [u8],
+}
+
+/// What became of one batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Topic name.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// 0: stored.
+    pub error_code: i16,
+    /// The node's message, with the first record it names.
+    pub message: Option<String>,
+}
+
+/// Writes everything but the batches, as the pieces that go around them: `pieces[i]`, then `parts[i].batch`,
+/// and `pieces[parts.len()]` at the end. So a batch is never copied on its way to the socket.
+///
+/// `head` is what the frame starts with (size and header); the size is filled in by the sender.
+/// Parts of one topic must follow each other: each run becomes one topic of the request.
+pub fn encode(
+    head: Encoder,
+    transactional_id: Option<&str>,
+    timeout_ms: i32,
+    parts: &[Part<'_>],
+) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::with_capacity(parts.len() + 1);
+    let mut e = head;
+    e.nullable_string(transactional_id);
+    e.i16(-1); // acks: all
+    e.i32(timeout_ms);
+    e.length(parts.chunk_by(|a, b| a.topic == b.topic).count());
+    for of_topic in parts.chunk_by(|a, b| a.topic == b.topic) {
+        e.string(of_topic[0].topic);
+        e.length(of_topic.len());
+        for part in of_topic {
+            e.i32(part.partition);
+            e.length(part.batch.len());
+            pieces.push(std::mem::take(&mut e.bytes));
+            e.no_tags();
+        }
+        e.no_tags();
+    }
+    e.no_tags();
+    pieces.push(e.bytes);
+    pieces
+}
+
+/// Reads an answer.
+pub fn decode(r: &mut Reader<'_>) -> Result<Vec<Outcome>, Malformed> {
+    let topics = r.array_of(|r| {
+        let topic = r.string()?.to_owned();
+        let outcomes = r.array_of(|r| {
+            let (partition, error_code) = (r.i32()?, r.i16()?);
+            r.i64()?; // base offset
+            r.i64()?; // log append time
+            r.i64()?; // log start offset
+            let records = r.array_of(|r| {
+                let (index, text) = (r.i32()?, r.nullable_string()?);
+                r.tags()?;
+                Ok(format!("record {index}: {}", text.unwrap_or("refused")))
+            })?;
+            let message = r.nullable_string()?.map(ToOwned::to_owned);
+            r.tags()?;
+            let message = records.into_iter().next().or(message);
+            Ok(Outcome {
+                topic: topic.clone(),
+                partition,
+                error_code,
+                message,
+            })
+        })?;
+        r.tags()?;
+        Ok(outcomes)
+    })?;
+    r.i32()?; // throttle time
+    r.tags()?;
+    Ok(topics.into_iter().flatten().collect())
+}

@@ -1,0 +1,453 @@
+//! Record batches v2, read from borrowed bytes and stamped in place.
+//!
+//! All numbers are big endian. `crc` covers everything from `attributes` to the end, so the
+//! base offset and the leader epoch can be stamped without touching it.
+//!
+//! ```text
+//!  0 base offset      i64     21 attributes        i16     43 producer id     i64
+//!  8 length           i32     23 last offset delta i32     51 producer epoch  i16
+//! 12 leader epoch     i32     27 base timestamp    i64     53 base sequence   i32
+//! 16 magic             i8     35 max timestamp     i64     57 record count    i32
+//! 17 crc (CRC-32C)    u32                                  61 records
+//! ```
+//!
+//! `length` counts the bytes after itself. Attributes: bits 0–2 codec, 3 log append time,
+//! 4 transactional, 5 control, 6 the base timestamp is a delete horizon.
+//!
+//! Source: Kafka's protocol guide, "Record Batch"; KIP-98.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::compression::Codec;
+
+/// Bytes of a batch before its records: from base offset through record count.
+pub const HEADER_BYTES: usize = 61;
+
+/// Bytes of a batch that `length` does not count: base offset and `length` itself.
+const UNCOUNTED_BYTES: usize = 12;
+
+/// Where the bytes begin that the checksum covers.
+const CRC_START: usize = 21;
+
+const CODEC_MASK: i16 = 0x07;
+const LOG_APPEND_TIME: i16 = 1 << 3;
+const TRANSACTIONAL: i16 = 1 << 4;
+const CONTROL: i16 = 1 << 5;
+
+/// A batch that is not whole or not sound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchError {
+    /// The bytes end inside the batch.
+    Truncated {
+        /// What the batch needs; at least the header.
+        needed: usize,
+        /// What is there.
+        available: usize,
+    },
+    /// The length field is smaller than a header.
+    Length {
+        /// As stored.
+        length: i32,
+    },
+    /// Not version 2.
+    Magic {
+        /// As stored.
+        magic: i8,
+    },
+    /// The checksum does not match the bytes.
+    Crc {
+        /// As stored.
+        stored: u32,
+        /// As computed.
+        computed: u32,
+    },
+    /// A codec number Kafka does not have.
+    Codec {
+        /// As stored, 5–7.
+        id: u8,
+    },
+    /// A timestamp below -1.
+    Timestamp {
+        /// As stored, in ms.
+        timestamp_ms: i64,
+    },
+    /// Counts or offsets that contradict each other.
+    Inconsistent {
+        /// What is wrong.
+        reason: &'static str,
+        /// The offending value.
+        value: i64,
+    },
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { needed, available } => {
+                write!(f, "the batch ends early: {available} bytes of {needed}")
+            }
+            Self::Length { length } => {
+                write!(f, "the batch's length is {length}, less than a header")
+            }
+            Self::Magic { magic } => write!(f, "the batch's format is version {magic}, not 2"),
+            Self::Crc { stored, computed } => write!(
+                f,
+                "the batch's CRC-32C is {stored:#010x}, its bytes give {computed:#010x}"
+            ),
+            Self::Codec { id } => write!(f, "the batch's codec is {id}, which does not exist"),
+            Self::Timestamp { timestamp_ms } => {
+                write!(f, "the batch's timestamp is {timestamp_ms}, below -1")
+            }
+            Self::Inconsistent { reason, value } => write!(f, "{reason}: {value}"),
+        }
+    }
+}
+
+impl std::error::Error for BatchError {}
+
+/// The fields of a batch's header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub(crate) base_offset: i64,
+    pub(crate) length: i32,
+    pub(crate) leader_epoch: i32,
+    pub(crate) crc: u32,
+    pub(crate) attributes: i16,
+    pub(crate) last_offset_delta: i32,
+    pub(crate) base_timestamp: i64,
+    pub(crate) max_timestamp: i64,
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) base_sequence: i32,
+    pub(crate) record_count: i32,
+}
+
+impl Header {
+    /// Decodes the first [`HEADER_BYTES`] of `bytes`, checking version and length only.
+    ///
+    /// # Errors
+    /// `Magic`, `Length`, and `Truncated` if the header is not all there.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
+        // Older formats have shorter headers: say what they are before missing bytes.
+        if let Some(&magic) = bytes.get(16)
+            && magic != 2
+        {
+            return Err(BatchError::Magic { magic: magic as i8 });
+        }
+        let Some(fixed) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Err(BatchError::Truncated {
+                needed: HEADER_BYTES,
+                available: bytes.len(),
+            });
+        };
+        let header = Self {
+            base_offset: i64::from_be_bytes(field(fixed, 0)),
+            length: i32::from_be_bytes(field(fixed, 8)),
+            leader_epoch: i32::from_be_bytes(field(fixed, 12)),
+            crc: u32::from_be_bytes(field(fixed, 17)),
+            attributes: i16::from_be_bytes(field(fixed, CRC_START)),
+            last_offset_delta: i32::from_be_bytes(field(fixed, 23)),
+            base_timestamp: i64::from_be_bytes(field(fixed, 27)),
+            max_timestamp: i64::from_be_bytes(field(fixed, 35)),
+            producer_id: i64::from_be_bytes(field(fixed, 43)),
+            producer_epoch: i16::from_be_bytes(field(fixed, 51)),
+            base_sequence: i32::from_be_bytes(field(fixed, 53)),
+            record_count: i32::from_be_bytes(field(fixed, 57)),
+        };
+        if header.length < (HEADER_BYTES - UNCOUNTED_BYTES) as i32 {
+            return Err(BatchError::Length {
+                length: header.length,
+            });
+        }
+        Ok(header)
+    }
+
+    /// Writes the header over the first [`HEADER_BYTES`] of `bytes`.
+    pub(crate) fn write(&self, bytes: &mut [u8]) {
+        bytes[0..8].copy_from_slice(&self.base_offset.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.length.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.leader_epoch.to_be_bytes());
+        bytes[16] = 2;
+        bytes[17..21].copy_from_slice(&self.crc.to_be_bytes());
+        bytes[21..23].copy_from_slice(&self.attributes.to_be_bytes());
+        bytes[23..27].copy_from_slice(&self.last_offset_delta.to_be_bytes());
+        bytes[27..35].copy_from_slice(&self.base_timestamp.to_be_bytes());
+        bytes[35..43].copy_from_slice(&self.max_timestamp.to_be_bytes());
+        bytes[43..51].copy_from_slice(&self.producer_id.to_be_bytes());
+        bytes[51..53].copy_from_slice(&self.producer_epoch.to_be_bytes());
+        bytes[53..57].copy_from_slice(&self.base_sequence.to_be_bytes());
+        bytes[57..61].copy_from_slice(&self.record_count.to_be_bytes());
+    }
+
+    /// Size of the whole batch in bytes, header included; at least [`HEADER_BYTES`].
+    #[must_use]
+    pub fn size(&self) -> usize {
+        UNCOUNTED_BYTES + self.length as usize // `parse` refuses lengths below a header
+    }
+
+    /// Offset of its first record.
+    #[must_use]
+    pub fn base_offset(&self) -> i64 {
+        self.base_offset
+    }
+
+    /// Offset of its last record, inclusive; nonsense if the batch is not valid.
+    #[must_use]
+    pub fn last_offset(&self) -> i64 {
+        self.base_offset
+            .wrapping_add(i64::from(self.last_offset_delta))
+    }
+
+    /// Last offset minus base offset.
+    #[must_use]
+    pub fn last_offset_delta(&self) -> i32 {
+        self.last_offset_delta
+    }
+
+    /// Epoch of the leader that stored it.
+    #[must_use]
+    pub fn leader_epoch(&self) -> i32 {
+        self.leader_epoch
+    }
+
+    /// Format version, always 2.
+    #[must_use]
+    pub fn magic(&self) -> i8 {
+        2
+    }
+
+    /// The checksum as stored.
+    #[must_use]
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// The attribute bits.
+    #[must_use]
+    pub fn attributes(&self) -> i16 {
+        self.attributes
+    }
+
+    /// How the records are compressed.
+    ///
+    /// # Errors
+    /// `Codec` for a number that does not exist.
+    pub fn codec(&self) -> Result<Codec, BatchError> {
+        let id = (self.attributes & CODEC_MASK) as u8;
+        Codec::from_id(id).ok_or(BatchError::Codec { id })
+    }
+
+    /// What the records' timestamp deltas count from, in ms.
+    #[must_use]
+    pub fn base_timestamp(&self) -> i64 {
+        self.base_timestamp
+    }
+
+    /// The largest timestamp, in ms.
+    #[must_use]
+    pub fn max_timestamp(&self) -> i64 {
+        self.max_timestamp
+    }
+
+    /// -1 if it has none.
+    #[must_use]
+    pub fn producer_id(&self) -> i64 {
+        self.producer_id
+    }
+
+    /// -1 if it has none.
+    #[must_use]
+    pub fn producer_epoch(&self) -> i16 {
+        self.producer_epoch
+    }
+
+    /// Sequence of the first record; -1 if it has none.
+    #[must_use]
+    pub fn base_sequence(&self) -> i32 {
+        self.base_sequence
+    }
+
+    /// How many records it says it holds.
+    #[must_use]
+    pub fn record_count(&self) -> i32 {
+        self.record_count
+    }
+
+    /// Whether it belongs to a transaction.
+    #[must_use]
+    pub fn is_transactional(&self) -> bool {
+        self.attributes & TRANSACTIONAL != 0
+    }
+
+    /// Whether it is a marker or another record of the broker's own.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.attributes & CONTROL != 0
+    }
+
+    /// Whether its records' timestamps are the append time, `max_timestamp`.
+    #[must_use]
+    pub fn is_log_append_time(&self) -> bool {
+        self.attributes & LOG_APPEND_TIME != 0
+    }
+}
+
+/// The attribute bits of a batch.
+pub(crate) fn attributes(codec: Codec, is_transactional: bool, is_control: bool) -> i16 {
+    let flag = |is_set: bool, bit: i16| if is_set { bit } else { 0 };
+    codec as i16 | flag(is_transactional, TRANSACTIONAL) | flag(is_control, CONTROL)
+}
+
+fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+    let mut taken = [0; N];
+    taken.copy_from_slice(&bytes[at..at + N]);
+    taken
+}
+
+/// The bytes of one whole batch; the fields of its [`Header`] are its methods too.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchView<'a> {
+    header: Header,
+    bytes: &'a [u8],
+}
+
+impl Deref for BatchView<'_> {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        &self.header
+    }
+}
+
+impl<'a> BatchView<'a> {
+    /// Takes the first batch of `bytes`, checking its length and version only.
+    ///
+    /// # Errors
+    /// `Truncated` if it is not all there, `Length`, `Magic`.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
+        let header = Header::parse(bytes)?;
+        let needed = header.size();
+        let whole = bytes.get(..needed).ok_or(BatchError::Truncated {
+            needed,
+            available: bytes.len(),
+        })?;
+        Ok(Self {
+            header,
+            bytes: whole,
+        })
+    }
+
+    /// The header, decoded.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The batch's bytes, header included.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The bytes after the header, compressed as `codec` says.
+    #[must_use]
+    pub fn records(&self) -> &'a [u8] {
+        &self.bytes[HEADER_BYTES..]
+    }
+
+    /// Checks everything that needs no decompression: checksum, codec, counts, timestamps.
+    ///
+    /// A batch that compaction has thinned out passes: it may hold fewer records than its
+    /// offsets span.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn validate(&self) -> Result<(), BatchError> {
+        self.validate_crc()?;
+        self.codec()?;
+        let inconsistent = |reason, value| Err(BatchError::Inconsistent { reason, value });
+        let span = i64::from(self.last_offset_delta) + 1;
+        let count = i64::from(self.record_count);
+        if self.base_offset < 0 {
+            return inconsistent("the batch's base offset is negative", self.base_offset);
+        }
+        if span < 1 || self.base_offset.checked_add(span).is_none() {
+            return inconsistent("the batch's last offset delta is out of range", span - 1);
+        }
+        if count < 0 || count > span {
+            return inconsistent("the batch's record count does not fit its offsets", count);
+        }
+        let timestamp_ms = self.base_timestamp.min(self.max_timestamp);
+        if timestamp_ms < -1 {
+            return Err(BatchError::Timestamp { timestamp_ms });
+        }
+        Ok(())
+    }
+
+    /// Checks the checksum alone.
+    ///
+    /// # Errors
+    /// `Crc`.
+    pub fn validate_crc(&self) -> Result<(), BatchError> {
+        let computed = checksum(self.bytes);
+        if computed == self.crc {
+            Ok(())
+        } else {
+            Err(BatchError::Crc {
+                stored: self.crc,
+                computed,
+            })
+        }
+    }
+}
+
+/// The CRC-32C of a whole batch's bytes.
+pub(crate) fn checksum(batch: &[u8]) -> u32 {
+    crc32c::crc32c(&batch[CRC_START..])
+}
+
+/// Stamps where a batch is stored; its checksum does not cover these fields.
+pub(crate) fn stamp_offset(batch: &mut [u8], base_offset: i64, leader_epoch: i32) {
+    batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
+    batch[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
+}
+
+/// Stamps when a batch was stored, and its new checksum. Stamping twice is fine.
+pub(crate) fn stamp_append_time(batch: &mut [u8], timestamp_ms: i64) {
+    let attributes = i16::from_be_bytes([batch[21], batch[22]]) | LOG_APPEND_TIME;
+    batch[21..23].copy_from_slice(&attributes.to_be_bytes());
+    batch[35..43].copy_from_slice(&timestamp_ms.to_be_bytes());
+    let crc = checksum(batch);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+}
+
+/// Back-to-back batches; stops at a partial or unreadable one.
+#[derive(Clone, Debug)]
+pub struct Batches<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Batches<'a> {
+    /// Iterates the batches of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The bytes not yet iterated.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl<'a> Iterator for Batches<'a> {
+    type Item = BatchView<'a>;
+
+    fn next(&mut self) -> Option<BatchView<'a>> {
+        let view = BatchView::parse(self.bytes).ok()?;
+        self.bytes = &self.bytes[view.bytes.len()..];
+        Some(view)
+    }
+}

@@ -1,0 +1,261 @@
+//! The four codecs of record batches.
+//!
+//! gzip is RFC 1952 and zstd RFC 8878, as they come. lz4 is the frame format with independent
+//! blocks, the only kind Java's client reads. snappy has no stream format of its own: Java
+//! wraps its blocks as the xerial library does, other clients may send one bare block; both
+//! are read, xerial's is written.
+//!
+//! ```text
+//! xerial: 82 'S' 'N' 'A' 'P' 'P' 'Y' 00 · version i32 · compatible version i32
+//!         then blocks: length i32 · that many bytes of snappy
+//! ```
+//!
+//! Sizes found in the data are not believed: output grows only as bytes are really there,
+//! up to the caller's cap. Source: KIP-110 (zstd), KIP-57 (lz4 frames).
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+/// How a batch's records are compressed; the number is bits 0–2 of its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// As they are.
+    None = 0,
+    /// RFC 1952.
+    Gzip = 1,
+    /// Snappy blocks in xerial's framing.
+    Snappy = 2,
+    /// The LZ4 frame format.
+    Lz4 = 3,
+    /// RFC 8878.
+    Zstd = 4,
+}
+
+impl Codec {
+    /// The codec of an attributes field's low three bits; `None` for the numbers 5–7.
+    #[must_use]
+    pub fn from_id(id: u8) -> Option<Self> {
+        match id {
+            0 => Some(Self::None),
+            1 => Some(Self::Gzip),
+            2 => Some(Self::Snappy),
+            3 => Some(Self::Lz4),
+            4 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// The codec by Kafka's name for it: none, gzip, snappy, lz4, zstd.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "none" => Some(Self::None),
+            "gzip" => Some(Self::Gzip),
+            "snappy" => Some(Self::Snappy),
+            "lz4" => Some(Self::Lz4),
+            "zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// Compressed bytes that cannot be opened, or are larger inside than allowed.
+#[derive(Debug)]
+pub enum CompressionError {
+    /// The bytes are not what the codec writes.
+    Damaged {
+        /// Whose format was expected.
+        codec: Codec,
+        /// What the codec said.
+        reason: String,
+    },
+    /// The content is larger than the caller allows.
+    TooLarge {
+        /// The limit in bytes.
+        cap: usize,
+    },
+}
+
+impl fmt::Display for CompressionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { codec, reason } => write!(f, "damaged {codec:?} data: {reason}"),
+            Self::TooLarge { cap } => write!(f, "more than {cap} bytes after decompression"),
+        }
+    }
+}
+
+impl std::error::Error for CompressionError {}
+
+const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
+const XERIAL_HEADER_BYTES: usize = 16;
+const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
+
+/// Appends what `input` holds to `output`, at most `cap` bytes of it.
+///
+/// # Errors
+/// `Damaged`, or `TooLarge` as soon as the cap is passed; `output` then holds a part.
+pub fn decompress(
+    codec: Codec,
+    input: &[u8],
+    output: &mut Vec<u8>,
+    cap: usize,
+) -> Result<(), CompressionError> {
+    let damaged = |error: io::Error| CompressionError::Damaged {
+        codec,
+        reason: error.to_string(),
+    };
+    match codec {
+        Codec::None => append_capped(input, output, cap),
+        Codec::Gzip => read_capped(flate2::read::MultiGzDecoder::new(input), codec, output, cap),
+        Codec::Snappy => decompress_snappy(input, output, cap),
+        Codec::Lz4 => read_capped(
+            lz4_flex::frame::FrameDecoder::new(input),
+            codec,
+            output,
+            cap,
+        ),
+        Codec::Zstd => {
+            let reader = zstd::stream::read::Decoder::with_buffer(input).map_err(damaged)?;
+            read_capped(reader, codec, output, cap)
+        }
+    }
+}
+
+fn append_capped(input: &[u8], output: &mut Vec<u8>, cap: usize) -> Result<(), CompressionError> {
+    if input.len() > cap {
+        return Err(CompressionError::TooLarge { cap });
+    }
+    output.extend_from_slice(input);
+    Ok(())
+}
+
+fn read_capped(
+    reader: impl Read,
+    codec: Codec,
+    output: &mut Vec<u8>,
+    cap: usize,
+) -> Result<(), CompressionError> {
+    let read = reader.take(cap as u64 + 1).read_to_end(output);
+    let read = read.map_err(|error| CompressionError::Damaged {
+        codec,
+        reason: error.to_string(),
+    })?;
+    if read > cap {
+        return Err(CompressionError::TooLarge { cap });
+    }
+    Ok(())
+}
+
+fn decompress_snappy(
+    input: &[u8],
+    output: &mut Vec<u8>,
+    cap: usize,
+) -> Result<(), CompressionError> {
+    if !input.starts_with(&XERIAL_MAGIC) {
+        return decompress_snappy_block(input, output, cap);
+    }
+    let damaged = |reason: &str| CompressionError::Damaged {
+        codec: Codec::Snappy,
+        reason: reason.to_owned(),
+    };
+    let (mut rest, mut left) = (input, cap);
+    while !rest.is_empty() {
+        if rest.starts_with(&XERIAL_MAGIC) {
+            // The start, or where a writer joined two streams.
+            rest = rest
+                .get(XERIAL_HEADER_BYTES..)
+                .ok_or_else(|| damaged("the xerial header is cut"))?;
+            continue;
+        }
+        let (length, blocks) = rest
+            .split_first_chunk::<4>()
+            .ok_or_else(|| damaged("a xerial block's length is cut"))?;
+        let (block, after) = blocks
+            .split_at_checked(u32::from_be_bytes(*length) as usize)
+            .ok_or_else(|| damaged("a xerial block reaches over the end"))?;
+        let before = output.len();
+        decompress_snappy_block(block, output, left).map_err(|error| match error {
+            CompressionError::TooLarge { .. } => CompressionError::TooLarge { cap },
+            other @ CompressionError::Damaged { .. } => other,
+        })?;
+        left -= output.len() - before;
+        rest = after;
+    }
+    Ok(())
+}
+
+fn decompress_snappy_block(
+    block: &[u8],
+    output: &mut Vec<u8>,
+    cap: usize,
+) -> Result<(), CompressionError> {
+    let damaged = |error: snap::Error| CompressionError::Damaged {
+        codec: Codec::Snappy,
+        reason: error.to_string(),
+    };
+    let length = snap::raw::decompress_len(block).map_err(damaged)?;
+    if length > cap {
+        return Err(CompressionError::TooLarge { cap });
+    }
+    // A snappy element of 3 bytes yields at most 64: a larger promise is a lie.
+    if length / 64 > block.len() {
+        return Err(damaged(snap::Error::HeaderMismatch {
+            expected_len: length as u64,
+            got_len: block.len() as u64,
+        }));
+    }
+    let start = output.len();
+    output.resize(start + length, 0);
+    let done = snap::raw::Decoder::new().decompress(block, &mut output[start..]);
+    done.map(|_| ()).map_err(damaged)
+}
+
+/// Appends `input`, compressed, to `output`.
+///
+/// # Errors
+/// `Damaged` with the codec's reason; only memory can run out.
+pub fn compress(codec: Codec, input: &[u8], output: &mut Vec<u8>) -> Result<(), CompressionError> {
+    let done = match codec {
+        Codec::None => {
+            output.extend_from_slice(input);
+            Ok(())
+        }
+        Codec::Gzip => compress_gzip(input, output),
+        Codec::Snappy => compress_snappy(input, output),
+        Codec::Lz4 => compress_lz4(input, output),
+        Codec::Zstd => zstd::stream::copy_encode(input, output, zstd::DEFAULT_COMPRESSION_LEVEL),
+    };
+    done.map_err(|error| CompressionError::Damaged {
+        codec,
+        reason: error.to_string(),
+    })
+}
+
+fn compress_gzip(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+    let mut encoder = flate2::write::GzEncoder::new(output, flate2::Compression::default());
+    encoder.write_all(input)?;
+    encoder.finish().map(|_| ())
+}
+
+fn compress_snappy(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+    output.extend_from_slice(&XERIAL_MAGIC);
+    output.extend_from_slice(&1i32.to_be_bytes());
+    output.extend_from_slice(&1i32.to_be_bytes());
+    let mut encoder = snap::raw::Encoder::new();
+    for block in input.chunks(XERIAL_BLOCK_BYTES) {
+        let compressed = encoder.compress_vec(block).map_err(io::Error::other)?;
+        output.extend_from_slice(&(compressed.len() as i32).to_be_bytes());
+        output.extend_from_slice(&compressed);
+    }
+    Ok(())
+}
+
+fn compress_lz4(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+    let info = lz4_flex::frame::FrameInfo::new()
+        .block_size(lz4_flex::frame::BlockSize::Max64KB)
+        .block_mode(lz4_flex::frame::BlockMode::Independent);
+    let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, output);
+    encoder.write_all(input)?;
+    encoder.finish().map(|_| ()).map_err(io::Error::other)
+}

@@ -1,0 +1,203 @@
+//! What can go wrong with a log, arranged by what was being done.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::batch::BatchError;
+use crate::log::LogState;
+
+/// Stored bytes that are damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorruptLog {
+    /// The damaged file.
+    pub path: PathBuf,
+    /// Where in it.
+    pub position: u64,
+    /// What was found.
+    pub reason: String,
+}
+
+impl fmt::Display for CorruptLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            position,
+            reason,
+        } = self;
+        write!(
+            f,
+            "{} is damaged at byte {position}: {reason}",
+            path.display()
+        )
+    }
+}
+
+impl std::error::Error for CorruptLog {}
+
+/// Why a log could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Damage before the last batch.
+    Corrupt(CorruptLog),
+    /// The disk said no.
+    Io(io::Error),
+    /// The gate could not take in what is stored.
+    Gate(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+            Self::Io(error) => error.fmt(f),
+            Self::Gate(reason) => {
+                write!(f, "the partition's rules could not be recovered: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<CorruptLog> for OpenError {
+    fn from(corrupt: CorruptLog) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+impl From<ReadError> for OpenError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Io(error) => Self::Io(error),
+            ReadError::Corrupt(corrupt) => Self::Corrupt(corrupt),
+            other => Self::Gate(other.to_string()),
+        }
+    }
+}
+
+/// Why a batch was not written.
+#[derive(Debug)]
+pub enum AppendError {
+    /// It is stored already: answer success with this offset.
+    Duplicate {
+        /// Of the stored batch.
+        base_offset: i64,
+    },
+    /// The partition has first to join the transaction; append it again then.
+    Join,
+    /// It may not be written.
+    Refused {
+        /// Kafka's error code.
+        code: i16,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// Its bytes are damaged.
+    Corrupt {
+        /// What was found.
+        error: BatchError,
+    },
+    /// The disk failed. If it failed while writing, this log takes no more batches until it
+    /// is opened again.
+    Io(io::Error),
+    /// The log is closed or deleted.
+    Closed,
+}
+
+impl AppendError {
+    /// Kafka's error code for it; 0 for `Duplicate`, and -1 for `Join`, which is no answer.
+    #[must_use]
+    pub fn code(&self) -> i16 {
+        match self {
+            Self::Duplicate { .. } => 0,
+            Self::Join => code::UNKNOWN_SERVER_ERROR,
+            Self::Refused { code, .. } => *code,
+            Self::Corrupt { .. } => code::CORRUPT_MESSAGE,
+            Self::Io(_) => code::KAFKA_STORAGE_ERROR,
+            Self::Closed => code::NOT_LEADER_OR_FOLLOWER,
+        }
+    }
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duplicate { base_offset } => {
+                write!(f, "the batch is stored already, at offset {base_offset}")
+            }
+            Self::Join => write!(f, "the partition has not joined the batch's transaction"),
+            Self::Refused { message, .. } => f.write_str(message),
+            Self::Corrupt { error } => write!(f, "{error}; send it again"),
+            Self::Io(error) => write!(f, "the batch could not be written: {error}"),
+            Self::Closed => write!(f, "the log is closed"),
+        }
+    }
+}
+
+impl std::error::Error for AppendError {}
+
+/// Why nothing was read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// `start` is below the log start or above the log end.
+    OutOfRange {
+        /// As asked.
+        start: i64,
+        /// What is stored.
+        state: LogState,
+    },
+    /// The disk said no.
+    Io(io::Error),
+    /// Stored bytes are damaged.
+    Corrupt(CorruptLog),
+    /// The log is closed or deleted.
+    Closed,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { start, state } => write!(
+                f,
+                "offset {start} is out of range: the log holds [{}, {})",
+                state.log_start_offset, state.log_end_offset
+            ),
+            Self::Io(error) => error.fmt(f),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+            Self::Closed => write!(f, "the log is closed"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<CorruptLog> for ReadError {
+    fn from(corrupt: CorruptLog) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+/// The Kafka error codes a log answers with.
+pub(crate) mod code {
+    pub const UNKNOWN_SERVER_ERROR: i16 = -1;
+    pub const CORRUPT_MESSAGE: i16 = 2;
+    pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
+    pub const MESSAGE_TOO_LARGE: i16 = 10;
+    pub const INVALID_TIMESTAMP: i16 = 32;
+    pub const KAFKA_STORAGE_ERROR: i16 = 56;
+    pub const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
+    pub const INVALID_RECORD: i16 = 87;
+}

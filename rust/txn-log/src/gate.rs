@@ -1,0 +1,217 @@
+//! How a partition's log asks the partition's rules.
+//!
+//! The log knows bytes and offsets; who may write, what is a duplicate and which
+//! transactions are open is the gate's knowledge (`txn.partition.Partition` in Python). The
+//! log calls a gate under the partition's lock, so a gate is never entered twice at once; a
+//! gate never calls a log.
+//!
+//! `admit` and `admit_marker` change the gate's state at once. If the write that follows
+//! fails, gate and file disagree, and the log refuses every further write.
+
+use std::fmt;
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A coordinator of this broker; its batches are trusted.
+    Coordinator,
+    /// A client's Produce request.
+    Client {
+        /// 1: partitions join a transaction beforehand; 2: by their first batch (KIP-890).
+        transaction_version: u8,
+    },
+}
+
+impl Origin {
+    /// The number by which Python knows it: 0 coordinator, else the transaction version.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Coordinator => 0,
+            Self::Client {
+                transaction_version,
+            } => transaction_version,
+        }
+    }
+}
+
+/// What a gate is told of a data batch that carries a producer id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Who sends it.
+    pub origin: Origin,
+    /// The base offset the batch will get.
+    pub next_offset: i64,
+    /// Not negative.
+    pub producer_id: i64,
+    /// As sent.
+    pub producer_epoch: i16,
+    /// As sent; -1 from coordinators.
+    pub base_sequence: i32,
+    /// At least 1.
+    pub record_count: i32,
+    /// The batch's largest timestamp, or the append time where the topic says so.
+    pub max_timestamp_ms: i64,
+    /// Whether it belongs to a transaction.
+    pub is_transactional: bool,
+}
+
+/// The end of a transaction, to be written as a control batch of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Not negative.
+    pub producer_id: i64,
+    /// The epoch that ends the transaction.
+    pub producer_epoch: i16,
+    /// Epoch of the coordinator that decided.
+    pub coordinator_epoch: i32,
+    /// Commit or abort.
+    pub is_commit: bool,
+    /// When it was decided.
+    pub timestamp_ms: i64,
+}
+
+/// An aborted transaction: an entry of `.txnindex`. Offsets are inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AbortedTxn {
+    /// Whose it was.
+    pub producer_id: i64,
+    /// Offset of its first record.
+    pub first_offset: i64,
+    /// Offset of its abort marker.
+    pub last_offset: i64,
+    /// The last stable offset once the marker was written.
+    pub last_stable_offset: i64,
+}
+
+/// What a stored batch means to producers and transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchKind {
+    /// Data with a producer id, outside transactions.
+    Idempotent,
+    /// Data of a transaction.
+    Transactional,
+    /// The end of an aborted transaction.
+    AbortMarker,
+    /// The end of a committed transaction.
+    CommitMarker,
+}
+
+impl BatchKind {
+    /// The number by which Python knows it.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Idempotent => 0,
+            Self::Transactional => 1,
+            Self::AbortMarker => 2,
+            Self::CommitMarker => 3,
+        }
+    }
+}
+
+/// A stored batch with a producer id, as recovery tells a gate of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayedBatch {
+    /// Offset of its first record.
+    pub base_offset: i64,
+    /// Offset of its last record, inclusive.
+    pub last_offset: i64,
+    /// Not negative.
+    pub producer_id: i64,
+    /// As stored.
+    pub producer_epoch: i16,
+    /// As stored.
+    pub base_sequence: i32,
+    /// As stored.
+    pub max_timestamp_ms: i64,
+    /// What it is.
+    pub kind: BatchKind,
+    /// Of markers; -1 for data.
+    pub coordinator_epoch: i32,
+}
+
+/// What a gate decides of one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Write it.
+    Admit {
+        /// First offset of the oldest transaction that is open once it is written.
+        first_unstable_offset: Option<i64>,
+        /// The aborted transaction that this marker ends.
+        aborted: Option<AbortedTxn>,
+    },
+    /// It is stored already.
+    Duplicate {
+        /// Where.
+        base_offset: i64,
+    },
+    /// The partition has first to join the transaction; only for clients' batches.
+    Join,
+    /// It may not be written.
+    Refuse {
+        /// Kafka's error code.
+        code: i16,
+    },
+}
+
+/// A gate that could not do what it was asked; the text says why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateError(pub String);
+
+impl fmt::Display for GateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for GateError {}
+
+/// One partition's rules. Every method is called under the partition's lock.
+pub trait Gate: Send + Sync {
+    /// Decides on a data batch with a producer id.
+    ///
+    /// A gate that fails on the inside refuses with `UNKNOWN_SERVER_ERROR` (-1).
+    fn admit(&self, candidate: &Candidate) -> Verdict;
+
+    /// Decides on a marker that would be written at `next_offset`.
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict;
+
+    /// Lists `(producer_id, first_offset)` of the aborted transactions that overlap
+    /// `[start, end)`, by first offset.
+    ///
+    /// # Errors
+    /// The log then answers from its `.txnindex` files.
+    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError>;
+
+    /// Encodes the producer state as the bytes of a `.snapshot` file.
+    ///
+    /// # Errors
+    /// The log then goes on without this snapshot.
+    fn snapshot(&self) -> Result<Vec<u8>, GateError>;
+
+    /// Begins recovery: forgets everything, then loads a snapshot (`None`: empty) and the
+    /// aborted transactions that ended before it.
+    ///
+    /// # Errors
+    /// The snapshot is damaged; the log tries an older one.
+    fn restore(&self, snapshot: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), GateError>;
+
+    /// Folds stored batches in, in order; returns the aborted transactions they complete.
+    ///
+    /// # Errors
+    /// Opening the log fails.
+    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError>;
+
+    /// Recalls batches older than the snapshot, so that producers get their last five back.
+    ///
+    /// # Errors
+    /// Opening the log fails.
+    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), GateError>;
+
+    /// First offset of the oldest open transaction.
+    ///
+    /// # Errors
+    /// Opening the log fails.
+    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError>;
+}

@@ -1,0 +1,25 @@
+//! A partition's log on disk: Kafka's record batches in Kafka's segment files.
+//!
+//! From the inside out: `batch` and `records` read bytes, `compression` and `builder` make
+//! them, `index`, `segment` and `recovery` keep them in files, [`PartitionLog`] is the one
+//! door through which they are appended. Whether a batch may enter is not decided here:
+//! the log asks its [`gate::Gate`].
+#![forbid(unsafe_code)]
+
+mod aborted;
+pub mod batch;
+pub mod builder;
+pub mod compression;
+mod error;
+pub mod gate;
+mod index;
+pub mod log;
+pub mod records;
+mod recovery;
+mod scan;
+mod segment;
+mod snapshot;
+
+pub use error::{AppendError, CorruptLog, OpenError, ReadError};
+pub use gate::{Gate, Origin};
+pub use log::{Appended, LogState, PartitionLog, Settings, Slice, Watcher};

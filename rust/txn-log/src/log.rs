@@ -1,0 +1,1038 @@
+//! One partition's log: the one door through which batches are appended and read.
+//!
+//! # An append
+//! Checked without the lock: bytes, checksum, counts, codec. Then, under the partition's lock:
+//! make room (first segment, or roll), ask the gate, stamp offset and time in place, write,
+//! note an aborted transaction, publish. After the lock: wake who waits. A plain batch, one
+//! without a producer id, does not ask the gate.
+//!
+//! # What readers see
+//! Log end and last stable offset are atomics, published in this order, so a reader that
+//! loads them the other way round never sees a last stable offset beyond the log end; the
+//! last stable offset only rises. A segment shows size and next offset together. So a reader
+//! needs no lock of the writer: it takes the segment list, looks up positions, and lets the
+//! kernel send the bytes.
+//!
+//! # When the disk fails
+//! If the gate has admitted a batch that could not be written, gate and file disagree: what
+//! was written is cut off, and the log takes nothing more until it is opened again, which
+//! replays the file. The same after a failed sync, whose bytes the kernel may have dropped.
+//! Reads go on.
+//!
+//! # Deviations from Kafka
+//! One leader epoch, 0. Segments roll by size only. A batch larger than a segment is stored
+//! in a segment of its own rather than refused. Records with other offsets than 0, 1, 2 … in
+//! an uncompressed batch are refused, where Kafka renumbers them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::aborted::{self, AbortedRanges};
+use crate::batch::{self, BatchError, BatchView, Header};
+use crate::builder::encode_marker;
+use crate::compression::{self, Codec};
+use crate::error::code;
+pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
+use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
+use crate::records::{self, Records};
+use crate::recovery;
+use crate::segment::Segment;
+use crate::snapshot;
+
+/// The epoch of the only leader there ever is.
+const LEADER_EPOCH: i32 = 0;
+/// What is appended to the name of a directory that is being removed.
+const DOOMED_SUFFIX: &str = "-delete";
+/// Largest content of a compressed batch that a search by time looks into.
+const SEARCHED_BYTES_MAX: usize = 64 << 20;
+
+/// What may be changed while a log is open; Kafka's topic settings of the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `segment.bytes`: a segment that would pass this size is closed first.
+    pub segment_bytes: u64,
+    /// `index.interval.bytes`: log bytes between index entries.
+    pub index_interval_bytes: u64,
+    /// `max.message.bytes`: the largest batch a client may send.
+    pub max_message_bytes: usize,
+    /// `message.timestamp.type` is `LogAppendTime`.
+    pub log_append_time: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 1 << 30,
+            index_interval_bytes: 4096,
+            max_message_bytes: 1_048_588,
+            log_append_time: false,
+        }
+    }
+}
+
+/// A batch that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of its first record.
+    pub base_offset: i64,
+    /// The time it was stamped with; -1 unless the topic uses `LogAppendTime`.
+    pub log_append_time: i64,
+    /// First offset that is stored.
+    pub log_start_offset: i64,
+}
+
+/// Where a log stands; the high watermark is its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogState {
+    /// First offset that is stored.
+    pub log_start_offset: i64,
+    /// The offset the next record will get.
+    pub log_end_offset: i64,
+    /// End of what a `read_committed` reader may see; at most the log end.
+    pub last_stable_offset: i64,
+}
+
+/// A run of whole batches in one file.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// The segment's file.
+    pub file: Arc<File>,
+    /// Of the first batch.
+    pub position: u64,
+    /// Bytes; 0 if there is nothing.
+    pub len: u64,
+    /// Exclusive upper bound of the offsets in it.
+    pub end_offset: i64,
+}
+
+/// Someone who waits for a log to grow.
+pub trait Watcher: Send + Sync {
+    /// The log end or the last stable offset moved, or the log was closed. Called without the
+    /// partition's lock, on the thread that appended; must not block.
+    fn log_advanced(&self);
+}
+
+/// One partition's log: segment files and indexes in one directory.
+///
+/// The directory and its files are made by the first append. Thread-safe.
+pub struct PartitionLog {
+    directory: PathBuf,
+    gate: Arc<dyn Gate>,
+    partition_metadata: Option<String>,
+    settings: RwLock<Settings>,
+    writer: Mutex<Writer>,
+    segments: RwLock<Arc<Vec<Arc<Segment>>>>,
+    ends: Ends,
+    aborted: RwLock<AbortedRanges>,
+    watchers: Watchers,
+    synced: Mutex<Synced>,
+    has_new_files: AtomicBool,
+    is_closed: AtomicBool,
+    is_deleted: AtomicBool,
+}
+
+/// What only the holder of the partition's lock may see.
+struct Writer {
+    condition: Condition,
+    first_unstable_offset: Option<i64>,
+}
+
+enum Condition {
+    Open,
+    /// Gate and file may disagree; the text says since when.
+    Failed(String),
+    Closed,
+}
+
+/// Up to which offset the log is on the disk. Separate from the writer: appends go on while
+/// the disk works.
+struct Synced {
+    end: i64,
+}
+
+impl PartitionLog {
+    /// Opens a log and recovers what is there.
+    ///
+    /// `partition_metadata` is the text of the `partition.metadata` file, written with the
+    /// directory. `was_clean`: the log was closed, so its files may be trusted.
+    ///
+    /// # Errors
+    /// `Corrupt` for damage before the last batch.
+    pub fn open(
+        directory: PathBuf,
+        gate: Arc<dyn Gate>,
+        settings: Settings,
+        partition_metadata: Option<String>,
+        was_clean: bool,
+    ) -> Result<Self, OpenError> {
+        let interval = settings.index_interval_bytes;
+        let found = recovery::recover(&directory, gate.as_ref(), interval, was_clean)?;
+        let start = found.segments.first().map_or(0, |first| first.base_offset);
+        let end = found.segments.last().map_or(0, |last| last.next_offset());
+        let stable = found.first_unstable_offset.unwrap_or(end).min(end);
+        // What a process that died had written may still be in memory only: the first sync
+        // after it forces everything.
+        let synced_end = if was_clean { end } else { start };
+        Ok(Self {
+            directory,
+            gate,
+            partition_metadata,
+            settings: RwLock::new(settings),
+            writer: Mutex::new(Writer {
+                condition: Condition::Open,
+                first_unstable_offset: found.first_unstable_offset,
+            }),
+            segments: RwLock::new(Arc::new(found.segments)),
+            ends: Ends::new(start, end, stable),
+            aborted: RwLock::new(found.aborted),
+            watchers: Watchers::default(),
+            synced: Mutex::new(Synced { end: synced_end }),
+            has_new_files: AtomicBool::new(!was_clean && end > 0),
+            is_closed: AtomicBool::new(false),
+            is_deleted: AtomicBool::new(false),
+        })
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Changes the settings for the appends that follow.
+    pub fn configure(&self, settings: Settings) {
+        *self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    // ------------------------------------------------------------ writing
+
+    /// Validates, admits, stamps in place, writes, publishes and wakes: one whole batch.
+    ///
+    /// On success `batch` holds what was stored. On `Join` it may be appended again as it is.
+    ///
+    /// # Errors
+    /// See [`AppendError`]; nothing is readable of a batch that failed.
+    pub fn append(&self, origin: Origin, batch: &mut [u8]) -> Result<Appended, AppendError> {
+        let settings = self.settings();
+        let header = check_batch(origin, batch, &settings)?;
+        let has_producer = header.producer_id() >= 0;
+        let appended =
+            self.append_checked(&settings, header, batch, |next_offset, max_timestamp_ms| {
+                has_producer.then(|| {
+                    self.gate.admit(&Candidate {
+                        origin,
+                        next_offset,
+                        producer_id: header.producer_id(),
+                        producer_epoch: header.producer_epoch(),
+                        base_sequence: header.base_sequence(),
+                        record_count: header.record_count(),
+                        max_timestamp_ms,
+                        is_transactional: header.is_transactional(),
+                    })
+                })
+            })?;
+        self.watchers.wake();
+        Ok(appended)
+    }
+
+    /// Writes the end of a transaction; returns the marker's offset.
+    ///
+    /// # Errors
+    /// As `append`; `Duplicate` and `Join` only from a gate that gives these verdicts.
+    pub fn append_marker(&self, marker: &Marker) -> Result<i64, AppendError> {
+        let mut batch = encode_marker(marker);
+        let header = Header::parse(&batch).expect("just encoded");
+        let settings = self.settings();
+        let appended = self.append_checked(&settings, header, &mut batch, |next_offset, _| {
+            Some(self.gate.admit_marker(next_offset, marker))
+        })?;
+        self.watchers.wake();
+        Ok(appended.base_offset)
+    }
+
+    fn append_checked(
+        &self,
+        settings: &Settings,
+        mut header: Header,
+        batch: &mut [u8],
+        decide: impl FnOnce(i64, i64) -> Option<Verdict>,
+    ) -> Result<Appended, AppendError> {
+        let mut writer = self.writer()?;
+        let base_offset = self.ends.end();
+        let last_offset = base_offset + i64::from(header.last_offset_delta());
+        // Room is made before the gate is asked: rolling takes a snapshot of its state, and a
+        // failure to roll must not leave a batch admitted.
+        let segment = self
+            .segment_for(settings, base_offset, batch.len() as u64, last_offset)
+            .map_err(AppendError::Io)?;
+        header.base_offset = base_offset;
+        let mut append_time = -1;
+        if settings.log_append_time {
+            append_time = now_ms();
+            header.max_timestamp = append_time;
+        }
+        let mut aborted = None;
+        match decide(base_offset, header.max_timestamp) {
+            None => {}
+            Some(Verdict::Admit {
+                first_unstable_offset,
+                aborted: ended,
+            }) => {
+                writer.first_unstable_offset = first_unstable_offset;
+                aborted = ended;
+            }
+            Some(Verdict::Duplicate { base_offset }) => {
+                return Err(AppendError::Duplicate { base_offset });
+            }
+            Some(Verdict::Join) => return Err(AppendError::Join),
+            Some(Verdict::Refuse { code }) => return Err(self.refused_by_gate(code, &header)),
+        }
+        batch::stamp_offset(batch, base_offset, LEADER_EPOCH);
+        if settings.log_append_time {
+            batch::stamp_append_time(batch, append_time);
+        }
+        if let Err(error) = self.write(&segment, &header, batch, aborted) {
+            return Err(self.fail(&mut writer, &segment, error));
+        }
+        let end = last_offset + 1;
+        self.ends
+            .publish(end, writer.first_unstable_offset.unwrap_or(end));
+        Ok(Appended {
+            base_offset,
+            log_append_time: append_time,
+            log_start_offset: self.ends.start(),
+        })
+    }
+
+    fn write(
+        &self,
+        segment: &Segment,
+        header: &Header,
+        batch: &[u8],
+        aborted: Option<AbortedTxn>,
+    ) -> io::Result<()> {
+        if let Some(entry) = aborted {
+            // Before the marker: an entry without its marker is removed by recovery.
+            aborted::append(&segment.path("txnindex"), entry)?;
+            let mut ranges = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
+            ranges.insert(entry.first_offset, entry.last_offset);
+        }
+        segment.append(header, batch)
+    }
+
+    fn fail(&self, writer: &mut Writer, segment: &Segment, error: io::Error) -> AppendError {
+        let cut = match segment.discard_unpublished() {
+            Ok(()) => "what was written of the batch was cut off".to_owned(),
+            Err(error) => format!("what was written of it could not be cut off: {error}"),
+        };
+        writer.condition = Condition::Failed(format!(
+            "a batch could not be written at offset {}: {error}; {cut}",
+            self.ends.end()
+        ));
+        AppendError::Io(error)
+    }
+
+    fn refused_by_gate(&self, code: i16, header: &Header) -> AppendError {
+        AppendError::Refused {
+            code,
+            message: format!(
+                "{}: a batch of producer {} epoch {} with base sequence {} was refused with error {code}",
+                self.directory.display(),
+                header.producer_id(),
+                header.producer_epoch(),
+                header.base_sequence()
+            ),
+        }
+    }
+
+    /// The partition's lock, if the log still takes batches.
+    fn writer(&self) -> Result<MutexGuard<'_, Writer>, AppendError> {
+        let refuse = |reason: &str| AppendError::Refused {
+            code: code::KAFKA_STORAGE_ERROR,
+            message: format!(
+                "{} takes no more batches: {reason}. Free the disk or repair it, then open the log again",
+                self.directory.display()
+            ),
+        };
+        let writer = self
+            .writer
+            .lock()
+            .map_err(|_| refuse("a bug broke off an append"))?;
+        match &writer.condition {
+            Condition::Open => Ok(writer),
+            Condition::Failed(reason) => Err(refuse(reason)),
+            Condition::Closed => Err(AppendError::Closed),
+        }
+    }
+
+    /// The segment a batch goes to: the last one, or a new one. Called under the lock.
+    fn segment_for(
+        &self,
+        settings: &Settings,
+        base_offset: i64,
+        batch_bytes: u64,
+        last_offset: i64,
+    ) -> io::Result<Arc<Segment>> {
+        let segments = self.segments();
+        match segments.last() {
+            Some(active) if active.has_room(batch_bytes, last_offset, settings.segment_bytes) => {
+                return Ok(Arc::clone(active));
+            }
+            Some(active) => {
+                active.store_indexes()?;
+                self.write_snapshot(base_offset)?;
+            }
+            None => self.make_directory(base_offset)?,
+        }
+        let interval = settings.index_interval_bytes;
+        let created = Arc::new(Segment::create(&self.directory, base_offset, interval)?);
+        // After the files are there: a sync under way must not take the flag for itself.
+        self.has_new_files.store(true, Ordering::Release);
+        let mut grown = Vec::with_capacity(segments.len() + 1);
+        grown.extend(segments.iter().cloned());
+        grown.push(Arc::clone(&created));
+        self.replace_segments(grown);
+        Ok(created)
+    }
+
+    fn make_directory(&self, start_offset: i64) -> io::Result<()> {
+        fs::create_dir_all(&self.directory)?;
+        let metadata = self.directory.join("partition.metadata");
+        if let Some(text) = &self.partition_metadata
+            && !metadata.exists()
+        {
+            fs::write(metadata, text)?;
+        }
+        let epochs = self.directory.join("leader-epoch-checkpoint");
+        if !epochs.exists() {
+            // Version 0, one entry: from `start_offset` on the epoch is 0.
+            fs::write(epochs, format!("0\n1\n{LEADER_EPOCH} {start_offset}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the gate's state as it is before the batch at `offset`. A gate that has none to
+    /// give costs only time at the next start.
+    fn write_snapshot(&self, offset: i64) -> io::Result<()> {
+        match self.gate.snapshot() {
+            Ok(bytes) => snapshot::write(&self.directory, offset, &bytes),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Forces everything appended before the call to the disk; concurrent calls share the work.
+    /// Of a deleted log nothing is left to force.
+    ///
+    /// # Errors
+    /// What the disk says; the log then takes no more batches, and every later sync fails.
+    pub fn sync(&self) -> io::Result<()> {
+        match self.sync_appended() {
+            Err(_) if self.is_deleted() => Ok(()),
+            synced => synced,
+        }
+    }
+
+    fn sync_appended(&self) -> io::Result<()> {
+        let wanted_end = self.ends.end();
+        let mut synced = self
+            .synced
+            .lock()
+            .map_err(|_| io::Error::other("an earlier sync failed"))?;
+        if synced.end < 0 {
+            return Err(io::Error::other(format!(
+                "{}: an earlier sync failed, and what it lost is unknown; open the log again",
+                self.directory.display()
+            )));
+        }
+        if synced.end >= wanted_end && !self.has_new_files.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let end = self.ends.end(); // whoever waits meanwhile finds its work done
+        match self.sync_since(synced.end) {
+            Ok(()) => {
+                synced.end = end;
+                Ok(())
+            }
+            Err(error) => {
+                synced.end = -1;
+                drop(synced);
+                let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+                if matches!(writer.condition, Condition::Open) {
+                    writer.condition = Condition::Failed(format!("a sync failed: {error}"));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn sync_since(&self, synced_end: i64) -> io::Result<()> {
+        let has_new_files = self.has_new_files.swap(false, Ordering::AcqRel);
+        for segment in self
+            .segments()
+            .iter()
+            .filter(|segment| segment.next_offset() > synced_end)
+        {
+            segment.sync()?;
+        }
+        if has_new_files {
+            txn_sys::sync_directory(&self.directory)?;
+            if let Some(parent) = self.directory.parent() {
+                let parent = if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                txn_sys::sync_directory(parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs, writes indexes and the gate's snapshot, and closes. Closing twice is fine.
+    ///
+    /// # Errors
+    /// What the disk says, now or in an append before: the log is closed, but the directory
+    /// must not be taken for a clean one.
+    pub fn close(&self) -> io::Result<()> {
+        let synced = self.sync();
+        let mut was_broken_off = false;
+        let mut writer = self.writer.lock().unwrap_or_else(|poisoned| {
+            was_broken_off = true;
+            poisoned.into_inner()
+        });
+        let closed = match std::mem::replace(&mut writer.condition, Condition::Closed) {
+            Condition::Closed => return Ok(()),
+            Condition::Failed(reason) => Err(io::Error::other(reason)),
+            Condition::Open if was_broken_off => Err(io::Error::other("a bug broke off an append")),
+            Condition::Open => synced.and_then(|()| self.finish_files()),
+        };
+        drop(writer);
+        self.let_go();
+        closed
+    }
+
+    /// Brings the files of an open log to the state a clean start trusts. Under the lock.
+    fn finish_files(&self) -> io::Result<()> {
+        let segments = self.segments();
+        if segments.is_empty() {
+            return Ok(());
+        }
+        // Batches that came between the sync and the lock.
+        let synced_end = self.synced.lock().map_or(0, |synced| synced.end);
+        self.sync_since(synced_end)?;
+        for segment in segments.iter() {
+            // A clean start believes the transaction index, so it must be whole.
+            aborted::sync(&segment.path("txnindex"))?;
+        }
+        segments
+            .last()
+            .map_or(Ok(()), |active| active.store_indexes())?;
+        self.write_snapshot(self.ends.end())?;
+        txn_sys::sync_directory(&self.directory)
+    }
+
+    /// Closes and removes the directory with everything in it.
+    ///
+    /// It is renamed first, to `<directory>-delete`: a crash leaves the name either to a whole
+    /// log or free. Whoever opens the logs of a data directory removes what is named so.
+    ///
+    /// # Errors
+    /// What the disk says; the log is closed all the same.
+    pub fn delete(&self) -> io::Result<()> {
+        self.writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .condition = Condition::Closed;
+        self.is_deleted.store(true, Ordering::Release);
+        self.let_go();
+        let mut doomed = self.directory.clone().into_os_string();
+        doomed.push(DOOMED_SUFFIX);
+        remove_directory(doomed.as_ref())?;
+        match fs::rename(&self.directory, &doomed) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => remove_directory(doomed.as_ref()),
+        }
+    }
+
+    fn let_go(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.replace_segments(Vec::new());
+        self.watchers.wake();
+    }
+
+    // ------------------------------------------------------------ reading
+
+    /// Where the log stands. Takes no lock.
+    #[must_use]
+    pub fn state(&self) -> LogState {
+        self.ends.state()
+    }
+
+    /// Whether it was closed or deleted.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Whether it was deleted.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Bytes of all segments.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.segments().iter().map(|segment| segment.size()).sum()
+    }
+
+    /// Finds the whole batches of `[start, end)` up to `max_bytes`, from the one that holds
+    /// `start`.
+    ///
+    /// With `at_least_one` the first batch is returned however large it is. Batches of more
+    /// than one segment take more than one call. At the log end, and when not one batch fits,
+    /// the slice is empty. A batch that reaches beyond `end` is left out.
+    ///
+    /// # Errors
+    /// `OutOfRange` below the log start or above the log end, `Io`, `Corrupt`, `Closed`.
+    pub fn locate(
+        &self,
+        start: i64,
+        end: i64,
+        max_bytes: u64,
+        at_least_one: bool,
+    ) -> Result<Slice, ReadError> {
+        // In this order: what is below the log end is in the segments that are there now.
+        let state = self.state();
+        let segments = self.segments();
+        if self.is_closed() {
+            return Err(ReadError::Closed);
+        }
+        if start < state.log_start_offset || start > state.log_end_offset {
+            return Err(ReadError::OutOfRange { start, state });
+        }
+        // Bytes may be in the file before the log end is published: stay below it.
+        let end = end.min(state.log_end_offset);
+        let first = segments.partition_point(|segment| segment.base_offset <= start);
+        let candidates = segments.iter().skip(first.saturating_sub(1));
+        for segment in candidates.take_while(|segment| segment.base_offset < end) {
+            if segment.next_offset() <= start {
+                continue;
+            }
+            let Some(run) = segment.run(start, end, max_bytes, at_least_one)? else {
+                if segment.find(start)?.is_some() {
+                    break; // it is here, but it does not fit
+                }
+                continue; // compaction left nothing from `start` on in this segment
+            };
+            return Ok(Slice {
+                file: Arc::clone(&segment.file),
+                position: run.position,
+                len: run.len,
+                end_offset: run.end_offset,
+            });
+        }
+        let file = match segments.last() {
+            Some(segment) => Arc::clone(&segment.file),
+            None => Arc::new(File::open("/dev/null")?),
+        };
+        Ok(Slice {
+            file,
+            position: 0,
+            len: 0,
+            end_offset: start,
+        })
+    }
+
+    /// Reads whole stored batches from the one that holds `start`, at least one if there is one.
+    ///
+    /// # Errors
+    /// As `locate`.
+    pub fn read(&self, start: i64, max_bytes: u64) -> Result<Vec<u8>, ReadError> {
+        let slice = self.locate(start, i64::MAX, max_bytes, true)?;
+        let mut bytes = vec![0; slice.len as usize];
+        slice.file.read_exact_at(&mut bytes, slice.position)?;
+        Ok(bytes)
+    }
+
+    /// Estimates the bytes stored in `[start, end)`, at most `cap`.
+    ///
+    /// Never too few, and at most an index interval and a batch too many at each end; 0 only
+    /// if there is nothing. Reads no batch.
+    #[must_use]
+    pub fn available(&self, start: i64, end: i64, cap: u64) -> u64 {
+        let end = end.min(self.ends.end());
+        if start >= end {
+            return 0;
+        }
+        let mut bytes = 0;
+        for segment in self.segments().iter() {
+            if bytes >= cap || segment.base_offset >= end {
+                break;
+            }
+            bytes += segment.estimate(start, end);
+        }
+        bytes.min(cap)
+    }
+
+    /// Lists `(producer_id, first_offset)` of the aborted transactions overlapping
+    /// `[start, end)`, by first offset.
+    ///
+    /// Asks the gate, under the partition's lock, only if there may be any.
+    #[must_use]
+    pub fn aborted_in(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
+        let may_overlap = {
+            let ranges = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
+            ranges.may_overlap(start, end)
+        };
+        if !may_overlap {
+            return Vec::new();
+        }
+        let answer = {
+            let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            self.gate.aborted_in(start, end)
+        };
+        answer.unwrap_or_else(|_| self.indexed_aborts(start, end))
+    }
+
+    /// The same from the `.txnindex` files, for when the gate fails: an aborted transaction
+    /// left unnamed would show its records.
+    fn indexed_aborts(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
+        let segments = self.segments();
+        let entries = segments
+            .iter()
+            .filter_map(|segment| aborted::load(&segment.path("txnindex")).ok().flatten());
+        let mut found: Vec<(i64, i64)> = entries
+            .flatten()
+            .filter(|entry| entry.first_offset < end && entry.last_offset >= start)
+            .map(|entry| (entry.producer_id, entry.first_offset))
+            .collect();
+        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+        found
+    }
+
+    /// Finds (offset, timestamp) of the first record below `end` at or after a time.
+    ///
+    /// Exact to the record; markers are no records. A compressed batch that is enormous inside
+    /// counts as one record at its base offset.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn offset_for_timestamp(
+        &self,
+        timestamp_ms: i64,
+        end: i64,
+    ) -> Result<Option<(i64, i64)>, ReadError> {
+        let end = end.min(self.ends.end());
+        for segment in self
+            .segments()
+            .iter()
+            .take_while(|segment| segment.base_offset < end)
+        {
+            let largest = segment.largest_timestamp()?;
+            if largest.is_none_or(|largest| largest.timestamp < timestamp_ms) {
+                continue;
+            }
+            let mut scanner = segment.scan_since(timestamp_ms)?;
+            while let Some((position, header)) =
+                scanner.next().map_err(|error| segment.damaged(error))?
+            {
+                if header.base_offset() >= end {
+                    return Ok(None);
+                }
+                if header.is_control() || header.max_timestamp() < timestamp_ms {
+                    continue;
+                }
+                let bytes = scanner.bytes(position, header.size())?;
+                let timestamps = record_timestamps(segment, position, bytes)?;
+                let wanted =
+                    |&&(offset, timestamp): &&(i64, i64)| offset < end && timestamp >= timestamp_ms;
+                if let Some(&found) = timestamps.iter().find(wanted) {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds (offset, timestamp) of the first record below `end` with the largest timestamp;
+    /// `end` lies between batches.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn offset_of_max_timestamp(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
+        let end = end.min(self.ends.end());
+        let mut best: Option<(i64, i64)> = None;
+        for segment in self
+            .segments()
+            .iter()
+            .take_while(|segment| segment.base_offset < end)
+        {
+            let best_so_far = best.map_or(-1, |(_, timestamp)| timestamp);
+            let Some(largest) = segment.largest_timestamp()? else {
+                continue;
+            };
+            if largest.timestamp <= best_so_far {
+                continue;
+            }
+            let is_wanted = |header: &Header| !header.is_control() && header.last_offset() < end;
+            let mut candidate = segment.find(largest.offset)?.filter(|(_, header)| {
+                is_wanted(header) && header.max_timestamp() == largest.timestamp
+            });
+            if candidate.is_none() {
+                // The largest is a marker's, or lies beyond `end`: look at every batch.
+                let mut scanner = segment.scan_from(0);
+                while let Some((position, header)) =
+                    scanner.next().map_err(|error| segment.damaged(error))?
+                {
+                    let best_here =
+                        candidate.map_or(best_so_far, |(_, header)| header.max_timestamp());
+                    if is_wanted(&header) && header.max_timestamp() > best_here {
+                        candidate = Some((position, header));
+                    }
+                }
+            }
+            let Some((position, header)) = candidate else {
+                continue;
+            };
+            let mut bytes = vec![0; header.size()];
+            segment.file.read_exact_at(&mut bytes, position)?;
+            for (offset, timestamp) in record_timestamps(segment, position, &bytes)? {
+                if best.is_none_or(|(_, best)| timestamp > best) {
+                    best = Some((offset, timestamp));
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    /// Calls `watcher` whenever the log advances, until `unwatch` with the returned id.
+    ///
+    /// Look at `state` after this, not before: what was appended between is not announced.
+    #[must_use]
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) -> u64 {
+        self.watchers.add(watcher)
+    }
+
+    /// Stops calling a watcher; a call under way on another thread may still end after this.
+    pub fn unwatch(&self, id: u64) {
+        self.watchers.remove(id);
+    }
+
+    /// Epoch of the leader; this broker is the only one.
+    #[must_use]
+    pub fn leader_epoch(&self) -> i32 {
+        LEADER_EPOCH
+    }
+
+    fn settings(&self) -> Settings {
+        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+        Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace_segments(&self, segments: Vec<Arc<Segment>>) {
+        *self
+            .segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(segments);
+    }
+}
+
+/// Removes a directory and everything in it, if it is there.
+fn remove_directory(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Checks everything about a batch that needs neither lock nor gate.
+fn check_batch(origin: Origin, bytes: &[u8], settings: &Settings) -> Result<Header, AppendError> {
+    let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
+    let invalid = |message: &str| refuse(code::INVALID_RECORD, message.to_owned());
+    let is_client = matches!(origin, Origin::Client { .. });
+    if is_client && bytes.len() > settings.max_message_bytes {
+        return refuse(
+            code::MESSAGE_TOO_LARGE,
+            format!(
+                "the batch has {} bytes, more than max.message.bytes={}",
+                bytes.len(),
+                settings.max_message_bytes
+            ),
+        );
+    }
+    let batch = BatchView::parse(bytes).map_err(refuse_batch)?;
+    if batch.size() != bytes.len() {
+        return invalid("there are bytes behind the batch; send exactly one batch per partition");
+    }
+    batch.validate().map_err(refuse_batch)?;
+    if batch.record_count() < 1 || batch.record_count() - 1 != batch.last_offset_delta() {
+        return invalid("the batch's record count does not fit its last offset delta");
+    }
+    if batch.producer_id() < 0 && batch.is_transactional() {
+        return invalid("the batch belongs to a transaction but has no producer id");
+    }
+    if is_client && batch.is_control() {
+        return invalid("clients may not write control records");
+    }
+    if is_client && batch.base_offset() != 0 {
+        return invalid("the batch's base offset is not 0");
+    }
+    if is_client && batch.is_log_append_time() {
+        return refuse(
+            code::INVALID_TIMESTAMP,
+            "clients may not set the timestamp type to LogAppendTime".to_owned(),
+        );
+    }
+    if batch.codec() == Ok(Codec::None)
+        && let Err(error) = records::check(batch.records(), batch.record_count())
+    {
+        return invalid(&error.to_string());
+    }
+    Ok(*batch.header())
+}
+
+/// What a client is told of a batch whose bytes do not add up.
+fn refuse_batch(error: BatchError) -> AppendError {
+    let code = match error {
+        BatchError::Truncated { .. } | BatchError::Length { .. } | BatchError::Crc { .. } => {
+            return AppendError::Corrupt { error };
+        }
+        BatchError::Codec { .. } => code::UNSUPPORTED_COMPRESSION_TYPE,
+        BatchError::Timestamp { .. } => code::INVALID_TIMESTAMP,
+        BatchError::Magic { .. } | BatchError::Inconsistent { .. } => code::INVALID_RECORD,
+    };
+    AppendError::Refused {
+        code,
+        message: error.to_string(),
+    }
+}
+
+/// (offset, timestamp) of every record of a stored batch.
+fn record_timestamps(
+    segment: &Segment,
+    position: u64,
+    bytes: &[u8],
+) -> Result<Vec<(i64, i64)>, ReadError> {
+    let damaged = |reason: String| {
+        let path = segment.path("log");
+        ReadError::Corrupt(CorruptLog {
+            path,
+            position,
+            reason,
+        })
+    };
+    let batch = BatchView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
+    let codec = batch.codec().map_err(|error| damaged(error.to_string()))?;
+    let mut content = Vec::new();
+    match compression::decompress(codec, batch.records(), &mut content, SEARCHED_BYTES_MAX) {
+        Ok(()) => {}
+        Err(compression::CompressionError::TooLarge { .. }) => {
+            return Ok(vec![(batch.base_offset(), batch.max_timestamp())]);
+        }
+        Err(error) => return Err(damaged(error.to_string())),
+    }
+    Records::new(&content, batch.record_count())
+        .map(|record| {
+            let record = record.map_err(|error| damaged(error.to_string()))?;
+            let offset = batch.base_offset() + i64::from(record.offset_delta);
+            let timestamp = if batch.is_log_append_time() {
+                batch.max_timestamp()
+            } else {
+                batch.base_timestamp().wrapping_add(record.timestamp_delta)
+            };
+            Ok((offset, timestamp))
+        })
+        .collect()
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+/// The published offsets.
+struct Ends {
+    start: AtomicI64,
+    end: AtomicI64,
+    stable: AtomicI64,
+}
+
+impl Ends {
+    fn new(start: i64, end: i64, stable: i64) -> Self {
+        Self {
+            start: AtomicI64::new(start),
+            end: AtomicI64::new(end),
+            stable: AtomicI64::new(stable),
+        }
+    }
+
+    fn start(&self) -> i64 {
+        self.start.load(Ordering::Acquire)
+    }
+
+    fn end(&self) -> i64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Shows a new log end, then the last stable offset, which never moves back.
+    fn publish(&self, end: i64, stable: i64) {
+        self.end.store(end, Ordering::Release);
+        self.stable.fetch_max(stable.min(end), Ordering::AcqRel);
+    }
+
+    fn state(&self) -> LogState {
+        let last_stable_offset = self.stable.load(Ordering::Acquire);
+        LogState {
+            log_start_offset: self.start(),
+            log_end_offset: self.end(),
+            last_stable_offset,
+        }
+    }
+}
+
+/// Who is woken when the log advances. Copied on change, so that waking holds no lock and a
+/// watcher may leave while it is called.
+#[derive(Default)]
+struct Watchers {
+    next_id: AtomicU64,
+    list: RwLock<WatcherList>,
+}
+
+type WatcherList = Arc<Vec<(u64, Arc<dyn Watcher>)>>;
+
+impl Watchers {
+    fn add(&self, watcher: Arc<dyn Watcher>) -> u64 {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.change(|list| list.push((id, watcher)));
+        id
+    }
+
+    fn remove(&self, id: u64) {
+        self.change(|list| list.retain(|(other, _)| *other != id));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<(u64, Arc<dyn Watcher>)>)) {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = list.as_ref().clone();
+        change(&mut changed);
+        *list = Arc::new(changed);
+    }
+
+    fn wake(&self) {
+        let list = Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner));
+        list.iter().for_each(|(_, watcher)| watcher.log_advanced());
+    }
+}

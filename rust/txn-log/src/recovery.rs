@@ -1,0 +1,624 @@
+//! Opening a log: what is stored, where it ends, and what the gate has to know of it.
+//!
+//! A directory that was closed is trusted: sizes are believed, indexes loaded, the newest
+//! snapshot restored, and only headers after it are read. Any other directory is read from
+//! end to end with every checksum.
+//!
+//! # What a crash may leave, and what is done
+//! * A torn tail: the last batch is cut, or its bytes never arrived, and behind it is nothing
+//!   but garbage. It was never acknowledged as durable; the log is cut there.
+//! * Damage with a valid batch behind it. The damaged records were acknowledged, so nothing is
+//!   cut and opening fails, naming file and position.
+//! * Snapshots or `.txnindex` entries that do not fit the batches. Both can be made from the
+//!   batches, so the gate replays from an older snapshot or from the start.
+//!
+//! # Telling a torn tail from damage
+//! If the damaged batch's header is sound, its successor has to begin at `last offset + 1`;
+//! a valid batch anywhere behind it with that base offset, or one after its end with a higher
+//! one, proves damage. If the header itself is damaged, any valid batch with a plausible base
+//! offset does. (A torn batch may well contain batches: someone else's log, stored as values.)
+//! A batch whose checksum is right but whose offset goes back is damage in any case.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::aborted::{self, AbortedRanges};
+use crate::batch::{BatchView, HEADER_BYTES, Header};
+use crate::builder::decode_marker;
+use crate::error::{CorruptLog, OpenError};
+use crate::gate::{AbortedTxn, BatchKind, Gate, GateError, ReplayedBatch};
+use crate::index::Indexes;
+use crate::scan::{ScanError, Scanner};
+use crate::segment::{Segment, file_path};
+use crate::snapshot;
+
+/// Batches handed to the gate at once.
+const REPLAY_CHUNK: usize = 4096;
+/// How far before a snapshot batches are recalled, in bytes of log.
+const BACKFILL_BYTES: u64 = 4 << 20;
+/// How far ahead of the expected offset a batch behind damage may be.
+const PLAUSIBLE_GAP: i64 = 1 << 31;
+/// No log gets this far; what is named so is no segment of one.
+const BASE_OFFSET_MAX: i64 = i64::MAX / 2;
+/// Bytes searched at once for a batch behind damage.
+const SEARCH_CHUNK: u64 = 1 << 20;
+
+/// A log as it was found.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    pub segments: Vec<Arc<Segment>>,
+    pub first_unstable_offset: Option<i64>,
+    pub aborted: AbortedRanges,
+}
+
+/// Opens what is in a directory, which need not exist, and brings the gate to its state.
+///
+/// # Errors
+/// See the module. Nothing is cut or removed when it fails for damage.
+pub(crate) fn recover(
+    directory: &Path,
+    gate: &dyn Gate,
+    index_interval_bytes: u64,
+    was_clean: bool,
+) -> Result<Recovered, OpenError> {
+    let base_offsets = list_segments(directory)?;
+    if base_offsets.is_empty() {
+        restore(gate, None, &[])?;
+        return Ok(Recovered::default());
+    }
+    let opening = Opening {
+        directory,
+        index_interval_bytes,
+        base_offsets: &base_offsets,
+    };
+    let trusted = if was_clean { opening.trust()? } else { None };
+    let (segments, evidence) = match trusted {
+        Some(segments) => (segments, None),
+        None => opening
+            .scan()
+            .map(|(segments, evidence)| (segments, Some(evidence)))?,
+    };
+    let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
+    let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
+    snapshot::keep_newest(directory, log_end_offset)?;
+    let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
+    let mut aborted = AbortedRanges::default();
+    for entry in &entries {
+        aborted.insert(entry.first_offset, entry.last_offset);
+    }
+    let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
+    Ok(Recovered {
+        segments,
+        first_unstable_offset,
+        aborted,
+    })
+}
+
+fn gate_failed(error: GateError) -> OpenError {
+    OpenError::Gate(error.0)
+}
+
+fn restore(gate: &dyn Gate, bytes: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), OpenError> {
+    gate.restore(bytes, aborted).map_err(gate_failed)
+}
+
+/// The base offsets of the segments in a directory, in order.
+fn list_segments(directory: &Path) -> Result<Vec<i64>, OpenError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut base_offsets = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "swap")
+        {
+            return Err(OpenError::Corrupt(CorruptLog {
+                path,
+                position: 0,
+                reason: "another broker's compaction was interrupted; let it start and stop once"
+                    .to_owned(),
+            }));
+        }
+        let base_offset = snapshot::parse_name(&path, "log");
+        if base_offset.is_some_and(|offset| offset > BASE_OFFSET_MAX) {
+            return Err(OpenError::Corrupt(CorruptLog {
+                path,
+                position: 0,
+                reason: format!("its base offset is above {BASE_OFFSET_MAX}"),
+            }));
+        }
+        base_offsets.extend(base_offset);
+    }
+    base_offsets.sort_unstable();
+    Ok(base_offsets)
+}
+
+/// The segments of a directory, before they are opened.
+struct Opening<'a> {
+    directory: &'a Path,
+    index_interval_bytes: u64,
+    base_offsets: &'a [i64],
+}
+
+impl Opening<'_> {
+    fn open(&self, base_offset: i64, next_offset: i64) -> io::Result<Segment> {
+        Segment::open(
+            self.directory,
+            base_offset,
+            next_offset,
+            self.index_interval_bytes,
+        )
+    }
+
+    /// Opens the segments of a closed log; `None` if the last one does not end as one.
+    fn trust(&self) -> Result<Option<Vec<Segment>>, OpenError> {
+        let (last, sealed) = self.base_offsets.split_last().expect("there are segments");
+        let mut segments = Vec::with_capacity(self.base_offsets.len());
+        for (&base_offset, &next_offset) in sealed.iter().zip(&self.base_offsets[1..]) {
+            segments.push(self.open(base_offset, next_offset)?);
+        }
+        let active = self.open(*last, *last)?;
+        let size = active.size();
+        let Ok(mut indexes) = active.load_indexes(size) else {
+            return Ok(None);
+        };
+        let mut next_offset = *last;
+        let mut scanner = Scanner::headers(&active.file, indexes.offsets.last_position(), size);
+        loop {
+            match scanner.next() {
+                Ok(Some((position, header))) => {
+                    if active
+                        .check_offsets(position, &header, next_offset)
+                        .is_err()
+                    {
+                        return Ok(None);
+                    }
+                    indexes.note_timestamp(&header);
+                    next_offset = header.last_offset() + 1;
+                }
+                Ok(None) => break,
+                Err(ScanError::Bad { .. }) => return Ok(None),
+                Err(ScanError::Io(error)) => return Err(error.into()),
+            }
+        }
+        active.restore(size, next_offset, indexes);
+        segments.push(active);
+        Ok(Some(segments))
+    }
+
+    /// Reads every batch of every segment, cuts a torn tail and rebuilds the indexes.
+    fn scan(&self) -> Result<(Vec<Segment>, Evidence), OpenError> {
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.base_offsets.len());
+        let mut evidence = Evidence::default();
+        for (nth, &base_offset) in self.base_offsets.iter().enumerate() {
+            let segment = self.open(base_offset, base_offset)?;
+            let file_bytes = segment.size();
+            let scanned = scan_segment(&segment, self.index_interval_bytes, &mut evidence)?;
+            let next_base_offset = self.base_offsets.get(nth + 1).copied();
+            if let Some(damage) = &scanned.damage {
+                self.require_torn(&segment, damage, &scanned, file_bytes, nth)?;
+                segment.file.set_len(scanned.size)?;
+                for &later in &self.base_offsets[nth + 1..] {
+                    remove_segment(self.directory, later)?;
+                }
+            } else if let Some(next) = next_base_offset.filter(|&next| next < scanned.next_offset) {
+                return Err(OpenError::Corrupt(CorruptLog {
+                    path: file_path(self.directory, next, "log"),
+                    position: 0,
+                    reason: format!(
+                        "it begins at offset {next}, but the segment before it ends at {}",
+                        scanned.next_offset
+                    ),
+                }));
+            }
+            let was_cut = scanned.damage.is_some();
+            segment.restore(scanned.size, scanned.next_offset, scanned.indexes);
+            segment.store_indexes()?;
+            segments.push(segment);
+            if was_cut {
+                break;
+            }
+        }
+        Ok((segments, evidence))
+    }
+
+    /// Fails if a valid batch lies behind the damage.
+    fn require_torn(
+        &self,
+        segment: &Segment,
+        damage: &Damage,
+        scanned: &Scanned,
+        file_bytes: u64,
+        nth: usize,
+    ) -> Result<(), OpenError> {
+        let expected = scanned.next_offset;
+        let here = |position: u64, candidate: &Header| {
+            let base_offset = candidate.base_offset();
+            match &damage.sound_header {
+                Some(sound) => {
+                    let end = scanned.size + sound.size() as u64;
+                    base_offset == sound.last_offset() + 1
+                        || (position >= end && base_offset > sound.last_offset())
+                }
+                None => base_offset >= expected && base_offset - expected <= PLAUSIBLE_GAP,
+            }
+        };
+        let path = segment.path("log");
+        let mut found = find_batch(&segment.file, scanned.size + 1, file_bytes, here)?
+            .map(|position| (path.clone(), position));
+        for &later in &self.base_offsets[nth + 1..] {
+            if found.is_some() {
+                break;
+            }
+            let later_path = file_path(self.directory, later, "log");
+            let file = File::open(&later_path)?;
+            let belongs = |_: u64, candidate: &Header| {
+                let base_offset = candidate.base_offset();
+                base_offset >= later && base_offset - later <= PLAUSIBLE_GAP
+            };
+            found = find_batch(&file, 0, file.metadata()?.len(), belongs)?
+                .map(|position| (later_path, position));
+        }
+        let Some((follows_in, follows_at)) = found else {
+            return Ok(());
+        };
+        Err(OpenError::Corrupt(CorruptLog {
+            path,
+            position: scanned.size,
+            reason: format!(
+                "{}; a valid batch follows at byte {follows_at} of {}, so stored records were \
+                 damaged after they were written. Nothing was cut: restore the partition from a copy",
+                damage.error,
+                follows_in.display()
+            ),
+        }))
+    }
+}
+
+/// One segment, read from end to end.
+struct Scanned {
+    size: u64,
+    next_offset: i64,
+    indexes: Indexes,
+    damage: Option<Damage>,
+}
+
+/// The first batch of a segment that is not valid.
+struct Damage {
+    error: String,
+    /// Its header, if that much of it can be believed.
+    sound_header: Option<Header>,
+}
+
+fn scan_segment(
+    segment: &Segment,
+    index_interval_bytes: u64,
+    evidence: &mut Evidence,
+) -> Result<Scanned, OpenError> {
+    let mut scanned = Scanned {
+        size: 0,
+        next_offset: segment.base_offset,
+        indexes: Indexes::new(segment.base_offset),
+        damage: None,
+    };
+    let mut batches = Scanner::whole(&segment.file, 0, segment.size());
+    loop {
+        let step = match batches.next() {
+            Ok(None) => return Ok(scanned),
+            Ok(Some(step)) => step,
+            Err(ScanError::Io(error)) => return Err(error.into()),
+            Err(ScanError::Bad { position, error }) => {
+                let sound_header = sound_header(segment, position, scanned.next_offset)?;
+                scanned.damage = Some(Damage {
+                    error: error.to_string(),
+                    sound_header,
+                });
+                return Ok(scanned);
+            }
+        };
+        let (position, header) = step;
+        let bytes = batches.bytes(position, header.size())?;
+        let batch = BatchView::parse(bytes).expect("the scanner found it whole");
+        if let Err(error) = batch.validate_crc() {
+            let sound_header = sound_header(segment, position, scanned.next_offset)?;
+            scanned.damage = Some(Damage {
+                error: error.to_string(),
+                sound_header,
+            });
+            return Ok(scanned);
+        }
+        // Whole, but out of place: no torn write does that. The offset is under no checksum.
+        segment.check_offsets(position, &header, scanned.next_offset)?;
+        evidence.note(&batch);
+        scanned
+            .indexes
+            .note(&header, position, index_interval_bytes);
+        scanned.size = position + header.size() as u64;
+        scanned.next_offset = header.last_offset() + 1;
+    }
+}
+
+/// The header at a damaged position, if it is what the log would have written there.
+fn sound_header(
+    segment: &Segment,
+    position: u64,
+    next_offset: i64,
+) -> Result<Option<Header>, OpenError> {
+    let file_bytes = segment.file.metadata()?.len();
+    if file_bytes - position < HEADER_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut scanner = Scanner::headers(&segment.file, position, file_bytes);
+    let header = Header::parse(scanner.bytes(position, HEADER_BYTES)?);
+    Ok(header.ok().filter(|header| {
+        header.base_offset() == next_offset
+            && header.record_count() >= 1
+            && header.record_count() - 1 == header.last_offset_delta()
+    }))
+}
+
+/// Finds the first valid batch in `[from, end)` of a file that is wanted.
+fn find_batch(
+    file: &File,
+    from: u64,
+    end: u64,
+    is_wanted: impl Fn(u64, &Header) -> bool,
+) -> io::Result<Option<u64>> {
+    let mut position = from;
+    let mut scanner = Scanner::whole(file, from.min(end), end);
+    while position + HEADER_BYTES as u64 <= end {
+        let window_bytes = SEARCH_CHUNK.min(end - position) as usize;
+        let window = scanner.bytes(position, window_bytes)?.to_vec();
+        for (at, bytes) in window.windows(HEADER_BYTES).enumerate() {
+            let candidate = position + at as u64;
+            let Ok(header) = Header::parse(bytes) else {
+                continue;
+            };
+            let fits = header.size() as u64 <= end - candidate;
+            if fits && header.last_offset_delta() >= 0 && is_wanted(candidate, &header) {
+                let mut reader = Scanner::headers(file, candidate, end);
+                let batch = BatchView::parse(reader.bytes(candidate, header.size())?);
+                if batch.is_ok_and(|batch| batch.validate_crc().is_ok()) {
+                    return Ok(Some(candidate));
+                }
+            }
+        }
+        position += (window_bytes - HEADER_BYTES + 1) as u64;
+    }
+    Ok(None)
+}
+
+fn remove_segment(directory: &Path, base_offset: i64) -> io::Result<()> {
+    for extension in ["log", "index", "timeindex", "txnindex"] {
+        match fs::remove_file(file_path(directory, base_offset, extension)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a full scan saw of aborted transactions, to hold the transaction indexes against.
+#[derive(Debug, Default)]
+struct Evidence {
+    open: HashSet<i64>,
+    /// Abort markers by offset: whose, and whether data of the transaction was seen before it.
+    markers: HashMap<i64, (i64, bool)>,
+}
+
+impl Evidence {
+    fn note(&mut self, batch: &BatchView<'_>) {
+        let producer_id = batch.producer_id();
+        if producer_id < 0 || !batch.is_transactional() {
+            return;
+        }
+        if !batch.is_control() {
+            self.open.insert(producer_id);
+        } else if let Some((is_commit, _)) = decode_marker(batch.records()) {
+            let had_data = self.open.remove(&producer_id);
+            if !is_commit {
+                self.markers
+                    .insert(batch.base_offset(), (producer_id, had_data));
+            }
+        }
+    }
+
+    /// Whether the entries are those of the markers below `end`, no fewer and no others.
+    fn agrees_with(&self, entries: &[AbortedTxn], end: i64) -> bool {
+        let is_marked = |entry: &AbortedTxn| {
+            let marker = self.markers.get(&entry.last_offset);
+            marker.is_some_and(|marker| marker.0 == entry.producer_id)
+        };
+        let indexed: HashSet<i64> = entries.iter().map(|entry| entry.last_offset).collect();
+        let is_indexed = |(&offset, &(_, had_data)): (&i64, &(i64, bool))| {
+            offset >= end || !had_data || indexed.contains(&offset)
+        };
+        entries.iter().all(is_marked) && self.markers.iter().all(is_indexed)
+    }
+}
+
+/// Restores the newest snapshot that fits, replays what follows it, and returns every aborted
+/// transaction of the log, in the order of the markers.
+fn recover_gate(
+    directory: &Path,
+    gate: &dyn Gate,
+    segments: &[Arc<Segment>],
+    evidence: Option<&Evidence>,
+) -> Result<Vec<AbortedTxn>, OpenError> {
+    let log_start_offset = segments[0].base_offset;
+    let indexed = load_transaction_indexes(segments)?;
+    let mut snapshots = snapshot::offsets(directory)?;
+    snapshots.retain(|&offset| offset >= log_start_offset);
+    let mut replay_start = log_start_offset;
+    let mut entries = Vec::new();
+    let mut is_restored = false;
+    for offset in snapshots {
+        let Some(indexed) = &indexed else { break };
+        let known: Vec<AbortedTxn> = indexed
+            .iter()
+            .filter(|entry| entry.last_offset < offset)
+            .copied()
+            .collect();
+        if evidence.is_some_and(|evidence| !evidence.agrees_with(&known, offset)) {
+            continue;
+        }
+        let bytes = fs::read(file_path(directory, offset, "snapshot"))?;
+        if gate.restore(Some(&bytes), &known).is_ok() {
+            (replay_start, entries, is_restored) = (offset, known, true);
+            break;
+        }
+    }
+    if !is_restored {
+        restore(gate, None, &[])?;
+    }
+    let mut replay = Replay::new(|batches| {
+        entries.extend(gate.replay(batches).map_err(gate_failed)?);
+        Ok(())
+    });
+    for segment in segments
+        .iter()
+        .filter(|segment| segment.next_offset() > replay_start)
+    {
+        if let Some((position, _)) = segment.find(replay_start)? {
+            replay.read(segment, position, segment.size())?;
+        }
+    }
+    replay.finish()?;
+    if is_restored {
+        backfill(gate, segments, replay_start)?;
+    }
+    for segment in segments {
+        aborted::store(&segment.path("txnindex"), &entries_of(segment, &entries))?;
+    }
+    Ok(entries)
+}
+
+/// The entries of all transaction indexes, in order; `None` if one of them is damaged.
+///
+/// An entry at or beyond a segment's end was written before a marker that never came; it is
+/// left out.
+fn load_transaction_indexes(segments: &[Arc<Segment>]) -> io::Result<Option<Vec<AbortedTxn>>> {
+    let mut all = Vec::new();
+    for segment in segments {
+        let Some(mut entries) = aborted::load(&segment.path("txnindex"))? else {
+            return Ok(None);
+        };
+        entries.retain(|entry| entry.last_offset < segment.next_offset());
+        if entries
+            .iter()
+            .any(|entry| entry.last_offset < segment.base_offset)
+        {
+            return Ok(None);
+        }
+        all.extend(entries);
+    }
+    Ok(Some(all))
+}
+
+fn entries_of(segment: &Segment, entries: &[AbortedTxn]) -> Vec<AbortedTxn> {
+    let offsets = segment.base_offset..segment.next_offset();
+    entries
+        .iter()
+        .filter(|entry| offsets.contains(&entry.last_offset))
+        .copied()
+        .collect()
+}
+
+/// Recalls the batches of the last few MiB before a snapshot.
+fn backfill(gate: &dyn Gate, segments: &[Arc<Segment>], end: i64) -> Result<(), OpenError> {
+    let mut pieces = Vec::new();
+    let mut budget = BACKFILL_BYTES;
+    for segment in segments
+        .iter()
+        .rev()
+        .filter(|segment| segment.base_offset < end)
+    {
+        let until = segment
+            .find(end)?
+            .map_or(segment.size(), |(position, _)| position);
+        let from = segment.batch_at_or_before(until.saturating_sub(budget))?;
+        pieces.push((segment, from, until));
+        budget = budget.saturating_sub(until - from);
+        if budget == 0 {
+            break;
+        }
+    }
+    let mut recall = Replay::new(|batches| gate.backfill(batches).map_err(gate_failed));
+    for (segment, from, until) in pieces.into_iter().rev() {
+        recall.read(segment, from, until)?;
+    }
+    recall.finish()
+}
+
+/// Collects stored batches with a producer id and hands them on in chunks.
+struct Replay<F> {
+    batches: Vec<ReplayedBatch>,
+    hand_on: F,
+}
+
+impl<F: FnMut(&[ReplayedBatch]) -> Result<(), OpenError>> Replay<F> {
+    fn new(hand_on: F) -> Self {
+        Self {
+            batches: Vec::new(),
+            hand_on,
+        }
+    }
+
+    fn read(&mut self, segment: &Segment, from: u64, until: u64) -> Result<(), OpenError> {
+        let mut scanner = Scanner::headers(&segment.file, from, until);
+        while let Some((position, header)) =
+            scanner.next().map_err(|error| segment.damaged(error))?
+        {
+            if header.producer_id() < 0 {
+                continue;
+            }
+            let marker = if header.is_control() {
+                let bytes = scanner.bytes(position, header.size())?;
+                match decode_marker(&bytes[HEADER_BYTES..]) {
+                    Some(marker) => Some(marker),
+                    None => continue, // a control record that ends no transaction
+                }
+            } else {
+                None
+            };
+            self.batches.push(replayed(&header, marker));
+            if self.batches.len() == REPLAY_CHUNK {
+                (self.hand_on)(&self.batches)?;
+                self.batches.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), OpenError> {
+        if self.batches.is_empty() {
+            return Ok(());
+        }
+        (self.hand_on)(&std::mem::take(&mut self.batches))
+    }
+}
+
+fn replayed(header: &Header, marker: Option<(bool, i32)>) -> ReplayedBatch {
+    let kind = match marker {
+        Some((true, _)) => BatchKind::CommitMarker,
+        Some((false, _)) => BatchKind::AbortMarker,
+        None if header.is_transactional() => BatchKind::Transactional,
+        None => BatchKind::Idempotent,
+    };
+    ReplayedBatch {
+        base_offset: header.base_offset(),
+        last_offset: header.last_offset(),
+        producer_id: header.producer_id(),
+        producer_epoch: header.producer_epoch(),
+        base_sequence: header.base_sequence(),
+        max_timestamp_ms: header.max_timestamp(),
+        kind,
+        coordinator_epoch: marker.map_or(-1, |(_, epoch)| epoch),
+    }
+}

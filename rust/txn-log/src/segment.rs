@@ -1,0 +1,440 @@
+//! One segment of a partition's log: `<base>.log` with its sparse indexes.
+//!
+//! `.log` holds record batches byte for byte as the wire carried them, back to back. The base
+//! offset, twenty digits, is that of the first batch the segment may hold.
+//!
+//! # Invariants
+//! 1. A batch's base offset is at or after `next_offset`; offsets never go back (compaction
+//!    may leave gaps), and stay within `i32::MAX` of the base offset.
+//! 2. An index entry points at the first byte of a batch that lies wholly inside `.log`.
+//! 3. `size` and `next_offset` move together, only after the whole batch is written, so a
+//!    reader sees whole batches only.
+//! 4. Bytes before `size` are never rewritten.
+//!
+//! # After a crash
+//! `.log` is cut at the first damaged batch of its tail, if nothing valid follows; `.index`
+//! and `.timeindex` are caches and are rebuilt. See `recovery`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::batch::{BatchError, Header};
+use crate::error::{CorruptLog, ReadError};
+use crate::index::{Indexes, TimestampOffset};
+use crate::scan::{ScanError, Scanner};
+
+/// The largest position and relative offset that Kafka's indexes can name.
+const INDEXED_MAX: u64 = i32::MAX as u64;
+
+/// A run of whole batches of one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub position: u64,
+    pub len: u64,
+    /// Exclusive upper bound of the offsets in it.
+    pub end_offset: i64,
+}
+
+/// One segment. One writer at a time (the partition's lock); any number of readers.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub base_offset: i64,
+    pub file: Arc<File>,
+    log_path: PathBuf,
+    index_interval_bytes: u64,
+    tail: RwLock<Tail>,
+}
+
+#[derive(Debug)]
+struct Tail {
+    size: u64,
+    next_offset: i64,
+    /// `None` until a sealed segment of an earlier run is first read.
+    indexes: Option<Indexes>,
+}
+
+impl Segment {
+    /// Makes an empty segment and its files.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there are bytes in its place.
+    pub fn create(directory: &Path, base_offset: i64, interval: u64) -> io::Result<Self> {
+        let log_path = file_path(directory, base_offset, "log");
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&log_path)?;
+        if file.metadata()?.len() > 0 {
+            let name = log_path.display();
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{name} exists and is not empty, but the log ends at {base_offset}"),
+            ));
+        }
+        fs::write(log_path.with_extension("index"), b"")?;
+        fs::write(log_path.with_extension("timeindex"), b"")?;
+        let indexes = Some(Indexes::new(base_offset));
+        Ok(Self::new(
+            log_path,
+            file,
+            base_offset,
+            interval,
+            0,
+            base_offset,
+            indexes,
+        ))
+    }
+
+    /// Opens a segment whose bytes are trusted; its indexes are loaded when first needed.
+    pub fn open(
+        directory: &Path,
+        base_offset: i64,
+        next_offset: i64,
+        interval: u64,
+    ) -> io::Result<Self> {
+        let log_path = file_path(directory, base_offset, "log");
+        let file = OpenOptions::new().read(true).write(true).open(&log_path)?;
+        let size = file.metadata()?.len();
+        Ok(Self::new(
+            log_path,
+            file,
+            base_offset,
+            interval,
+            size,
+            next_offset,
+            None,
+        ))
+    }
+
+    fn new(
+        log_path: PathBuf,
+        file: File,
+        base_offset: i64,
+        index_interval_bytes: u64,
+        size: u64,
+        next_offset: i64,
+        indexes: Option<Indexes>,
+    ) -> Self {
+        let tail = RwLock::new(Tail {
+            size,
+            next_offset,
+            indexes,
+        });
+        Self {
+            base_offset,
+            file: Arc::new(file),
+            log_path,
+            index_interval_bytes,
+            tail,
+        }
+    }
+
+    /// Path of the segment's file with this extension.
+    pub fn path(&self, extension: &str) -> PathBuf {
+        self.log_path.with_extension(extension)
+    }
+
+    /// Bytes of whole batches.
+    pub fn size(&self) -> u64 {
+        self.tail().size
+    }
+
+    /// The offset after the last batch.
+    pub fn next_offset(&self) -> i64 {
+        self.tail().next_offset
+    }
+
+    /// Sets where the segment ends and what its indexes hold, as recovery found it.
+    pub fn restore(&self, size: u64, next_offset: i64, indexes: Indexes) {
+        let mut tail = self.tail_mut();
+        tail.size = size;
+        tail.next_offset = next_offset;
+        tail.indexes = Some(indexes);
+    }
+
+    /// Whether a batch of `len` bytes up to `last_offset` belongs here or into a new segment.
+    pub fn has_room(&self, len: u64, last_offset: i64, segment_bytes: u64) -> bool {
+        let size = self.size();
+        let fits = size == 0 || size + len <= segment_bytes.min(INDEXED_MAX);
+        fits && last_offset - self.base_offset <= i64::from(i32::MAX)
+    }
+
+    /// Appends one batch, its base offset stamped already, and shows it to readers.
+    ///
+    /// On an error nothing changes for readers; bytes beyond `size` may be in the file.
+    pub fn append(&self, header: &Header, bytes: &[u8]) -> io::Result<()> {
+        let position = self.size();
+        let next_offset = self.next_offset();
+        let base_offset = header.base_offset();
+        assert!(
+            base_offset >= next_offset,
+            "offset {base_offset} goes back from {next_offset}"
+        );
+        self.with_indexes(|_, _| ()).map_err(io::Error::other)?;
+        self.file.write_all_at(bytes, position)?;
+        let mut tail = self.tail_mut();
+        let indexes = tail
+            .indexes
+            .as_mut()
+            .expect("loaded above, and never unloaded");
+        indexes.note(header, position, self.index_interval_bytes);
+        tail.size = position + bytes.len() as u64;
+        tail.next_offset = header.last_offset() + 1;
+        Ok(())
+    }
+
+    /// Removes what a failed append may have left behind `size`.
+    pub fn discard_unpublished(&self) -> io::Result<()> {
+        self.file.set_len(self.size())
+    }
+
+    /// Writes the index files, if they were touched.
+    pub fn store_indexes(&self) -> io::Result<()> {
+        let (index, time_index) = (self.path("index"), self.path("timeindex"));
+        match &mut self.tail_mut().indexes {
+            Some(indexes) => indexes.store(&index, &time_index),
+            None => Ok(()),
+        }
+    }
+
+    /// Forces the batches to the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        txn_sys::sync_data(self.file.as_fd())
+    }
+
+    /// The largest timestamp of its batches, markers included.
+    pub fn largest_timestamp(&self) -> Result<Option<TimestampOffset>, ReadError> {
+        self.with_indexes(|_, indexes| indexes.largest)
+    }
+
+    /// Finds the first batch whose last offset is `offset` or more; `None` if there is none.
+    pub fn find(&self, offset: i64) -> Result<Option<(u64, Header)>, ReadError> {
+        let (end, from) =
+            self.with_indexes(|tail, indexes| (tail.size, indexes.position_before(offset)))?;
+        self.find_between(from, end, |_, header| header.last_offset() >= offset)
+    }
+
+    /// Finds the whole batches of `[start, end)` from the one that holds `start`, at most
+    /// `bytes_max` of them, or one if `at_least_one`; `None` if there are none.
+    pub fn run(
+        &self,
+        start: i64,
+        end: i64,
+        bytes_max: u64,
+        at_least_one: bool,
+    ) -> Result<Option<Run>, ReadError> {
+        let (size, next_offset, from, until) = self.with_indexes(|tail, indexes| {
+            let until = (end < tail.next_offset).then(|| indexes.position_before(end));
+            (
+                tail.size,
+                tail.next_offset,
+                indexes.position_before(start),
+                until,
+            )
+        })?;
+        let first = self.find_between(from, size, |_, header| header.last_offset() >= start)?;
+        let Some((position, first)) = first else {
+            return Ok(None);
+        };
+        // Where the wanted batches end: at the segment's end, or at the first one that
+        // reaches `end` (it is left out: a reader must not see past its bound).
+        let (limit, end_offset) = match until {
+            None => (size, next_offset),
+            Some(until) => {
+                let reaches = |_: u64, header: &Header| header.last_offset() >= end;
+                let beyond = self.find_between(until.max(position), size, reaches)?;
+                beyond.map_or((size, next_offset), |(at, header)| {
+                    (at, header.base_offset().min(end))
+                })
+            }
+        };
+        if limit <= position {
+            return Ok(None);
+        }
+        if limit - position <= bytes_max {
+            let len = limit - position;
+            return Ok(Some(Run {
+                position,
+                len,
+                end_offset,
+            }));
+        }
+        let cut = position + bytes_max;
+        let resume = self.with_indexes(|_, indexes| indexes.offsets.batch_at_or_before(cut))?;
+        let passes = |at: u64, header: &Header| at + header.size() as u64 > cut;
+        let cut_at = self.find_between(resume.max(position), limit, passes)?;
+        let (cut_at, cut_header) = cut_at.unwrap_or((limit, first)); // `limit` is beyond `cut`
+        if cut_at > position {
+            let len = cut_at - position;
+            return Ok(Some(Run {
+                position,
+                len,
+                end_offset: cut_header.base_offset(),
+            }));
+        }
+        let (len, end_offset) = (first.size() as u64, first.last_offset() + 1);
+        Ok(at_least_one.then_some(Run {
+            position,
+            len,
+            end_offset,
+        }))
+    }
+
+    /// Estimates the bytes stored in `[start, end)`, never too few, from the index alone.
+    pub fn estimate(&self, start: i64, end: i64) -> u64 {
+        let estimate = self.with_indexes(|tail, indexes| {
+            if start >= tail.next_offset || end <= self.base_offset {
+                return 0;
+            }
+            let until = if end < tail.next_offset {
+                indexes.position_after(end)
+            } else {
+                None
+            };
+            until.unwrap_or(tail.size) - indexes.position_before(start)
+        });
+        estimate.unwrap_or_else(|_| self.size()) // the read that follows will tell the error
+    }
+
+    /// A scanner over the headers of the batches that may hold a record at or after a time.
+    pub fn scan_since(&self, timestamp: i64) -> Result<Scanner<'_>, ReadError> {
+        let (from, size) = self
+            .with_indexes(|tail, indexes| (indexes.position_before_time(timestamp), tail.size))?;
+        Ok(Scanner::headers(&self.file, from, size))
+    }
+
+    /// A scanner over the headers of the batches from `position`, which must be a batch's.
+    pub fn scan_from(&self, position: u64) -> Scanner<'_> {
+        Scanner::headers(&self.file, position, self.size())
+    }
+
+    /// The last batch start that the index knows at or before a position.
+    pub fn batch_at_or_before(&self, position: u64) -> Result<u64, ReadError> {
+        self.with_indexes(|_, indexes| indexes.offsets.batch_at_or_before(position))
+    }
+
+    /// What damage found while reading means.
+    pub fn damaged(&self, error: ScanError) -> ReadError {
+        match error {
+            ScanError::Io(error) => ReadError::Io(error),
+            ScanError::Bad { position, error } => {
+                ReadError::Corrupt(self.corrupt(position, &error))
+            }
+        }
+    }
+
+    /// Names damage in this segment.
+    pub fn corrupt(&self, position: u64, error: &BatchError) -> CorruptLog {
+        CorruptLog {
+            path: self.log_path.clone(),
+            position,
+            reason: error.to_string(),
+        }
+    }
+
+    fn find_between(
+        &self,
+        from: u64,
+        end: u64,
+        is_wanted: impl Fn(u64, &Header) -> bool,
+    ) -> Result<Option<(u64, Header)>, ReadError> {
+        let mut scanner = Scanner::headers(&self.file, from, end);
+        while let Some((position, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+            if is_wanted(position, &header) {
+                return Ok(Some((position, header)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn with_indexes<T>(&self, read: impl FnOnce(&Tail, &Indexes) -> T) -> Result<T, ReadError> {
+        {
+            let tail = self.tail();
+            if let Some(indexes) = &tail.indexes {
+                return Ok(read(&tail, indexes));
+            }
+        }
+        let mut tail = self.tail_mut();
+        if tail.indexes.is_none() {
+            tail.indexes = Some(self.load_indexes(tail.size)?);
+        }
+        let indexes = tail.indexes.as_ref().expect("loaded above");
+        Ok(read(&tail, indexes))
+    }
+
+    /// Loads the index files, or rebuilds what they should hold from the batches' headers.
+    pub fn load_indexes(&self, size: u64) -> Result<Indexes, ReadError> {
+        let (index, time_index) = (self.path("index"), self.path("timeindex"));
+        let loaded = Indexes::load(self.base_offset, size, &index, &time_index)?;
+        if let Some(indexes) = loaded
+            && self.is_index_end_sound(&indexes, size)
+        {
+            return Ok(indexes);
+        }
+        let mut indexes = Indexes::new(self.base_offset);
+        let mut scanner = Scanner::headers(&self.file, 0, size);
+        while let Some((position, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+            self.check_offsets(position, &header, self.base_offset)?;
+            indexes.note(&header, position, self.index_interval_bytes);
+        }
+        Ok(indexes)
+    }
+
+    /// Whether the index's last entry points at the batch it says.
+    fn is_index_end_sound(&self, indexes: &Indexes, size: u64) -> bool {
+        let Some(relative_offset) = indexes.offsets.last_relative_offset() else {
+            return true;
+        };
+        let position = indexes.offsets.last_position();
+        let header = Scanner::headers(&self.file, position, size).next();
+        let last_offset = self.base_offset + i64::from(relative_offset);
+        matches!(header, Ok(Some((_, header))) if header.last_offset() == last_offset)
+    }
+
+    /// Checks what the batch's checksum does not cover and the indexes rely on.
+    pub fn check_offsets(
+        &self,
+        position: u64,
+        header: &Header,
+        next_offset: i64,
+    ) -> Result<(), CorruptLog> {
+        let inconsistent = |reason, value| {
+            Err(self.corrupt(position, &BatchError::Inconsistent { reason, value }))
+        };
+        if header.base_offset() < next_offset {
+            return inconsistent("the batch's base offset goes back", header.base_offset());
+        }
+        let last_offset = header
+            .base_offset()
+            .checked_add(i64::from(header.last_offset_delta()));
+        let furthest = self.base_offset + i64::from(i32::MAX);
+        match last_offset {
+            Some(last) if (header.base_offset()..=furthest).contains(&last) => Ok(()),
+            _ => inconsistent(
+                "the batch's base offset is too far on",
+                header.base_offset(),
+            ),
+        }
+    }
+
+    fn tail(&self) -> RwLockReadGuard<'_, Tail> {
+        // A panic cannot leave a tail half changed: its fields are set after all that can fail.
+        self.tail.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tail_mut(&self) -> RwLockWriteGuard<'_, Tail> {
+        self.tail.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `<directory>/<20 digits>.<extension>`.
+pub(crate) fn file_path(directory: &Path, offset: i64, extension: &str) -> PathBuf {
+    directory.join(format!("{offset:020}.{extension}"))
+}

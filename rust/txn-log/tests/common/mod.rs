@@ -1,0 +1,288 @@
+//! A gate in Rust for the tests: small, but with real open and aborted transactions, so that
+//! recovery can be held against it.
+#![allow(dead_code)] // each test file uses its part
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use txn_log::builder::BatchBuilder;
+use txn_log::compression::Codec;
+use txn_log::gate::{
+    AbortedTxn, BatchKind, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict,
+};
+use txn_log::{OpenError, Origin, PartitionLog, Settings};
+
+/// What a gate knows; equal states must answer equally.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// First offset of the open transaction of each producer id.
+    pub open: BTreeMap<i64, i64>,
+    pub aborted: Vec<AbortedTxn>,
+    /// Base offsets of the last five data batches of each producer id.
+    pub recent: BTreeMap<i64, Vec<i64>>,
+}
+
+impl State {
+    fn first_unstable(&self) -> Option<i64> {
+        self.open.values().min().copied()
+    }
+
+    fn remember(&mut self, producer_id: i64, base_offset: i64) {
+        let recent = self.recent.entry(producer_id).or_default();
+        recent.push(base_offset);
+        recent.sort_unstable();
+        recent.dedup();
+        recent.drain(..recent.len().saturating_sub(5));
+    }
+
+    fn data(&mut self, producer_id: i64, base_offset: i64, is_transactional: bool) {
+        self.remember(producer_id, base_offset);
+        if is_transactional {
+            self.open.entry(producer_id).or_insert(base_offset);
+        }
+    }
+
+    fn end(&mut self, producer_id: i64, offset: i64, is_commit: bool) -> Option<AbortedTxn> {
+        let first_offset = self.open.remove(&producer_id)?;
+        let entry = AbortedTxn {
+            producer_id,
+            first_offset,
+            last_offset: offset,
+            last_stable_offset: self.first_unstable().unwrap_or(offset + 1),
+        };
+        if is_commit {
+            return None;
+        }
+        self.aborted.push(entry);
+        Some(entry)
+    }
+
+    /// Like Kafka's snapshot: open transactions, and only the last batch of each producer.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (producer_id, recent) in &self.recent {
+            let first_offset = self.open.get(producer_id).copied().unwrap_or(-1);
+            for number in [*producer_id, first_offset, recent[recent.len() - 1]] {
+                bytes.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (bytes, crc) = bytes.split_last_chunk::<4>()?;
+        if crc32c::crc32c(bytes) != u32::from_be_bytes(*crc) {
+            return None;
+        }
+        let mut state = Self::default();
+        for entry in bytes.chunks_exact(24) {
+            let number = |at: usize| i64::from_be_bytes(*entry[at..].first_chunk().unwrap());
+            if number(8) >= 0 {
+                state.open.insert(number(0), number(8));
+            }
+            state.recent.insert(number(0), vec![number(16)]);
+        }
+        Some(state)
+    }
+}
+
+/// A gate that admits everything, unless told otherwise, and counts what it is asked.
+#[derive(Debug, Default)]
+pub struct TestGate {
+    pub state: Mutex<State>,
+    pub next_verdict: Mutex<Option<Verdict>>,
+    pub candidates: Mutex<Vec<Candidate>>,
+    pub asked_aborted: Mutex<usize>,
+    pub restored: Mutex<Vec<Option<Vec<u8>>>>,
+    pub replayed: Mutex<Vec<ReplayedBatch>>,
+    pub fails_reads: Mutex<bool>,
+}
+
+impl TestGate {
+    pub fn state(&self) -> State {
+        self.state.lock().unwrap().clone()
+    }
+}
+
+impl Gate for TestGate {
+    fn admit(&self, candidate: &Candidate) -> Verdict {
+        self.candidates.lock().unwrap().push(*candidate);
+        if let Some(verdict) = self.next_verdict.lock().unwrap().take() {
+            return verdict;
+        }
+        let mut state = self.state.lock().unwrap();
+        state.data(
+            candidate.producer_id,
+            candidate.next_offset,
+            candidate.is_transactional,
+        );
+        Verdict::Admit {
+            first_unstable_offset: state.first_unstable(),
+            aborted: None,
+        }
+    }
+
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
+        let mut state = self.state.lock().unwrap();
+        let aborted = state.end(marker.producer_id, next_offset, marker.is_commit);
+        Verdict::Admit {
+            first_unstable_offset: state.first_unstable(),
+            aborted,
+        }
+    }
+
+    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError> {
+        *self.asked_aborted.lock().unwrap() += 1;
+        if *self.fails_reads.lock().unwrap() {
+            return Err(GateError("told to fail".to_owned()));
+        }
+        let state = self.state.lock().unwrap();
+        let mut found: Vec<(i64, i64)> = state
+            .aborted
+            .iter()
+            .filter(|entry| entry.first_offset < end && entry.last_offset >= start)
+            .map(|entry| (entry.producer_id, entry.first_offset))
+            .collect();
+        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+        Ok(found)
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+        Ok(self.state.lock().unwrap().encode())
+    }
+
+    fn restore(&self, snapshot: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), GateError> {
+        self.restored
+            .lock()
+            .unwrap()
+            .push(snapshot.map(<[u8]>::to_vec));
+        self.replayed.lock().unwrap().clear();
+        let state = snapshot.map_or(Some(State::default()), State::decode);
+        let mut state = state.ok_or_else(|| GateError("damaged".to_owned()))?;
+        state.aborted = aborted.to_vec();
+        *self.state.lock().unwrap() = state;
+        Ok(())
+    }
+
+    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+        self.replayed.lock().unwrap().extend_from_slice(batches);
+        let mut state = self.state.lock().unwrap();
+        let mut aborted = Vec::new();
+        for batch in batches {
+            let (producer_id, base_offset) = (batch.producer_id, batch.base_offset);
+            match batch.kind {
+                BatchKind::Idempotent => state.data(producer_id, base_offset, false),
+                BatchKind::Transactional => state.data(producer_id, base_offset, true),
+                BatchKind::AbortMarker | BatchKind::CommitMarker => {
+                    let is_commit = batch.kind == BatchKind::CommitMarker;
+                    aborted.extend(state.end(producer_id, base_offset, is_commit));
+                }
+            }
+        }
+        Ok(aborted)
+    }
+
+    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), GateError> {
+        let mut state = self.state.lock().unwrap();
+        for batch in batches {
+            if matches!(batch.kind, BatchKind::Idempotent | BatchKind::Transactional) {
+                state.remember(batch.producer_id, batch.base_offset);
+            }
+        }
+        Ok(())
+    }
+
+    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+        Ok(self.state.lock().unwrap().first_unstable())
+    }
+}
+
+pub const CLIENT: Origin = Origin::Client {
+    transaction_version: 2,
+};
+
+/// Segments of a few batches, an index entry every few batches.
+pub const SMALL: Settings = Settings {
+    segment_bytes: 2000,
+    index_interval_bytes: 300,
+    max_message_bytes: 1_048_588,
+    log_append_time: false,
+};
+
+pub fn open(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestGate>) {
+    try_open(directory, SMALL, was_clean).unwrap()
+}
+
+pub fn try_open(
+    directory: &Path,
+    settings: Settings,
+    was_clean: bool,
+) -> Result<(PartitionLog, Arc<TestGate>), OpenError> {
+    let gate = Arc::new(TestGate::default());
+    let as_gate: Arc<dyn Gate> = Arc::clone(&gate) as Arc<dyn Gate>;
+    let log = PartitionLog::open(directory.to_path_buf(), as_gate, settings, None, was_clean)?;
+    Ok((log, gate))
+}
+
+/// A batch of `count` records without a producer.
+pub fn plain(count: usize, value_bytes: usize) -> Vec<u8> {
+    build(-1, false, count, value_bytes)
+}
+
+pub fn transactional(producer_id: i64, count: usize) -> Vec<u8> {
+    build(producer_id, true, count, 20)
+}
+
+pub fn build(
+    producer_id: i64,
+    is_transactional: bool,
+    count: usize,
+    value_bytes: usize,
+) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(Codec::None);
+    if producer_id >= 0 {
+        (
+            builder.producer_id,
+            builder.producer_epoch,
+            builder.base_sequence,
+        ) = (producer_id, 0, 0);
+    }
+    builder.is_transactional = is_transactional;
+    for nth in 0..count {
+        let value = vec![b'v'; value_bytes];
+        builder.push(1000 + nth as i64, Some(b"key"), Some(&value), &[]);
+    }
+    builder.seal().unwrap()
+}
+
+pub fn marker(producer_id: i64, is_commit: bool) -> Marker {
+    Marker {
+        producer_id,
+        producer_epoch: 0,
+        coordinator_epoch: 5,
+        is_commit,
+        timestamp_ms: 1500,
+    }
+}
+
+/// All `.log` files of a directory, in order, concatenated.
+pub fn log_bytes(directory: &Path) -> Vec<u8> {
+    files(directory, "log")
+        .into_iter()
+        .flat_map(|path| std::fs::read(path).unwrap())
+        .collect()
+}
+
+/// The files with an extension, in order.
+pub fn files(directory: &Path, extension: &str) -> Vec<std::path::PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|other| other == extension))
+        .collect();
+    files.sort_unstable();
+    files
+}

@@ -1,0 +1,501 @@
+//! What is there after a crash: exactly what was whole, or an error that names the damage.
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use common::{
+    CLIENT, SMALL, State, build, files, log_bytes, marker, open, plain, transactional, try_open,
+};
+use proptest::prelude::*;
+use txn_log::batch::Batches;
+use txn_log::{CorruptLog, OpenError, PartitionLog, Settings};
+
+fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
+    log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+/// A log of several segments with open, committed and aborted transactions.
+fn write_history(log: &PartitionLog) {
+    for round in 0..12 {
+        append(log, plain(2, 60));
+        append(log, transactional(round % 3, 3));
+        append(log, build(20 + round % 2, false, 1, 40));
+        if round % 2 == 1 {
+            log.append_marker(&marker(round % 3, round % 4 == 1))
+                .unwrap();
+        }
+    }
+}
+
+/// Leaves a directory as a killed process does: no close, no index files, old snapshots.
+fn crashed_history(directory: &Path) -> State {
+    let (log, gate) = open(directory, false);
+    write_history(&log);
+    gate.state()
+}
+
+fn flip(path: &Path, position: u64) {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, position).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x40], position).unwrap();
+}
+
+fn corruption(directory: &Path) -> CorruptLog {
+    match try_open(directory, SMALL, false) {
+        Err(OpenError::Corrupt(corrupt)) => corrupt,
+        Err(error) => panic!("another error: {error}"),
+        Ok((log, _)) => panic!("it opened, up to {}", log.state().log_end_offset),
+    }
+}
+
+/// The segment files with what is in them.
+fn contents(directory: &Path, extension: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let read = |path: PathBuf| (path.clone(), fs::read(path).unwrap());
+    files(directory, extension).into_iter().map(read).collect()
+}
+
+fn last_segment(directory: &Path) -> PathBuf {
+    files(directory, "log").pop().unwrap()
+}
+
+#[test]
+fn a_killed_log_comes_back_as_it_was() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    write_history(&log);
+    let (state, bytes) = (log.state(), log_bytes(root.path()));
+    drop(log);
+    let (log, recovered) = open(root.path(), false);
+    assert_eq!(log.state(), state);
+    assert_eq!(log_bytes(root.path()), bytes);
+    assert_eq!(recovered.state(), gate.state());
+    assert!(
+        recovered.restored.lock().unwrap()[0].is_some(),
+        "from a snapshot"
+    );
+    assert_eq!(append(&log, plain(1, 5)), state.log_end_offset);
+}
+
+#[test]
+fn a_closed_log_comes_back_from_its_snapshot_and_replays_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    write_history(&log);
+    let state = log.state();
+    log.close().unwrap();
+    let (log, recovered) = open(root.path(), true);
+    assert_eq!(log.state(), state);
+    assert_eq!(recovered.state(), gate.state());
+    assert!(recovered.replayed.lock().unwrap().is_empty());
+}
+
+#[test]
+fn recovery_and_closing_write_the_same_indexes() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    write_history(&log);
+    log.close().unwrap();
+    let closed = [
+        contents(root.path(), "index"),
+        contents(root.path(), "timeindex"),
+    ];
+    assert!(closed[0].iter().any(|(_, bytes)| !bytes.is_empty()));
+    for path in closed.iter().flatten().map(|(path, _)| path) {
+        fs::write(path, b"rubbish").unwrap();
+    }
+    drop(open(root.path(), false));
+    assert_eq!(
+        [
+            contents(root.path(), "index"),
+            contents(root.path(), "timeindex")
+        ],
+        closed
+    );
+}
+
+#[test]
+fn a_clean_log_without_indexes_is_read_all_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    write_history(&log);
+    let end = log.state().log_end_offset;
+    log.close().unwrap();
+    let all = log_bytes(root.path());
+    for path in [files(root.path(), "index"), files(root.path(), "timeindex")].concat() {
+        fs::remove_file(path).unwrap();
+    }
+    let (log, _) = open(root.path(), true);
+    let mut read = Vec::new();
+    let mut next = 0;
+    while next < end {
+        let bytes = log.read(next, 500).unwrap();
+        next = Batches::new(&bytes).last().unwrap().last_offset() + 1;
+        read.extend(bytes);
+    }
+    assert_eq!(read, all);
+}
+
+#[test]
+fn a_clean_log_whose_tail_is_torn_after_all_is_scanned() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    write_history(&log);
+    let last = append(&log, plain(1, 100));
+    log.close().unwrap();
+    let path = last_segment(root.path());
+    let size = fs::metadata(&path).unwrap().len();
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(size - 10)
+        .unwrap();
+    let (log, _) = open(root.path(), true);
+    assert_eq!(log.state().log_end_offset, last);
+}
+
+#[test]
+fn zeros_behind_the_last_batch_are_cut() {
+    let root = tempfile::tempdir().unwrap();
+    let state = crashed_history(root.path());
+    let before = log_bytes(root.path());
+    let path = last_segment(root.path());
+    let size = fs::metadata(&path).unwrap().len();
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(size + 5000)
+        .unwrap();
+    let (_, gate) = open(root.path(), false);
+    assert_eq!(log_bytes(root.path()), before);
+    assert_eq!(gate.state(), state);
+}
+
+#[test]
+fn damage_with_a_valid_batch_behind_it_is_named_and_nothing_is_cut() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(1, 50));
+    let position = log.size_bytes();
+    append(&log, plain(3, 50));
+    append(&log, plain(1, 50));
+    drop(log);
+    let path = last_segment(root.path());
+    flip(&path, position + 70);
+    let before = fs::read(&path).unwrap();
+    let corrupt = corruption(root.path());
+    assert_eq!((&corrupt.path, corrupt.position), (&path, position));
+    assert!(
+        corrupt.reason.contains("a valid batch follows"),
+        "{corrupt}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+/// A damaged base offset, which no checksum covers, once made the batches behind it look like
+/// a torn tail, because their offsets were lower than expected: they were cut.
+#[test]
+fn offsets_that_jump_ahead_and_back_are_damage() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(1, 50));
+    let position = log.size_bytes();
+    append(&log, plain(1, 50));
+    let next_position = log.size_bytes();
+    append(&log, plain(1, 50));
+    drop(log);
+    let path = last_segment(root.path());
+    flip(&path, position + 5);
+    let corrupt = corruption(root.path());
+    assert_eq!((corrupt.path, corrupt.position), (path, next_position));
+}
+
+#[test]
+fn every_flipped_byte_of_an_inner_batch_is_found() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(1, 10));
+    let position = log.size_bytes();
+    append(&log, plain(2, 10));
+    let end = log.size_bytes();
+    append(&log, plain(1, 10));
+    drop(log);
+    let path = last_segment(root.path());
+    let intact = fs::read(&path).unwrap();
+    for at in position..end {
+        flip(&path, at);
+        let in_batch = at - position;
+        let found = try_open(root.path(), SMALL, false);
+        // The leader epoch is under no checksum, and nothing here uses it.
+        let is_unused = (12..16).contains(&in_batch);
+        let is_named = matches!(found, Err(OpenError::Corrupt(_)));
+        assert!(is_named || is_unused, "byte {in_batch} of the batch");
+        fs::write(&path, &intact).unwrap();
+    }
+}
+
+#[test]
+fn damage_in_an_earlier_segment_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    crashed_history(root.path());
+    let first = files(root.path(), "log").remove(0);
+    let size = fs::metadata(&first).unwrap().len();
+    flip(&first, size - 1);
+    let corrupt = corruption(root.path());
+    assert_eq!(corrupt.path, first);
+    assert!(
+        corrupt.reason.contains("a valid batch follows"),
+        "{corrupt}"
+    );
+}
+
+#[test]
+fn a_torn_end_of_an_earlier_segment_is_cut_if_nothing_valid_follows() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    for _ in 0..12 {
+        append(&log, plain(1, 150));
+    }
+    drop(log);
+    let segments = files(root.path(), "log");
+    assert_eq!(segments.len(), 2);
+    // As after a power failure: the new segment is there, but none of its bytes, and the one
+    // before it lost its last batch.
+    fs::write(&segments[1], vec![0; 600]).unwrap();
+    let size = fs::metadata(&segments[0]).unwrap().len();
+    let kept = Batches::new(&fs::read(&segments[0]).unwrap()).count() as i64 - 1;
+    OpenOptions::new()
+        .write(true)
+        .open(&segments[0])
+        .unwrap()
+        .set_len(size - 1)
+        .unwrap();
+    let (log, _) = open(root.path(), false);
+    assert_eq!(log.state().log_end_offset, kept);
+    assert_eq!(files(root.path(), "log").len(), 1);
+    assert_eq!(append(&log, plain(1, 5)), kept);
+}
+
+#[test]
+fn a_torn_batch_that_contains_batches_is_cut() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        segment_bytes: 1 << 20,
+        ..SMALL
+    };
+    let (log, _) = try_open(root.path(), settings, false).unwrap();
+    append(&log, plain(1, 10));
+    let size = log.size_bytes();
+    // Someone keeps another log's batches as values, with offsets that could be ours.
+    let mut inner = plain(1, 10);
+    inner[7] = 2;
+    let mut builder = txn_log::builder::BatchBuilder::new(txn_log::compression::Codec::None);
+    for _ in 0..5 {
+        builder.push(0, None, Some(&inner), &[]);
+    }
+    append(&log, builder.seal().unwrap());
+    drop(log);
+    let path = last_segment(root.path());
+    let torn = fs::metadata(&path).unwrap().len() - 5;
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(torn)
+        .unwrap();
+    let (log, _) = try_open(root.path(), settings, false).unwrap();
+    assert_eq!((log.state().log_end_offset, log.size_bytes()), (1, size));
+}
+
+#[test]
+fn an_abort_that_never_reached_the_transaction_index_is_written_there() {
+    let root = tempfile::tempdir().unwrap();
+    let state = crashed_history(root.path());
+    let before = contents(root.path(), "txnindex");
+    assert!(!before.is_empty());
+    for (path, bytes) in &before {
+        fs::write(path, &bytes[..bytes.len() - 34]).unwrap();
+    }
+    let (log, gate) = open(root.path(), false);
+    assert_eq!(gate.state(), state);
+    assert_eq!(contents(root.path(), "txnindex"), before);
+    for entry in &state.aborted {
+        let named = log.aborted_in(entry.first_offset, entry.first_offset + 1);
+        assert!(named.contains(&(entry.producer_id, entry.first_offset)));
+    }
+}
+
+#[test]
+fn an_entry_whose_marker_was_torn_off_is_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    append(&log, transactional(7, 2));
+    let before = gate.state();
+    log.append_marker(&marker(7, false)).unwrap();
+    drop(log);
+    let path = last_segment(root.path());
+    let size = fs::metadata(&path).unwrap().len();
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(size - 1)
+        .unwrap();
+    let (log, recovered) = open(root.path(), false);
+    assert_eq!(recovered.state(), before);
+    assert!(files(root.path(), "txnindex").is_empty());
+    assert_eq!(
+        (log.state().last_stable_offset, log.state().log_end_offset),
+        (0, 2)
+    );
+}
+
+#[test]
+fn an_entry_without_any_marker_is_not_believed() {
+    let root = tempfile::tempdir().unwrap();
+    let state = crashed_history(root.path());
+    let first = files(root.path(), "log").remove(0);
+    let mut entry = [0u8; 34];
+    (entry[9], entry[17], entry[25]) = (20, 0, 1); // producer 20 aborted [0, 1]: it never did
+    fs::write(first.with_extension("txnindex"), entry).unwrap();
+    let (_, gate) = open(root.path(), false);
+    assert_eq!(gate.state(), state);
+}
+
+#[test]
+fn damaged_snapshots_are_passed_over_down_to_a_full_replay() {
+    let root = tempfile::tempdir().unwrap();
+    let state = crashed_history(root.path());
+    let snapshots = files(root.path(), "snapshot");
+    assert_eq!(snapshots.len(), 2);
+    flip(&snapshots[1], 3);
+    let (_, gate) = open(root.path(), false);
+    assert_eq!(gate.state(), state);
+    assert_eq!(gate.restored.lock().unwrap().len(), 2);
+    flip(&snapshots[0], 3);
+    let (_, gate) = open(root.path(), false);
+    assert_eq!(gate.state(), state);
+    assert_eq!(gate.restored.lock().unwrap()[2], None);
+}
+
+#[test]
+fn a_snapshot_beyond_the_log_end_is_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let state = crashed_history(root.path());
+    let beyond = root.path().join(format!("{:020}.snapshot", 100_000));
+    fs::copy(&files(root.path(), "snapshot")[0], &beyond).unwrap();
+    let (_, gate) = open(root.path(), false);
+    assert_eq!(gate.state(), state);
+    assert!(!beyond.exists());
+}
+
+#[test]
+fn overlapping_segments_are_named() {
+    let root = tempfile::tempdir().unwrap();
+    crashed_history(root.path());
+    let first = files(root.path(), "log").remove(0);
+    let overlapping = root.path().join(format!("{:020}.log", 1));
+    fs::copy(first, &overlapping).unwrap();
+    assert_eq!(corruption(root.path()).path, overlapping);
+}
+
+#[test]
+fn a_segment_with_an_impossible_name_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join(format!("{:020}.log", i64::MAX));
+    fs::write(&path, plain(1, 5)).unwrap();
+    assert_eq!(corruption(root.path()).path, path);
+}
+
+#[test]
+fn a_log_that_starts_late_keeps_its_start() {
+    let root = tempfile::tempdir().unwrap();
+    crashed_history(root.path());
+    let first = files(root.path(), "log").remove(0);
+    fs::remove_file(first).unwrap();
+    let second = files(root.path(), "log").remove(0);
+    let start: i64 = second
+        .file_stem()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let (log, _) = open(root.path(), false);
+    assert_eq!(log.state().log_start_offset, start);
+    assert!(log.read(start - 1, 1).is_err());
+    assert!(!log.read(start, 1).unwrap().is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    /// A torn tail: cut anywhere in the last segment, then maybe overwritten by rubbish that
+    /// arrived instead of the bytes.
+    #[test]
+    fn recovery_keeps_exactly_the_prefix_of_whole_batches(
+        cut_permille in 0u64..=1000,
+        rubbish in prop::collection::vec(any::<u8>(), 0..300),
+        was_clean in any::<bool>(),
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let (log, _) = open(root.path(), false);
+        write_history(&log);
+        if was_clean {
+            log.close().unwrap();
+        }
+        drop(log);
+        let path = last_segment(root.path());
+        let whole = fs::read(&path).unwrap();
+        let cut = (whole.len() as u64 * cut_permille / 1000) as usize;
+        let mut torn = whole[..cut].to_vec();
+        torn.extend_from_slice(&rubbish);
+        fs::write(&path, &torn).unwrap();
+        let kept: usize = {
+            let sizes = Batches::new(&whole).map(|batch| batch.size());
+            sizes.scan(0, |end, size| { *end += size; Some(*end) }).take_while(|end| *end <= cut).last().unwrap_or(0)
+        };
+        let (log, gate) = open(root.path(), false);
+        prop_assert_eq!(fs::read(&path).unwrap(), &whole[..kept]);
+        let end = Batches::new(&log_bytes(root.path())).last().unwrap().last_offset() + 1;
+        prop_assert_eq!(log.state().log_end_offset, end);
+        // The gate knows what a replay of the same batches, without any snapshot, tells it.
+        for snapshot in files(root.path(), "snapshot") {
+            fs::remove_file(snapshot).unwrap();
+        }
+        let (replayed_log, replayed) = open(root.path(), false);
+        prop_assert_eq!(gate.state(), replayed.state());
+        prop_assert_eq!(log.state(), replayed_log.state());
+        prop_assert_eq!(append(&log, plain(1, 5)), end);
+    }
+
+    /// Any one flipped byte is survived by an error or by a log of whole, untouched batches.
+    #[test]
+    fn a_flipped_byte_never_leads_to_damaged_batches(at_permille in 0u64..1000) {
+        let root = tempfile::tempdir().unwrap();
+        crashed_history(root.path());
+        let intact = log_bytes(root.path());
+        let paths = files(root.path(), "log");
+        let path = &paths[paths.len() - 1];
+        let size = fs::metadata(path).unwrap().len();
+        flip(path, size * at_permille / 1000);
+        if let Ok((log, _)) = try_open(root.path(), SMALL, false) {
+            let kept = log_bytes(root.path());
+            for batch in Batches::new(&kept) {
+                batch.validate_crc().unwrap();
+            }
+            let end = log.state().log_end_offset;
+            prop_assert!(end > 0);
+            prop_assert!(kept.len() <= intact.len());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Which topics Produce and Fetch may touch.
+//!
+//! Python fills it (`Server.add_topic`); reactors read it, a look-up per topic and request. The
+//! lock is held for the look-up alone: what comes out is an `Arc`, so no log is ever called
+//! under it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+
+use txn_log::PartitionLog;
+
+/// A topic id, as on the wire.
+pub type TopicId = [u8; 16];
+
+/// A topic that is served.
+pub struct Topic {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: TopicId,
+    /// Partition 0 first.
+    pub partitions: Vec<Arc<PartitionLog>>,
+    /// Clients may read but not write it.
+    pub is_internal: bool,
+    is_current: AtomicBool,
+}
+
+impl Topic {
+    /// Describes a topic.
+    #[must_use]
+    pub fn new(
+        name: String,
+        id: TopicId,
+        partitions: Vec<Arc<PartitionLog>>,
+        is_internal: bool,
+    ) -> Self {
+        Self {
+            name,
+            id,
+            partitions,
+            is_internal,
+            is_current: AtomicBool::new(true),
+        }
+    }
+
+    /// The log of a partition, if there is one.
+    pub(crate) fn partition(&self, index: i32) -> Option<&Arc<PartitionLog>> {
+        self.partitions.get(usize::try_from(index).ok()?)
+    }
+
+    /// Whether the catalog still has it; false once it is removed or replaced.
+    pub(crate) fn is_current(&self) -> bool {
+        self.is_current.load(Ordering::Acquire)
+    }
+}
+
+/// How a request names a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicKey<'a> {
+    /// Before Produce 13 and Fetch 13; not checked to be UTF-8.
+    Name(&'a [u8]),
+    /// 16 bytes, since.
+    Id(&'a [u8]),
+}
+
+/// The topics that are served, by name and by id.
+#[derive(Default)]
+pub struct Catalog {
+    topics: RwLock<Topics>,
+}
+
+#[derive(Default)]
+struct Topics {
+    by_name: HashMap<Box<[u8]>, Arc<Topic>>,
+    by_id: HashMap<TopicId, Arc<Topic>>,
+}
+
+impl Topics {
+    fn remove(&mut self, name: &[u8]) -> Option<Arc<Topic>> {
+        let topic = self.by_name.remove(name)?;
+        self.by_id.remove(&topic.id);
+        topic.is_current.store(false, Ordering::Release);
+        Some(topic)
+    }
+}
+
+impl Catalog {
+    /// Finds a topic. Cost: one hash look-up under a shared lock.
+    pub fn find(&self, key: TopicKey<'_>) -> Option<Arc<Topic>> {
+        let topics = self.topics.read().expect("no look-up panics");
+        match key {
+            TopicKey::Name(name) => topics.by_name.get(name).cloned(),
+            TopicKey::Id(id) => topics.by_id.get(id).cloned(),
+        }
+    }
+
+    /// Serves a topic in place of the one of the same name.
+    pub fn add(&self, topic: Topic) {
+        let topic = Arc::new(topic);
+        let mut topics = self.topics.write().expect("no look-up panics");
+        let replaced = topics.remove(topic.name.as_bytes());
+        topics
+            .by_name
+            .insert(topic.name.as_bytes().into(), Arc::clone(&topic));
+        topics.by_id.insert(topic.id, topic);
+        drop(topics); // the last owner of a replaced log may be `replaced`: close it without the lock
+        drop(replaced);
+    }
+
+    /// Serves a topic no longer; nothing happens if it is unknown.
+    pub fn remove(&self, name: &str) {
+        let removed = self
+            .topics
+            .write()
+            .expect("no look-up panics")
+            .remove(name.as_bytes());
+        drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(name: &str, id: u8) -> Topic {
+        Topic::new(name.to_owned(), [id; 16], Vec::new(), false)
+    }
+
+    #[test]
+    fn a_topic_is_found_by_name_and_by_id() {
+        let catalog = Catalog::default();
+        catalog.add(topic("pay", 7));
+        assert!(catalog.find(TopicKey::Name(b"pay")).is_some());
+        assert!(catalog.find(TopicKey::Id(&[7; 16])).is_some());
+        assert!(catalog.find(TopicKey::Name(b"\xff")).is_none());
+        assert!(catalog.find(TopicKey::Id(&[0; 16])).is_none());
+    }
+
+    #[test]
+    fn a_topic_made_again_is_not_found_under_its_old_id() {
+        let catalog = Catalog::default();
+        catalog.add(topic("pay", 7));
+        let before = catalog.find(TopicKey::Name(b"pay")).unwrap();
+        catalog.add(topic("pay", 8));
+        assert!(catalog.find(TopicKey::Id(&[7; 16])).is_none());
+        assert!(catalog.find(TopicKey::Id(&[8; 16])).is_some());
+        assert!(!before.is_current());
+    }
+
+    #[test]
+    fn a_removed_topic_is_gone_under_both_its_names() {
+        let catalog = Catalog::default();
+        catalog.add(topic("pay", 7));
+        catalog.remove("pay");
+        catalog.remove("pay");
+        assert!(catalog.find(TopicKey::Name(b"pay")).is_none());
+        assert!(catalog.find(TopicKey::Id(&[7; 16])).is_none());
+    }
+}

@@ -1,0 +1,410 @@
+//! One client's socket: what it sent and has not been read, what it is sent and has not taken.
+//!
+//! # Invariants
+//! 1. At most one request is under way; the next frame is looked at when its answer has left for
+//!    the kernel. So answers keep the order of requests, and a client that does not read its
+//!    answers stops being read.
+//! 2. Memory follows bytes received, never lengths announced. A connection with nothing
+//!    buffered owns no buffer: buffers belong to the reactor and are lent for a turn.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::frame::{Front, front};
+use crate::mailbox::RequestToken;
+use crate::produce::ProduceRequest;
+use crate::purgatory::WaitingFetch;
+
+/// How much a buffer grows at first, and the least a read asks for when more is to come.
+const STEP_BYTES: usize = 64 << 10;
+/// Larger buffers are freed, not kept for the next turn.
+const KEPT_BUFFER_BYTES: usize = 2 << 20;
+/// How many buffers a reactor keeps.
+const KEPT_BUFFERS: usize = 4;
+/// The most bytes of an answer sent before other connections have their turn.
+const FLUSH_BYTES: usize = 4 << 20;
+
+/// A reactor's spare buffers.
+#[derive(Default)]
+pub struct Buffers {
+    spare: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    /// An empty buffer; of some size, if there is one.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer back.
+    pub fn give(&mut self, mut buffer: Vec<u8>) {
+        if (STEP_BYTES..=KEPT_BUFFER_BYTES).contains(&buffer.capacity())
+            && self.spare.len() < KEPT_BUFFERS
+        {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// A part of an answer.
+pub enum Chunk {
+    /// Bytes of our own, from `at` on.
+    Bytes {
+        /// All of them.
+        data: Vec<u8>,
+        /// How many are sent.
+        at: usize,
+    },
+    /// Bytes of a segment, sent from there.
+    File {
+        /// The segment.
+        file: Arc<File>,
+        /// Of the next byte.
+        position: u64,
+        /// Bytes still to be sent.
+        left: usize,
+    },
+}
+
+impl Chunk {
+    pub fn bytes(data: Vec<u8>) -> Self {
+        Self::Bytes { data, at: 0 }
+    }
+
+    /// Bytes still to be sent.
+    pub fn left(&self) -> usize {
+        match self {
+            Self::Bytes { data, at } => data.len() - at,
+            Self::File { left, .. } => *left,
+        }
+    }
+
+    /// Sends some of it; `more` says that other chunks follow.
+    fn send(&mut self, socket: &TcpStream, more: bool) -> io::Result<usize> {
+        match self {
+            Self::Bytes { data, at } => {
+                let flags = SendFlags::NOSIGNAL
+                    | if more {
+                        SendFlags::MORE
+                    } else {
+                        SendFlags::empty()
+                    };
+                let rest = &data[*at..];
+                let sent = rustix::io::retry_on_intr(|| rustix::net::send(socket, rest, flags))?;
+                *at += sent;
+                Ok(sent)
+            }
+            Self::File {
+                file,
+                position,
+                left,
+            } => {
+                let sent = txn_sys::send_file(socket.as_fd(), file.as_fd(), *position, *left)?;
+                if sent == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                *position += sent as u64;
+                *left -= sent;
+                Ok(sent)
+            }
+        }
+    }
+}
+
+/// What a connection is doing.
+#[derive(Default)]
+pub enum State {
+    /// Nothing: the next frame may be looked at.
+    #[default]
+    Idle,
+    /// Python or the syncer has the request and will reply.
+    Elsewhere {
+        token: RequestToken,
+        correlation_id: i32,
+    },
+    /// A Produce waits for the transaction coordinator.
+    Parked(Box<Parked>),
+    /// A Fetch lies in the purgatory.
+    Waiting {
+        token: RequestToken,
+        fetch: Box<WaitingFetch>,
+    },
+}
+
+/// A Produce with the part of its frame it still needs.
+pub struct Parked {
+    pub token: RequestToken,
+    pub correlation_id: i32,
+    pub request: ProduceRequest,
+    pub body: Vec<u8>,
+}
+
+impl State {
+    /// The request under way, if it may be answered from outside.
+    pub fn token(&self) -> Option<RequestToken> {
+        match self {
+            Self::Idle => None,
+            Self::Elsewhere { token, .. } | Self::Waiting { token, .. } => Some(*token),
+            Self::Parked(parked) => Some(parked.token),
+        }
+    }
+}
+
+/// What became of the bytes to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// The kernel has them all.
+    Done,
+    /// The socket takes no more now.
+    Blocked,
+    /// It would take more, but others have waited long enough.
+    TurnOver,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Some bytes.
+    Some,
+    /// None now.
+    Blocked,
+    /// None ever again.
+    Closed,
+}
+
+/// A client's connection.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts that hold independently"
+)]
+pub struct Connection {
+    socket: TcpStream,
+    /// The client's address.
+    pub host: Arc<str>,
+    /// Stamp of its opening.
+    pub opened: u64,
+    pub state: State,
+    /// Close it once the output is sent.
+    pub is_closing: bool,
+    /// The socket may have bytes: it said so, and no read has come back short since.
+    pub is_readable: bool,
+    /// The client will send no more; what it sent before may still be unread.
+    pub is_half_closed: bool,
+    /// It is in the reactor's list of connections to go on with.
+    pub is_listed: bool,
+    input: Vec<u8>,
+    /// How much of `input` is done with.
+    start: usize,
+    output: VecDeque<Chunk>,
+}
+
+impl Connection {
+    pub fn new(socket: TcpStream, host: Arc<str>, opened: u64) -> Self {
+        Self {
+            socket,
+            host,
+            opened,
+            state: State::Idle,
+            is_closing: false,
+            is_readable: true,
+            is_half_closed: false,
+            is_listed: false,
+            input: Vec::new(),
+            start: 0,
+            output: VecDeque::new(),
+        }
+    }
+
+    pub fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Queues a part of an answer.
+    pub fn push(&mut self, chunk: Chunk) {
+        self.output.push_back(chunk);
+    }
+
+    /// Sends what is queued, as far as the socket takes it.
+    ///
+    /// # Errors
+    /// The connection is broken, or a segment is shorter than it was; close it.
+    pub fn flush(&mut self, buffers: &mut Buffers) -> io::Result<Flush> {
+        let mut sent = 0;
+        while !self.output.is_empty() {
+            if sent >= FLUSH_BYTES {
+                return Ok(Flush::TurnOver);
+            }
+            let more = self.output.len() > 1;
+            let chunk = self.output.front_mut().expect("it is not empty");
+            match chunk.send(&self.socket, more) {
+                Ok(bytes) => sent += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Flush::Blocked);
+                }
+                Err(error) => return Err(error),
+            }
+            if chunk.left() > 0 {
+                continue;
+            }
+            if let Some(Chunk::Bytes { data, .. }) = self.output.pop_front() {
+                buffers.give(data);
+            }
+        }
+        Ok(Flush::Done)
+    }
+
+    /// What the next bytes are; ranges count from the first byte not done with.
+    pub fn front(&self, max_request_bytes: usize) -> Front {
+        front(&self.input[self.start..], max_request_bytes)
+    }
+
+    /// Lends the bytes not done with, to be put back by `put_back`.
+    pub fn lend(&mut self) -> (Vec<u8>, usize) {
+        (std::mem::take(&mut self.input), self.start)
+    }
+
+    /// Takes lent bytes back, of which the first `done` are done with.
+    pub fn put_back(&mut self, input: Vec<u8>, done: usize) {
+        self.input = input;
+        self.start = done;
+    }
+
+    /// Reads once, knowing that `missing` bytes make the frame whole.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn fill(&mut self, missing: usize, buffers: &mut Buffers) -> io::Result<Fill> {
+        self.make_room(missing, buffers);
+        let room = self.input.capacity() - self.input.len();
+        match rustix::io::retry_on_intr(|| {
+            rustix::io::read(&self.socket, spare_capacity(&mut self.input))
+        }) {
+            Ok(0) => Ok(Fill::Closed),
+            Ok(bytes) => {
+                // A short read has emptied the socket; the end of the stream is read apart.
+                self.is_readable = bytes == room || self.is_half_closed;
+                Ok(Fill::Some)
+            }
+            Err(Errno::AGAIN) => {
+                self.is_readable = false;
+                Ok(Fill::Blocked)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn make_room(&mut self, missing: usize, buffers: &mut Buffers) {
+        if self.start > 0 {
+            self.input.drain(..self.start);
+            self.start = 0;
+        }
+        let received = self.input.len();
+        let room = self.input.capacity() - received;
+        if room >= missing.min(STEP_BYTES) && room > 0 {
+            return;
+        }
+        let mut larger = buffers.take();
+        if larger.capacity() < received + missing.min(STEP_BYTES) {
+            larger.reserve_exact(received + missing.clamp(STEP_BYTES, STEP_BYTES.max(received)));
+        }
+        larger.extend_from_slice(&self.input);
+        buffers.give(std::mem::replace(&mut self.input, larger));
+    }
+
+    /// Gives memory back that is not needed between turns.
+    pub fn settle(&mut self, buffers: &mut Buffers) {
+        let left = self.input.len() - self.start;
+        if left == 0 {
+            self.start = 0;
+            buffers.give(std::mem::take(&mut self.input));
+        } else if self.input.capacity() > 16 * left {
+            let kept = self.input[self.start..].to_vec();
+            self.start = 0;
+            buffers.give(std::mem::replace(&mut self.input, kept));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    fn pair() -> (Connection, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let connection = Connection::new(TcpStream::from_std(server), "127.0.0.1".into(), 0);
+        (connection, client)
+    }
+
+    fn fill_until(connection: &mut Connection, buffers: &mut Buffers, bytes: usize) {
+        while connection.input.len() < bytes {
+            connection.fill(1 << 30, buffers).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_announced_gigabyte_reserves_no_more_than_was_received() {
+        let (mut connection, mut client) = pair();
+        let mut buffers = Buffers::default();
+        client.write_all(&vec![7; 100_000]).unwrap();
+        fill_until(&mut connection, &mut buffers, 100_000);
+        assert!(connection.input.capacity() <= 2 * 100_000 + STEP_BYTES);
+    }
+
+    #[test]
+    fn a_connection_with_nothing_buffered_owns_no_buffer() {
+        let (mut connection, mut client) = pair();
+        let mut buffers = Buffers::default();
+        client.write_all(&[0, 0, 0, 1, 9]).unwrap();
+        fill_until(&mut connection, &mut buffers, 5);
+        let (input, _) = connection.lend();
+        connection.put_back(input, 5);
+        connection.settle(&mut buffers);
+        assert_eq!(connection.input.capacity(), 0);
+        assert_eq!(buffers.spare.len(), 1);
+    }
+
+    #[test]
+    fn a_half_frame_keeps_only_about_as_much_memory_as_it_has_bytes() {
+        let (mut connection, mut client) = pair();
+        let mut buffers = Buffers::default();
+        client.write_all(&[0, 0, 0, 9, 1]).unwrap();
+        fill_until(&mut connection, &mut buffers, 5);
+        connection.settle(&mut buffers);
+        assert!(connection.input.capacity() <= 16 * 5);
+        assert_eq!(connection.front(100), Front::Partial { missing: 8 });
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_stays_queued_in_order() {
+        let (mut connection, mut client) = pair();
+        let mut buffers = Buffers::default();
+        let bytes: Vec<u8> = (0..32_u32 << 20).map(|n| (n / 4096) as u8).collect();
+        connection.push(Chunk::bytes(bytes.clone()));
+        connection.push(Chunk::bytes(vec![1, 2, 3]));
+        let reader = std::thread::spawn(move || {
+            let mut received = vec![0; bytes.len() + 3];
+            std::io::Read::read_exact(&mut client, &mut received).unwrap();
+            received[..bytes.len()] == bytes && received[bytes.len()..] == [1, 2, 3]
+        });
+        while connection.flush(&mut buffers).unwrap() != Flush::Done {}
+        assert!(reader.join().unwrap());
+    }
+}

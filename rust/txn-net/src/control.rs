@@ -1,0 +1,180 @@
+//! Requests on their way to Python's control loop.
+//!
+//! A file descriptor is readable exactly while a request or a parked Produce waits, so an event
+//! loop can watch it beside its other work.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::mailbox::RequestToken;
+use crate::produce::Join;
+
+/// A request that is not for Rust to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlRequest {
+    /// To answer it with.
+    pub token: RequestToken,
+    /// Which API.
+    pub api_key: i16,
+    /// Which version of it; may be one that nobody knows.
+    pub api_version: i16,
+    /// Of the request header.
+    pub correlation_id: i32,
+    /// Of the request header; bytes that are no UTF-8 are replaced.
+    pub client_id: Option<String>,
+    /// What follows the request header.
+    pub body: Vec<u8>,
+    /// The client's address.
+    pub client_host: Arc<str>,
+}
+
+/// A parked Produce, and what it asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedProduce {
+    /// To resume it with.
+    pub token: RequestToken,
+    /// What the coordinator has to decide.
+    pub join: Join,
+}
+
+/// The queue to Python.
+pub struct ControlQueue {
+    waiting: Mutex<Waiting>,
+    wakeup: OwnedFd,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: Vec<ControlRequest>,
+    joins: Vec<ParkedProduce>,
+    is_signalled: bool,
+}
+
+impl ControlQueue {
+    /// Makes an empty queue.
+    ///
+    /// # Errors
+    /// There is no file descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            waiting: Mutex::default(),
+            wakeup,
+        })
+    }
+
+    /// Readable while something waits.
+    pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
+        self.wakeup.as_fd()
+    }
+
+    pub fn push_request(&self, request: ControlRequest) {
+        let mut waiting = self.lock();
+        waiting.requests.push(request);
+        self.signal(&mut waiting);
+    }
+
+    pub fn push_join(&self, join: ParkedProduce) {
+        let mut waiting = self.lock();
+        waiting.joins.push(join);
+        self.signal(&mut waiting);
+    }
+
+    /// Takes the requests, oldest first.
+    pub fn take_requests(&self) -> Vec<ControlRequest> {
+        let mut waiting = self.lock();
+        let requests = std::mem::take(&mut waiting.requests);
+        self.settle(&mut waiting);
+        requests
+    }
+
+    /// Takes the parked Produce requests, oldest first.
+    pub fn take_joins(&self) -> Vec<ParkedProduce> {
+        let mut waiting = self.lock();
+        let joins = std::mem::take(&mut waiting.joins);
+        self.settle(&mut waiting);
+        joins
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, waiting: &mut Waiting) {
+        if !waiting.is_signalled {
+            // Adding 1 to an eventfd that is 0 cannot fail or block.
+            waiting.is_signalled = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes()).is_ok();
+        }
+    }
+
+    fn settle(&self, waiting: &mut Waiting) {
+        if waiting.is_signalled && waiting.requests.is_empty() && waiting.joins.is_empty() {
+            waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn is_readable(queue: &ControlQueue) -> bool {
+        let mut fds = [PollFd::new(&queue.wakeup, PollFlags::IN)];
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap()
+            == 1
+    }
+
+    fn request() -> ControlRequest {
+        ControlRequest {
+            token: RequestToken::new(0, 0, 1),
+            api_key: 3,
+            api_version: 0,
+            correlation_id: 0,
+            client_id: None,
+            body: Vec::new(),
+            client_host: "127.0.0.1".into(),
+        }
+    }
+
+    fn join() -> ParkedProduce {
+        let join = Join {
+            transactional_id: "t".to_owned(),
+            producer_id: 1,
+            producer_epoch: 0,
+            transaction_version: 2,
+            partitions: Vec::new(),
+        };
+        ParkedProduce {
+            token: RequestToken::new(0, 0, 2),
+            join,
+        }
+    }
+
+    #[test]
+    fn the_wakeup_is_readable_while_a_request_or_a_join_waits() {
+        let queue = ControlQueue::new().unwrap();
+        assert!(!is_readable(&queue));
+        queue.push_request(request());
+        queue.push_request(request());
+        queue.push_join(join());
+        assert!(is_readable(&queue));
+        assert_eq!(queue.take_requests().len(), 2);
+        assert!(is_readable(&queue));
+        assert_eq!(queue.take_joins().len(), 1);
+        assert!(!is_readable(&queue));
+        assert!(queue.take_requests().is_empty());
+        queue.push_join(join());
+        assert!(is_readable(&queue));
+    }
+}

@@ -1,0 +1,779 @@
+//! Fetch, versions 4 to 18: runs of stored batches, from segment to socket.
+//!
+//! [`FetchRequest::parse`] makes a plan of the request. [`FetchRequest::look`] says, from the
+//! logs' published offsets alone, whether it can be answered now; if not it waits in the
+//! purgatory. [`FetchRequest::answer`] locates the bytes and writes everything around them; the
+//! records themselves are [`Chunk::File`]s that never enter this process.
+//!
+//! # What a reader may see
+//! `read_uncommitted` reads up to the high watermark, which on one node is the log end;
+//! `read_committed` up to the last stable offset, and is told every aborted transaction that
+//! overlaps the bytes it gets. The bound is read once per partition and answer: batches beyond
+//! it are not even located.
+//!
+//! # Deviations from Apache Kafka
+//! - There are no fetch sessions: every answer has session id 0, which KIP-227 allows, and
+//!   clients then send full requests. A request that goes on with a session is answered
+//!   `FETCH_SESSION_ID_NOT_FOUND`, after which clients start anew.
+//! - Any partition's error is answered at once; Kafka lets a request with unknown topics wait
+//!   for the others.
+//! - `LastFetchedEpoch` is not compared: one node's log never diverges from itself.
+//!
+//! Sources: `FetchRequest.json`, `FetchResponse.json`; KIP-74 (`max_bytes`), KIP-98 (isolation),
+//! KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids).
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use txn_log::{LogState, PartitionLog, ReadError, Slice};
+
+use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
+use crate::codes;
+use crate::connection::Chunk;
+use crate::wire::{Malformed, Put, Reader, begin_answer, set_length};
+
+/// More partitions than this in one request are malformed: what we keep for each is larger than
+/// what it costs the sender to name it.
+pub const MAX_PARTITIONS: usize = 200_000;
+
+/// The most record bytes in one answer, but for a first batch that is larger: the default of
+/// Kafka's `fetch.max.bytes`.
+const MAX_ANSWER_BYTES: u64 = 55 << 20;
+
+/// Records up to this size are copied into the answer: one read and one send are cheaper than
+/// a sendfile between two sends.
+const COPY_BYTES: u64 = 32 << 10;
+
+/// A Fetch, parsed. It owns what it needs, because it may wait.
+pub struct FetchRequest {
+    version: i16,
+    correlation_id: i32,
+    max_wait: Duration,
+    min_bytes: u64,
+    max_bytes: u64,
+    is_read_committed: bool,
+    session_error: i16,
+    topics: Vec<WantedTopic>,
+    partitions: Vec<WantedPartition>,
+}
+
+struct WantedTopic {
+    /// As the request has it, to be sent back.
+    key: OwnedKey,
+    topic: Option<Arc<Topic>>,
+    partitions: usize,
+}
+
+enum OwnedKey {
+    Name(Box<[u8]>),
+    Id(TopicId),
+}
+
+impl OwnedKey {
+    fn borrow(&self) -> TopicKey<'_> {
+        match self {
+            Self::Name(name) => TopicKey::Name(name),
+            Self::Id(id) => TopicKey::Id(id),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct WantedPartition {
+    /// Position in the request's topics.
+    topic: usize,
+    index: i32,
+    /// -1: the reader does not say.
+    leader_epoch: i32,
+    start: i64,
+    max_bytes: u64,
+}
+
+/// Whether a request can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It can, with enough bytes, with an error, or because it does not want to wait.
+    Ready,
+    /// There is too little yet.
+    TooLittle,
+}
+
+impl FetchRequest {
+    /// Reads a request's body and looks its topics up.
+    ///
+    /// # Errors
+    /// It is not a Fetch request of that version.
+    pub fn parse(
+        body: &[u8],
+        version: i16,
+        correlation_id: i32,
+        catalog: &Catalog,
+    ) -> Result<Self, Malformed> {
+        let is_flexible = is_flexible(version);
+        let mut reader = Reader::new(body);
+        if version < 15 {
+            reader.i32()?; // replica_id; from version 15 on in a tagged field
+        }
+        let max_wait_ms = reader.i32()?;
+        let min_bytes = reader.i32()?;
+        let max_bytes = reader.i32()?;
+        let is_read_committed = match reader.i8()? {
+            0 => false,
+            1 => true,
+            _ => {
+                let at = reader.at() - 1;
+                return Err(Malformed {
+                    at,
+                    reason: "there is no such isolation level",
+                });
+            }
+        };
+        let session_error = if version >= 7 {
+            parse_session(&mut reader)?
+        } else {
+            codes::NONE
+        };
+        let mut request = Self {
+            version,
+            correlation_id,
+            max_wait: Duration::from_millis(max_wait_ms.max(0) as u64),
+            min_bytes: min_bytes.max(0) as u64,
+            max_bytes: (max_bytes.max(0) as u64).min(MAX_ANSWER_BYTES),
+            is_read_committed,
+            session_error,
+            topics: Vec::new(),
+            partitions: Vec::new(),
+        };
+        for _ in 0..reader.array(is_flexible, 2)? {
+            request.parse_topic(&mut reader, body, catalog)?;
+        }
+        if version >= 7 {
+            skip_forgotten_topics(&mut reader, version)?;
+        }
+        if version >= 11 {
+            reader.string(is_flexible)?; // rack_id
+        }
+        reader.skip_tags(is_flexible)?;
+        Ok(request)
+    }
+
+    fn parse_topic(
+        &mut self,
+        reader: &mut Reader<'_>,
+        body: &[u8],
+        catalog: &Catalog,
+    ) -> Result<(), Malformed> {
+        let is_flexible = is_flexible(self.version);
+        let key = parse_key(reader, body, self.version)?;
+        let partitions = reader.array(is_flexible, 16)?;
+        if self.partitions.len() + partitions > MAX_PARTITIONS
+            || self.topics.len() >= MAX_PARTITIONS
+        {
+            return Err(Malformed {
+                at: reader.at(),
+                reason: "it names too many partitions",
+            });
+        }
+        for _ in 0..partitions {
+            let index = reader.i32()?;
+            let leader_epoch = if self.version >= 9 { reader.i32()? } else { -1 };
+            let start = reader.i64()?;
+            if self.version >= 12 {
+                reader.i32()?; // last_fetched_epoch
+            }
+            if self.version >= 5 {
+                reader.i64()?; // log_start_offset, of followers
+            }
+            let max_bytes = reader.i32()?.max(0) as u64;
+            reader.skip_tags(is_flexible)?;
+            let topic = self.topics.len();
+            self.partitions.push(WantedPartition {
+                topic,
+                index,
+                leader_epoch,
+                start,
+                max_bytes,
+            });
+        }
+        reader.skip_tags(is_flexible)?;
+        let topic = catalog.find(key);
+        let key = match key {
+            TopicKey::Name(name) => OwnedKey::Name(name.into()),
+            TopicKey::Id(id) => OwnedKey::Id(id.try_into().expect("the parser takes 16 bytes")),
+        };
+        self.topics.push(WantedTopic {
+            key,
+            topic,
+            partitions,
+        });
+        Ok(())
+    }
+
+    /// How long it may wait.
+    pub fn max_wait(&self) -> Duration {
+        self.max_wait
+    }
+
+    /// The logs it reads, each as often as the request names it.
+    pub fn logs(&self) -> impl Iterator<Item = &Arc<PartitionLog>> {
+        self.each()
+            .filter_map(|(topic, wanted)| topic.topic.as_ref()?.partition(wanted.index))
+    }
+
+    /// Whether one of its topics was removed or replaced since it was parsed.
+    pub fn is_outdated(&self) -> bool {
+        self.topics
+            .iter()
+            .any(|wanted| wanted.topic.as_ref().is_some_and(|one| !one.is_current()))
+    }
+
+    /// Looks its topics up again.
+    pub fn refresh(&mut self, catalog: &Catalog) {
+        for wanted in &mut self.topics {
+            wanted.topic = catalog.find(wanted.key.borrow());
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&WantedTopic, &WantedPartition)> {
+        self.partitions
+            .iter()
+            .map(|wanted| (&self.topics[wanted.topic], wanted))
+    }
+
+    /// Says whether it can be answered now.
+    ///
+    /// Cost: a few atomic loads per partition; with `min_bytes` above 1 also an index look-up.
+    pub fn look(&self) -> Look {
+        if self.max_wait.is_zero() || self.partitions.is_empty() || self.session_error != 0 {
+            return Look::Ready;
+        }
+        let mut bytes = 0;
+        for (topic, wanted) in self.each() {
+            let Ok(readable) = self.readable(topic, wanted) else {
+                return Look::Ready;
+            };
+            let cap = wanted.max_bytes.min(self.max_bytes).max(1);
+            bytes += readable.bytes(self.min_bytes.min(cap));
+        }
+        if bytes >= self.min_bytes.min(self.max_bytes.max(1)) {
+            Look::Ready
+        } else {
+            Look::TooLittle
+        }
+    }
+
+    fn readable<'a>(
+        &self,
+        topic: &'a WantedTopic,
+        wanted: &WantedPartition,
+    ) -> Result<Readable<'a>, i16> {
+        let Some(found) = &topic.topic else {
+            return Err(match topic.key {
+                OwnedKey::Name(_) => codes::UNKNOWN_TOPIC_OR_PARTITION,
+                OwnedKey::Id(_) => codes::UNKNOWN_TOPIC_ID,
+            });
+        };
+        let log = found
+            .partition(wanted.index)
+            .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
+        match wanted.leader_epoch {
+            -1 => {}
+            epoch if epoch < log.leader_epoch() => return Err(codes::FENCED_LEADER_EPOCH),
+            epoch if epoch > log.leader_epoch() => return Err(codes::UNKNOWN_LEADER_EPOCH),
+            _ => {}
+        }
+        let state = log.state();
+        if wanted.start < state.log_start_offset || wanted.start > state.log_end_offset {
+            return Err(codes::OFFSET_OUT_OF_RANGE);
+        }
+        let end = if self.is_read_committed {
+            state.last_stable_offset
+        } else {
+            state.log_end_offset
+        };
+        Ok(Readable {
+            log,
+            state,
+            start: wanted.start,
+            end,
+        })
+    }
+
+    /// Locates the records and writes the answer, a whole frame in chunks.
+    ///
+    /// Partitions are served in the request's order until `max_bytes` is reached; the first that
+    /// has records gets at least one whole batch.
+    ///
+    /// # Args
+    /// - `out`: an empty buffer to write into.
+    pub fn answer(&self, out: Vec<u8>) -> Vec<Chunk> {
+        let is_flexible = is_flexible(self.version);
+        let mut answer = Answer {
+            out,
+            chunks: Vec::new(),
+        };
+        begin_answer(&mut answer.out, self.correlation_id, is_flexible);
+        answer.put_i32(0); // throttle_time_ms
+        if self.version >= 7 {
+            answer.put_i16(self.session_error);
+            answer.put_i32(0); // session_id: none
+        }
+        if self.session_error == codes::NONE {
+            answer.put_length(self.topics.len(), is_flexible);
+            self.put_topics(&mut answer);
+        } else {
+            answer.put_length(0, is_flexible);
+        }
+        answer.put_no_tags(is_flexible);
+        answer.finish()
+    }
+
+    fn put_topics(&self, answer: &mut Answer) {
+        let is_flexible = is_flexible(self.version);
+        let mut room = Room {
+            bytes: self.max_bytes,
+            is_untouched: true,
+        };
+        let mut partitions = self.partitions.iter();
+        for topic in &self.topics {
+            match topic.key.borrow() {
+                TopicKey::Name(name) => answer.put_nullable_string(Some(name), is_flexible),
+                TopicKey::Id(id) => answer.put(id),
+            }
+            answer.put_length(topic.partitions, is_flexible);
+            for wanted in partitions.by_ref().take(topic.partitions) {
+                answer.put_i32(wanted.index);
+                let found = self
+                    .readable(topic, wanted)
+                    .and_then(|readable| readable.found(wanted.max_bytes, &mut room));
+                match found {
+                    Ok(found) => self.put_found(answer, &found),
+                    Err(code) => self.put_error(answer, code),
+                }
+                answer.put_no_tags(is_flexible);
+            }
+            answer.put_no_tags(is_flexible);
+        }
+    }
+
+    fn put_found(&self, answer: &mut Answer, found: &Found<'_>) {
+        let state = &found.state;
+        self.put_offsets(
+            answer,
+            codes::NONE,
+            state.log_end_offset,
+            state.last_stable_offset,
+            state.log_start_offset,
+        );
+        let is_flexible = is_flexible(self.version);
+        if self.is_read_committed {
+            let aborted = found.aborted();
+            answer.put_length(aborted.len(), is_flexible);
+            for (producer_id, first_offset) in aborted {
+                answer.put_i64(producer_id);
+                answer.put_i64(first_offset);
+                answer.put_no_tags(is_flexible);
+            }
+        } else {
+            self.put_null_array(answer);
+        }
+        self.put_preferred_replica(answer);
+        answer.put_length(found.records.len(), is_flexible);
+        answer.put_records(&found.records);
+    }
+
+    fn put_error(&self, answer: &mut Answer, code: i16) {
+        self.put_offsets(answer, code, -1, -1, -1);
+        self.put_null_array(answer);
+        self.put_preferred_replica(answer);
+        answer.put_length(0, is_flexible(self.version));
+    }
+
+    fn put_offsets(
+        &self,
+        answer: &mut Answer,
+        code: i16,
+        high_watermark: i64,
+        last_stable_offset: i64,
+        log_start_offset: i64,
+    ) {
+        answer.put_i16(code);
+        answer.put_i64(high_watermark);
+        answer.put_i64(last_stable_offset);
+        if self.version >= 5 {
+            answer.put_i64(log_start_offset);
+        }
+    }
+
+    fn put_null_array(&self, answer: &mut Answer) {
+        if is_flexible(self.version) {
+            answer.put_uvarint(0);
+        } else {
+            answer.put_i32(-1);
+        }
+    }
+
+    fn put_preferred_replica(&self, answer: &mut Answer) {
+        if self.version >= 11 {
+            answer.put_i32(-1);
+        }
+    }
+}
+
+/// How many record bytes an answer may still take.
+struct Room {
+    bytes: u64,
+    /// No partition has had records yet, so the next may exceed every limit by one batch.
+    is_untouched: bool,
+}
+
+/// What a request may see of one partition: `[start, end)`.
+struct Readable<'a> {
+    log: &'a Arc<PartitionLog>,
+    state: LogState,
+    start: i64,
+    end: i64,
+}
+
+/// What an answer says of one partition.
+struct Found<'a> {
+    log: &'a PartitionLog,
+    state: LogState,
+    start: i64,
+    end: i64,
+    records: Records,
+}
+
+enum Records {
+    None,
+    Copied(Vec<u8>),
+    InFile(Slice),
+}
+
+impl Records {
+    fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Copied(bytes) => bytes.len(),
+            Self::InFile(slice) => slice.len as usize,
+        }
+    }
+}
+
+impl<'a> Readable<'a> {
+    /// Estimates its bytes, at most `cap`; exact as to whether there are any.
+    fn bytes(&self, cap: u64) -> u64 {
+        if self.start >= self.end {
+            0
+        } else if cap <= 1 {
+            1
+        } else {
+            self.log.available(self.start, self.end, cap).max(1)
+        }
+    }
+
+    fn found(self, max_bytes: u64, room: &mut Room) -> Result<Found<'a>, i16> {
+        let Self {
+            log,
+            state,
+            start,
+            end,
+        } = self;
+        let max_bytes = max_bytes.min(room.bytes);
+        let nothing = Found {
+            log,
+            state,
+            start,
+            end: start,
+            records: Records::None,
+        };
+        if start >= end || (max_bytes == 0 && !room.is_untouched) {
+            return Ok(nothing);
+        }
+        let slice = match log.locate(start, end, max_bytes, room.is_untouched) {
+            Ok(slice) => slice,
+            Err(ReadError::OutOfRange { .. }) => return Err(codes::OFFSET_OUT_OF_RANGE),
+            Err(ReadError::Closed) => return Err(codes::NOT_LEADER_OR_FOLLOWER),
+            Err(ReadError::Io(_) | ReadError::Corrupt(_)) => {
+                return Err(codes::KAFKA_STORAGE_ERROR);
+            }
+        };
+        if slice.len == 0 {
+            return Ok(nothing);
+        }
+        let end = slice.end_offset;
+        let records = if slice.len <= COPY_BYTES {
+            let mut bytes = vec![0; slice.len as usize];
+            match slice.file.read_exact_at(&mut bytes, slice.position) {
+                Ok(()) => Records::Copied(bytes),
+                Err(_) => return Err(codes::KAFKA_STORAGE_ERROR),
+            }
+        } else {
+            Records::InFile(slice)
+        };
+        room.is_untouched = false;
+        room.bytes = room.bytes.saturating_sub(records.len() as u64);
+        Ok(Found {
+            log,
+            state,
+            start,
+            end,
+            records,
+        })
+    }
+}
+
+impl Found<'_> {
+    fn aborted(&self) -> Vec<(i64, i64)> {
+        if self.start < self.end {
+            self.log.aborted_in(self.start, self.end)
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// An answer being written: bytes up to here, and the chunks before them.
+struct Answer {
+    out: Vec<u8>,
+    chunks: Vec<Chunk>,
+}
+
+impl Put for Answer {
+    fn put(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+}
+
+impl Answer {
+    fn put_records(&mut self, records: &Records) {
+        match records {
+            Records::None => {}
+            Records::Copied(bytes) => self.put(bytes),
+            Records::InFile(slice) => {
+                self.chunks
+                    .push(Chunk::bytes(std::mem::take(&mut self.out)));
+                self.chunks.push(Chunk::File {
+                    file: Arc::clone(&slice.file),
+                    position: slice.position,
+                    left: slice.len as usize,
+                });
+            }
+        }
+    }
+
+    fn finish(mut self) -> Vec<Chunk> {
+        if !self.out.is_empty() {
+            self.chunks.push(Chunk::bytes(self.out));
+        }
+        let bytes: usize = self.chunks.iter().map(Chunk::left).sum();
+        match self.chunks.first_mut() {
+            Some(Chunk::Bytes { data, .. }) => set_length(data, bytes - 4),
+            _ => unreachable!("an answer begins with its header"),
+        }
+        self.chunks
+    }
+}
+
+fn parse_session(reader: &mut Reader<'_>) -> Result<i16, Malformed> {
+    reader.i32()?; // session_id: of no session we know
+    match reader.i32()? {
+        0 | -1 => Ok(codes::NONE), // a full request, which opens or closes a session
+        _ => Ok(codes::FETCH_SESSION_ID_NOT_FOUND),
+    }
+}
+
+fn skip_forgotten_topics(reader: &mut Reader<'_>, version: i16) -> Result<(), Malformed> {
+    let is_flexible = is_flexible(version);
+    for _ in 0..reader.array(is_flexible, 2)? {
+        if has_topic_ids(version) {
+            reader.uuid()?;
+        } else {
+            reader.string(is_flexible)?;
+        }
+        for _ in 0..reader.array(is_flexible, 4)? {
+            reader.i32()?;
+        }
+        reader.skip_tags(is_flexible)?;
+    }
+    Ok(())
+}
+
+fn parse_key<'a>(
+    reader: &mut Reader<'_>,
+    body: &'a [u8],
+    version: i16,
+) -> Result<TopicKey<'a>, Malformed> {
+    if has_topic_ids(version) {
+        Ok(TopicKey::Id(&body[reader.uuid()?]))
+    } else {
+        Ok(TopicKey::Name(&body[reader.string(is_flexible(version))?]))
+    }
+}
+
+fn is_flexible(version: i16) -> bool {
+    version >= 12
+}
+
+fn has_topic_ids(version: i16) -> bool {
+    version >= 13
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAME: &[u8] = b"pay";
+    const ID: TopicId = [7; 16];
+
+    fn put_topic(out: &mut Vec<u8>, version: i16) {
+        if has_topic_ids(version) {
+            out.put(&ID);
+        } else {
+            out.put_nullable_string(Some(NAME), is_flexible(version));
+        }
+    }
+
+    /// A request for partition 0 of one topic that forgets another.
+    fn request(version: i16, isolation: i8, session_epoch: i32) -> Vec<u8> {
+        let is_flexible = is_flexible(version);
+        let mut out = Vec::new();
+        if version < 15 {
+            out.put_i32(-1);
+        }
+        out.put_i32(500);
+        out.put_i32(1);
+        out.put_i32(1 << 20);
+        out.put(&isolation.to_be_bytes());
+        if version >= 7 {
+            out.put_i32(0);
+            out.put_i32(session_epoch);
+        }
+        out.put_length(1, is_flexible);
+        put_topic(&mut out, version);
+        out.put_length(1, is_flexible);
+        out.put_i32(0);
+        if version >= 9 {
+            out.put_i32(-1);
+        }
+        out.put_i64(5);
+        if version >= 12 {
+            out.put_i32(-1);
+        }
+        if version >= 5 {
+            out.put_i64(-1);
+        }
+        out.put_i32(1 << 20);
+        if version >= 17 {
+            out.put(&[1, 0, 16]); // one tagged field: replica_directory_id
+            out.put(&[0; 16]);
+        } else {
+            out.put_no_tags(is_flexible);
+        }
+        out.put_no_tags(is_flexible);
+        if version >= 7 {
+            out.put_length(1, is_flexible);
+            put_topic(&mut out, version);
+            out.put_length(1, is_flexible);
+            out.put_i32(9);
+            out.put_no_tags(is_flexible);
+        }
+        if version >= 11 {
+            out.put_nullable_string(Some(b""), is_flexible);
+        }
+        out.put_no_tags(is_flexible);
+        out
+    }
+
+    fn parse(body: &[u8], version: i16) -> Result<FetchRequest, Malformed> {
+        FetchRequest::parse(body, version, 42, &Catalog::default())
+    }
+
+    fn answer(request: &FetchRequest) -> Vec<u8> {
+        match request.answer(Vec::new()).remove(0) {
+            Chunk::Bytes { data, .. } => data,
+            Chunk::File { .. } => panic!("an answer begins with bytes"),
+        }
+    }
+
+    #[test]
+    fn every_version_is_read_and_its_topic_is_sent_back() {
+        for version in 4..=18 {
+            let request = parse(&request(version, 1, 0), version).unwrap();
+            assert!(request.is_read_committed);
+            assert_eq!(request.partitions[0].start, 5, "version {version}");
+            assert_eq!(request.look(), Look::Ready);
+            let out = answer(&request);
+            let topic: &[u8] = if version >= 13 { &ID } else { NAME };
+            assert!(out.windows(topic.len()).any(|window| window == topic));
+            let length = i32::from_be_bytes(*out.first_chunk().unwrap());
+            assert_eq!(length as usize, out.len() - 4);
+            assert_eq!(out[4..8], 42_i32.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn a_request_cut_anywhere_is_malformed_and_what_follows_it_is_ignored() {
+        for version in 4..=18 {
+            let body = request(version, 0, -1);
+            for end in 0..body.len() {
+                assert!(
+                    parse(&body[..end], version).is_err(),
+                    "version {version} cut at {end}"
+                );
+            }
+            assert!(parse(&[&body[..], &[0]].concat(), version).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_isolation_level_that_does_not_exist_is_malformed() {
+        assert!(parse(&request(11, 2, 0), 11).is_err());
+    }
+
+    #[test]
+    fn a_request_that_goes_on_with_a_session_is_told_that_there_is_none() {
+        let request = parse(&request(7, 0, 3), 7).unwrap();
+        assert_eq!(request.look(), Look::Ready);
+        let out = answer(&request);
+        let mut expected = Vec::new();
+        begin_answer(&mut expected, 42, false);
+        expected.put_i32(0);
+        expected.put_i16(codes::FETCH_SESSION_ID_NOT_FOUND);
+        expected.put_i32(0);
+        expected.put_i32(0);
+        set_length(&mut expected, 18);
+        assert_eq!(out, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic_or_keep_more_than_they_pay_for(
+            body in prop::collection::vec(any::<u8>(), 0..300),
+            version in 4_i16..=18,
+        ) {
+            if let Ok(parsed) = parse(&body, version) {
+                prop_assert!(parsed.partitions.capacity() <= body.len());
+                answer(&parsed);
+            }
+        }
+
+        #[test]
+        fn a_damaged_request_is_answered_or_malformed_and_never_a_panic(
+            version in 4_i16..=18,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut body = request(version, 1, 0);
+            for (index, byte) in damage {
+                let at = index.index(body.len());
+                body[at] = byte;
+            }
+            if let Ok(parsed) = parse(&body, version) {
+                parsed.look();
+                answer(&parsed);
+            }
+        }
+    }
+}

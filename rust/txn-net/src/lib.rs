@@ -1,0 +1,33 @@
+//! Sockets: the Kafka protocol's frames, and Produce and Fetch from socket to segment and back.
+//!
+//! ```text
+//!  socket ─► connection ─► frame ─┬─► produce ─► PartitionLog::append ─► (syncer) ─┐
+//!     ▲                           ├─► fetch ─► (purgatory) ─► segment file         │
+//!     │                           └─► control ─► Python ─► mailbox ─┐              │
+//!     └─────────── one answer at a time per connection ◄────────────┴──────────────┘
+//! ```
+//!
+//! [`Server`] is all of it from outside. Threads enter [`Server::run_reactor`] and stay; a
+//! connection belongs to one reactor for its life, so its state needs no lock. Other threads
+//! reach a reactor through its mailbox alone.
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod codes;
+mod connection;
+mod control;
+mod fetch;
+mod frame;
+mod mailbox;
+mod produce;
+mod purgatory;
+mod reactor;
+mod server;
+mod syncer;
+mod wire;
+
+pub use catalog::{Topic, TopicId};
+pub use control::{ControlRequest, ParkedProduce};
+pub use mailbox::RequestToken;
+pub use produce::{Join, Refused};
+pub use server::{Options, Server};

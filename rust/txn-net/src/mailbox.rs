@@ -1,0 +1,175 @@
+//! How other threads speak to a reactor, and how a request is named on the way.
+//!
+//! Everything that is not a socket event reaches a reactor as a [`Message`]: new connections,
+//! Python's replies, logs that advanced, syncs that are done. Posting wakes the reactor only if it
+//! sleeps or is about to: a message posted by the reactor itself costs no system call.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mio::Waker;
+use mio::net::TcpStream;
+
+use crate::produce::Refused;
+
+/// Names one request of one connection; Python sees it as an integer.
+///
+/// From the top: one zero bit, 5 bits reactor, 22 bits slot of the connection in it, 36 bits
+/// stamp. A reactor gives out each stamp once, to connections when they are opened and to
+/// requests when they leave its hands, so a stamp that is older than a connection is of an
+/// earlier one in the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestToken(u64);
+
+const STAMP_BITS: u32 = 36;
+const SLOT_BITS: u32 = 22;
+const REACTOR_BITS: u32 = 5;
+
+/// The most reactors a token can tell apart.
+pub const MAX_REACTORS: usize = 1 << REACTOR_BITS;
+/// The most connections of one reactor.
+pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
+
+impl RequestToken {
+    pub(crate) fn new(reactor: usize, slot: usize, stamp: u64) -> Self {
+        debug_assert!(reactor < MAX_REACTORS && slot < MAX_SLOTS && stamp < 1 << STAMP_BITS);
+        let place = ((reactor as u64) << SLOT_BITS) | slot as u64;
+        Self((place << STAMP_BITS) | stamp)
+    }
+
+    /// The token that was given out as this number; any number is harmless.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number by which Python knows it; fits `i64`.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn reactor(self) -> usize {
+        (self.0 >> (STAMP_BITS + SLOT_BITS)) as usize
+    }
+
+    pub(crate) fn slot(self) -> usize {
+        (self.0 >> STAMP_BITS) as usize & (MAX_SLOTS - 1)
+    }
+
+    pub(crate) fn stamp(self) -> u64 {
+        self.0 & ((1 << STAMP_BITS) - 1)
+    }
+}
+
+/// What a reactor is told.
+pub enum Message {
+    /// A connection that is its own from now on.
+    Accepted(TcpStream, SocketAddr),
+    /// A whole frame for the request; the reactor fills in the correlation id.
+    Reply(RequestToken, Vec<u8>),
+    /// The request has no answer.
+    NoReply(RequestToken),
+    /// The coordinator has decided on a parked Produce.
+    Resume(RequestToken, Vec<Refused>),
+    /// Close the request's connection once its output is sent.
+    Disconnect(RequestToken),
+    /// A log that a waiting Fetch reads has grown.
+    LogAdvanced(RequestToken),
+    /// A topic was removed or replaced.
+    TopicsChanged,
+    /// Stop.
+    Stop,
+}
+
+/// A reactor's inbox.
+pub struct Mailbox {
+    messages: Mutex<VecDeque<Message>>,
+    /// Whether the reactor will look into it before it sleeps.
+    is_awake: AtomicBool,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub fn new(waker: Waker) -> Self {
+        Self {
+            messages: Mutex::default(),
+            is_awake: AtomicBool::new(false),
+            waker,
+        }
+    }
+
+    /// Leaves a message and wakes the reactor if it sleeps.
+    pub fn post(&self, message: Message) {
+        self.lock().push_back(message);
+        if !self.is_awake.swap(true, Ordering::AcqRel) {
+            // It fails only when the reactor is gone, with every connection it had.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Takes the oldest message.
+    pub fn take(&self) -> Option<Message> {
+        self.lock().pop_front()
+    }
+
+    /// Says whether the reactor may sleep: from now on `post` wakes it, and there is no message.
+    pub fn may_sleep(&self) -> bool {
+        self.is_awake.store(false, Ordering::SeqCst);
+        // A message posted before the store is seen here; one posted after it wakes.
+        self.lock().is_empty()
+    }
+
+    /// The reactor is awake and will look into the mailbox before it sleeps.
+    pub fn woke_up(&self) {
+        self.is_awake.store(true, Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Message>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mailbox whose reactor is being made.
+pub fn open(poll: &mio::Poll, token: mio::Token) -> io::Result<Mailbox> {
+    Ok(Mailbox::new(Waker::new(poll.registry(), token)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_keeps_its_parts_and_fits_a_signed_integer() {
+        let token = RequestToken::new(MAX_REACTORS - 1, MAX_SLOTS - 1, (1 << STAMP_BITS) - 1);
+        assert_eq!(token.reactor(), MAX_REACTORS - 1);
+        assert_eq!(token.slot(), MAX_SLOTS - 1);
+        assert_eq!(token.stamp(), (1 << STAMP_BITS) - 1);
+        assert!(i64::try_from(token.number()).is_ok());
+        let token = RequestToken::new(1, 2, 3);
+        assert_eq!((token.reactor(), token.slot(), token.stamp()), (1, 2, 3));
+    }
+
+    #[test]
+    fn a_message_posted_to_a_sleeper_wakes_it_and_one_posted_to_a_waker_is_found() {
+        let mut poll = mio::Poll::new().unwrap();
+        let mut events = mio::Events::with_capacity(4);
+        let mailbox = open(&poll, mio::Token(1)).unwrap();
+        assert!(mailbox.may_sleep());
+        mailbox.post(Message::Stop);
+        poll.poll(&mut events, None).unwrap();
+        assert_eq!(events.iter().count(), 1);
+        mailbox.woke_up();
+        mailbox.post(Message::Stop);
+        poll.poll(&mut events, Some(std::time::Duration::ZERO))
+            .unwrap();
+        assert_eq!(events.iter().count(), 0);
+        assert!(!mailbox.may_sleep());
+        assert!(mailbox.take().is_some());
+        assert!(mailbox.take().is_some());
+        assert!(mailbox.take().is_none());
+    }
+}

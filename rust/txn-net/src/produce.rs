@@ -1,0 +1,850 @@
+//! Produce, versions 3 to 13: record batches from a frame into partitions.
+//!
+//! A request goes through three steps, each over the frame's own bytes:
+//!
+//! 1. [`ProduceRequest::parse`] reads the whole request before any byte of it is appended, so a
+//!    frame that ends too soon changes nothing.
+//! 2. [`ProduceRequest::append`] appends what is still pending, in the request's order. The log
+//!    stamps offsets into the frame in place. A partition that has first to join the
+//!    transaction stays pending; the reactor then parks the request and calls again.
+//! 3. [`ProduceRequest::encode`] writes the answer.
+//!
+//! A partition's records are exactly one batch of format 2, as Kafka asks of these versions.
+//!
+//! # Deviations from Apache Kafka
+//! - Bytes that follow the only batch of a partition are `INVALID_RECORD`; Kafka cuts them off.
+//!
+//! Sources: `ProduceRequest.json`, `ProduceResponse.json`; KIP-98 (transactions), KIP-467 (error
+//! messages), KIP-516 (topic ids), KIP-890 (joining by Produce 12, `TRANSACTION_ABORTABLE`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use txn_log::batch::{BatchError, BatchView};
+use txn_log::{AppendError, Appended, Origin, PartitionLog};
+
+use crate::catalog::{Catalog, Topic, TopicKey};
+use crate::codes;
+use crate::wire::{Malformed, Put, Reader, begin_answer, set_length};
+
+/// More partitions than this in one request are malformed: what we keep for each is larger than
+/// what it costs the sender to name it.
+pub const MAX_PARTITIONS: usize = 200_000;
+
+/// The room for topics and partitions that is kept from one request to the next.
+const KEPT_ITEMS: usize = 1024;
+
+/// `acks=all`.
+pub const ACKS_ALL: i16 = -1;
+
+/// The codec number of Zstandard, which clients may use from Produce 7 on (KIP-110).
+const ZSTD: i16 = 4;
+const CODEC_BITS: i16 = 0x07;
+
+/// A request, parsed; ranges are positions in its body.
+///
+/// It owns no byte of the frame, so that one value serves request after request without an
+/// allocation.
+#[derive(Default)]
+pub struct ProduceRequest {
+    version: i16,
+    transactional_id: Option<Range<usize>>,
+    acks: i16,
+    topics: Vec<TopicData>,
+    partitions: Vec<PartitionData>,
+    producer: Producer,
+}
+
+struct TopicData {
+    /// Name or id, by the version.
+    key: Range<usize>,
+    partitions: usize,
+}
+
+struct PartitionData {
+    index: i32,
+    records: Option<Range<usize>>,
+    outcome: Outcome,
+}
+
+/// What the request's transactional batches say of their producer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Producer {
+    /// No batch is transactional.
+    #[default]
+    None,
+    One {
+        producer_id: i64,
+        producer_epoch: i16,
+    },
+    /// Batches of more than one: no producer sends that.
+    Several,
+}
+
+/// What became of one partition's batch.
+enum Outcome {
+    /// Not yet tried, or to be tried again once the partition joined the transaction.
+    Pending,
+    Stored {
+        appended: Appended,
+        /// Kept only if the answer waits until it is on disk.
+        log: Option<Arc<PartitionLog>>,
+    },
+    Failed(Failure),
+}
+
+struct Failure {
+    code: i16,
+    message: Option<String>,
+    log_start_offset: i64,
+}
+
+impl Failure {
+    fn new(code: i16, message: Option<String>) -> Self {
+        Self {
+            code,
+            message,
+            log_start_offset: -1,
+        }
+    }
+}
+
+/// What a parked request asks of the transaction coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Of the request.
+    pub transactional_id: String,
+    /// Of its batches.
+    pub producer_id: i64,
+    /// Of its batches.
+    pub producer_epoch: i16,
+    /// 2: the partitions shall join; 1: they had to be added beforehand.
+    pub transaction_version: u8,
+    /// Topic names and partition indexes.
+    pub partitions: Vec<(String, i32)>,
+}
+
+/// How far `append` came.
+pub enum Progress {
+    /// Every partition has its outcome.
+    Done,
+    /// Some are still pending, until the coordinator answers.
+    Parked(Join),
+}
+
+/// What the coordinator refused: topic, partition, Kafka's error code.
+pub type Refused = (String, i32, i16);
+
+/// A partition whose answer stands only once its log is on disk, and where in the answer its
+/// error code is.
+pub type Unsynced = (Arc<PartitionLog>, usize);
+
+impl ProduceRequest {
+    /// Reads a request's body in place of what was here.
+    ///
+    /// # Errors
+    /// It is not a Produce request of that version. Nothing is known then of any part of it.
+    pub fn parse(&mut self, body: &[u8], version: i16) -> Result<(), Malformed> {
+        self.clear();
+        self.version = version;
+        let is_flexible = is_flexible(version);
+        let mut reader = Reader::new(body);
+        self.transactional_id = reader.nullable_string(is_flexible)?;
+        let id = self.transactional_id.clone().unwrap_or_default();
+        if std::str::from_utf8(&body[id.clone()]).is_err() {
+            let reason = "the transactional id is not UTF-8";
+            return Err(Malformed {
+                at: id.start,
+                reason,
+            });
+        }
+        self.acks = reader.i16()?;
+        reader.i32()?; // timeout_ms: there is no replica to wait for
+        for _ in 0..reader.array(is_flexible, 2)? {
+            self.parse_topic(&mut reader, body)?;
+        }
+        reader.skip_tags(is_flexible)
+    }
+
+    fn clear(&mut self) {
+        self.topics.clear();
+        self.partitions.clear();
+        // One enormous request does not make the reactor large for good.
+        self.topics.shrink_to(KEPT_ITEMS);
+        self.partitions.shrink_to(KEPT_ITEMS);
+        self.producer = Producer::None;
+    }
+
+    fn parse_topic(&mut self, reader: &mut Reader<'_>, body: &[u8]) -> Result<(), Malformed> {
+        let is_flexible = is_flexible(self.version);
+        let key = if has_topic_ids(self.version) {
+            reader.uuid()?
+        } else {
+            reader.string(is_flexible)?
+        };
+        let partitions = reader.array(is_flexible, 5)?;
+        if self.partitions.len() + partitions > MAX_PARTITIONS
+            || self.topics.len() >= MAX_PARTITIONS
+        {
+            return Err(Malformed {
+                at: reader.at(),
+                reason: "it names too many partitions",
+            });
+        }
+        for _ in 0..partitions {
+            let index = reader.i32()?;
+            let records = reader.nullable_bytes(is_flexible)?;
+            reader.skip_tags(is_flexible)?;
+            if let Some(range) = &records {
+                self.note_producer(&body[range.clone()]);
+            }
+            self.partitions.push(PartitionData {
+                index,
+                records,
+                outcome: Outcome::Pending,
+            });
+        }
+        reader.skip_tags(is_flexible)?;
+        self.topics.push(TopicData { key, partitions });
+        Ok(())
+    }
+
+    fn note_producer(&mut self, records: &[u8]) {
+        let Ok(batch) = BatchView::parse(records) else {
+            return;
+        };
+        if !batch.is_transactional() {
+            return;
+        }
+        let one = Producer::One {
+            producer_id: batch.producer_id(),
+            producer_epoch: batch.producer_epoch(),
+        };
+        self.producer = match self.producer {
+            Producer::None => one,
+            seen if seen == one => one,
+            _ => Producer::Several,
+        };
+    }
+
+    /// Whether the sender waits for an answer: not with `acks=0`.
+    pub fn wants_answer(&self) -> bool {
+        self.acks != 0
+    }
+
+    /// Whether the sender was promised a write that outlives the broker: `acks=all`, and every
+    /// transactional request.
+    pub fn wants_sync(&self) -> bool {
+        self.acks == ACKS_ALL || (self.acks != 0 && self.transactional_id.is_some())
+    }
+
+    /// Whether any partition's batch was refused.
+    pub fn has_failures(&self) -> bool {
+        self.partitions
+            .iter()
+            .any(|partition| matches!(partition.outcome, Outcome::Failed(_)))
+    }
+
+    fn transaction_version(&self) -> u8 {
+        if self.version >= 12 { 2 } else { 1 }
+    }
+
+    /// Appends every batch that is pending.
+    ///
+    /// # Args
+    /// - `body`: what was parsed; stamped in place.
+    /// - `refused`: after parking, what the coordinator refused. A partition that still has to
+    ///   join then is answered `INVALID_TXN_STATE`, so nothing is parked twice.
+    /// - `keeps_logs`: remember the logs for [`ProduceRequest::encode`] to name.
+    pub fn append(
+        &mut self,
+        body: &mut [u8],
+        catalog: &Catalog,
+        refused: Option<&[Refused]>,
+        keeps_logs: bool,
+    ) -> Progress {
+        if let Some((code, message)) = self.refusal() {
+            for partition in &mut self.partitions {
+                partition.outcome = Outcome::Failed(Failure::new(code, Some(message.to_owned())));
+            }
+            return Progress::Done;
+        }
+        let origin = Origin::Client {
+            transaction_version: self.transaction_version(),
+        };
+        let writing = Writing {
+            version: self.version,
+            origin,
+            refused,
+            may_park: refused.is_none() && matches!(self.producer, Producer::One { .. }),
+            keeps_logs,
+        };
+        let mut joining = Vec::new();
+        let mut rest = self.partitions.as_mut_slice();
+        for topic in &self.topics {
+            let (partitions, after) = rest.split_at_mut(topic.partitions);
+            rest = after;
+            if !partitions
+                .iter()
+                .any(|one| matches!(one.outcome, Outcome::Pending))
+            {
+                continue;
+            }
+            let found = catalog.find(topic_key(self.version, &body[topic.key.clone()]));
+            for partition in partitions {
+                if !matches!(partition.outcome, Outcome::Pending) {
+                    continue;
+                }
+                partition.outcome = writing.write(found.as_deref(), partition, body);
+                if let (Outcome::Pending, Some(topic)) = (&partition.outcome, &found) {
+                    joining.push((topic.name.clone(), partition.index));
+                }
+            }
+        }
+        self.progress(body, joining)
+    }
+
+    fn progress(&self, body: &[u8], partitions: Vec<(String, i32)>) -> Progress {
+        if partitions.is_empty() {
+            return Progress::Done;
+        }
+        let Producer::One {
+            producer_id,
+            producer_epoch,
+        } = self.producer
+        else {
+            unreachable!("only a request with one transactional producer may be parked")
+        };
+        let id = self
+            .transactional_id
+            .clone()
+            .expect("`refusal` asks for a transactional id");
+        Progress::Parked(Join {
+            transactional_id: String::from_utf8_lossy(&body[id]).into_owned(),
+            producer_id,
+            producer_epoch,
+            transaction_version: self.transaction_version(),
+            partitions,
+        })
+    }
+
+    /// Why no partition of the request may be written.
+    fn refusal(&self) -> Option<(i16, &'static str)> {
+        match self.producer {
+            Producer::One { .. } | Producer::Several if self.transactional_id.is_none() => Some((
+                codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "The request has transactional batches and no transactional id.",
+            )),
+            Producer::Several => Some((
+                codes::INVALID_PRODUCER_ID_MAPPING,
+                "The request has transactional batches of more than one producer id and epoch.",
+            )),
+            _ if !matches!(self.acks, ACKS_ALL | 0 | 1) => Some((
+                codes::INVALID_REQUIRED_ACKS,
+                "The request's acks are neither 0, 1 nor -1.",
+            )),
+            _ => None,
+        }
+    }
+
+    /// Writes the answer as a whole frame, and tells which parts of it wait for which log.
+    ///
+    /// # Args
+    /// - `body`: what was parsed.
+    /// - `out`: empty.
+    pub fn encode(&mut self, body: &[u8], correlation_id: i32, out: &mut Vec<u8>) -> Vec<Unsynced> {
+        let is_flexible = is_flexible(self.version);
+        let mut unsynced = Vec::new();
+        begin_answer(out, correlation_id, is_flexible);
+        out.put_length(self.topics.len(), is_flexible);
+        let mut partitions = self.partitions.iter_mut();
+        for topic in &self.topics {
+            match topic_key(self.version, &body[topic.key.clone()]) {
+                TopicKey::Name(name) => out.put_nullable_string(Some(name), is_flexible),
+                TopicKey::Id(id) => out.put(id),
+            }
+            out.put_length(topic.partitions, is_flexible);
+            for partition in partitions.by_ref().take(topic.partitions) {
+                out.put_i32(partition.index);
+                if let Some(log) = partition.outcome.take_log() {
+                    unsynced.push((log, out.len()));
+                }
+                partition.outcome.encode(self.version, out);
+            }
+            out.put_no_tags(is_flexible);
+        }
+        out.put_i32(0); // throttle_time_ms
+        out.put_no_tags(is_flexible);
+        let length = out.len() - 4;
+        set_length(out, length);
+        unsynced
+    }
+}
+
+/// Writes over one partition of an answer that its batch could not be forced to the disk.
+///
+/// `at` is the position of its error code, as [`ProduceRequest::encode`] told. Error code, base
+/// offset and append time, the next 18 bytes, are in every version.
+pub fn set_storage_error(answer: &mut [u8], at: usize) {
+    answer[at..at + 2].copy_from_slice(&codes::KAFKA_STORAGE_ERROR.to_be_bytes());
+    answer[at + 2..at + 18].fill(0xff);
+}
+
+impl Outcome {
+    fn take_log(&mut self) -> Option<Arc<PartitionLog>> {
+        match self {
+            Self::Stored { log, .. } => log.take(),
+            Self::Pending | Self::Failed(_) => None,
+        }
+    }
+
+    fn encode(&self, version: i16, out: &mut Vec<u8>) {
+        let is_flexible = is_flexible(version);
+        let (code, base_offset, log_append_time, log_start_offset, message) = match self {
+            Self::Stored { appended, .. } => (
+                codes::NONE,
+                appended.base_offset,
+                appended.log_append_time,
+                appended.log_start_offset,
+                None,
+            ),
+            Self::Failed(failure) => (
+                failure.code,
+                -1,
+                -1,
+                failure.log_start_offset,
+                failure.message.as_deref(),
+            ),
+            Self::Pending => unreachable!("an answer is written when nothing is pending"),
+        };
+        out.put_i16(code);
+        out.put_i64(base_offset);
+        out.put_i64(log_append_time);
+        if version >= 5 {
+            out.put_i64(log_start_offset);
+        }
+        if version >= 8 {
+            out.put_length(0, is_flexible); // record_errors
+            out.put_nullable_string(message.map(str::as_bytes), is_flexible);
+        }
+        out.put_no_tags(is_flexible);
+    }
+}
+
+/// What is the same for every partition of a request.
+#[derive(Clone, Copy)]
+struct Writing<'a> {
+    version: i16,
+    origin: Origin,
+    refused: Option<&'a [Refused]>,
+    may_park: bool,
+    keeps_logs: bool,
+}
+
+impl Writing<'_> {
+    fn write(self, topic: Option<&Topic>, partition: &PartitionData, body: &mut [u8]) -> Outcome {
+        match self.try_write(topic, partition, body) {
+            Ok(outcome) => outcome,
+            Err(failure) => Outcome::Failed(Failure {
+                code: code_for(self.version, failure.code),
+                ..failure
+            }),
+        }
+    }
+
+    fn try_write(
+        self,
+        topic: Option<&Topic>,
+        partition: &PartitionData,
+        body: &mut [u8],
+    ) -> Result<Outcome, Failure> {
+        let Some(topic) = topic else {
+            let code = if has_topic_ids(self.version) {
+                codes::UNKNOWN_TOPIC_ID
+            } else {
+                codes::UNKNOWN_TOPIC_OR_PARTITION
+            };
+            return Err(Failure::new(code, None));
+        };
+        let Some(log) = topic.partition(partition.index) else {
+            return Err(Failure::new(codes::UNKNOWN_TOPIC_OR_PARTITION, None));
+        };
+        if topic.is_internal {
+            let message = format!(
+                "Topic {} is internal; clients cannot write to it.",
+                topic.name
+            );
+            return Err(Failure::new(codes::INVALID_TOPIC_EXCEPTION, Some(message)));
+        }
+        self.check_refused(&topic.name, partition.index)?;
+        let Some(range) = partition.records.clone() else {
+            let message = "The partition's records are null; send exactly one batch.".to_owned();
+            return Err(Failure::new(codes::INVALID_RECORD, Some(message)));
+        };
+        let batch = &mut body[range];
+        check_batch(self.version, batch)?;
+        self.stored(log, log.append(self.origin, batch))
+    }
+
+    fn check_refused(self, topic: &str, index: i32) -> Result<(), Failure> {
+        let refused = self.refused.unwrap_or_default();
+        match refused
+            .iter()
+            .find(|(name, partition, _)| name == topic && *partition == index)
+        {
+            None => Ok(()),
+            Some((_, _, code)) => Err(Failure::new(*code, refusal_message(*code))),
+        }
+    }
+
+    fn stored(
+        self,
+        log: &Arc<PartitionLog>,
+        appended: Result<Appended, AppendError>,
+    ) -> Result<Outcome, Failure> {
+        let kept = || self.keeps_logs.then(|| Arc::clone(log));
+        let error = match appended {
+            Ok(appended) => {
+                return Ok(Outcome::Stored {
+                    appended,
+                    log: kept(),
+                });
+            }
+            Err(error) => error,
+        };
+        let log_start_offset = log.state().log_start_offset;
+        let (code, message) = match error {
+            AppendError::Duplicate { base_offset } => {
+                let appended = Appended {
+                    base_offset,
+                    log_append_time: -1,
+                    log_start_offset,
+                };
+                return Ok(Outcome::Stored {
+                    appended,
+                    log: kept(),
+                });
+            }
+            AppendError::Join if self.may_park => return Ok(Outcome::Pending),
+            AppendError::Join => (
+                codes::INVALID_TXN_STATE,
+                refusal_message(codes::INVALID_TXN_STATE),
+            ),
+            AppendError::Refused { code, message } => (code, Some(message)),
+            AppendError::Corrupt { error } => (codes::CORRUPT_MESSAGE, Some(error.to_string())),
+            AppendError::Io(error) => (codes::KAFKA_STORAGE_ERROR, Some(error.to_string())),
+            AppendError::Closed => (codes::NOT_LEADER_OR_FOLLOWER, None),
+        };
+        Err(Failure {
+            code,
+            message,
+            log_start_offset,
+        })
+    }
+}
+
+/// Checks what Kafka checks of records before it looks at any log.
+fn check_batch(version: i16, records: &[u8]) -> Result<(), Failure> {
+    let invalid = |message: String| Err(Failure::new(codes::INVALID_RECORD, Some(message)));
+    let batch = match BatchView::parse(records) {
+        Ok(batch) => batch,
+        Err(error @ BatchError::Length { .. }) => {
+            return Err(Failure::new(
+                codes::CORRUPT_MESSAGE,
+                Some(error.to_string()),
+            ));
+        }
+        Err(error) => return invalid(format!("{error}; send exactly one batch of format 2.")),
+    };
+    if batch.size() != records.len() {
+        return invalid(format!(
+            "The partition's records are {} bytes, its first batch {}; send exactly one batch.",
+            records.len(),
+            batch.size()
+        ));
+    }
+    if version < 7 && batch.attributes() & CODEC_BITS == ZSTD {
+        let message = format!("Produce version {version} knows no Zstandard; version 7 does.");
+        return Err(Failure::new(
+            codes::UNSUPPORTED_COMPRESSION_TYPE,
+            Some(message),
+        ));
+    }
+    Ok(())
+}
+
+fn refusal_message(code: i16) -> Option<String> {
+    (code == codes::INVALID_TXN_STATE)
+        .then(|| "The partition was not added to the transaction.".to_owned())
+}
+
+/// The code by which a client of that version is told.
+///
+/// Answers of a coordinator are translated as Kafka's brokers do: clients of old versions do
+/// not retry some of them rightly, and do not know others.
+fn code_for(version: i16, code: i16) -> i16 {
+    match code {
+        codes::TRANSACTION_ABORTABLE if version < 11 => codes::INVALID_TXN_STATE,
+        codes::PRODUCER_FENCED => codes::INVALID_PRODUCER_EPOCH,
+        codes::CONCURRENT_TRANSACTIONS if version < 12 => codes::NOT_ENOUGH_REPLICAS,
+        codes::NETWORK_EXCEPTION
+        | codes::COORDINATOR_LOAD_IN_PROGRESS
+        | codes::COORDINATOR_NOT_AVAILABLE
+        | codes::NOT_COORDINATOR => codes::NOT_ENOUGH_REPLICAS,
+        code => code,
+    }
+}
+
+fn is_flexible(version: i16) -> bool {
+    version >= 9
+}
+
+fn has_topic_ids(version: i16) -> bool {
+    version >= 13
+}
+
+fn topic_key(version: i16, bytes: &[u8]) -> TopicKey<'_> {
+    if has_topic_ids(version) {
+        TopicKey::Id(bytes)
+    } else {
+        TopicKey::Name(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAME: &[u8] = b"pay";
+    const ID: [u8; 16] = [7; 16];
+
+    /// A request for partition 3 of one topic, and partition 4 with null records.
+    fn request(
+        version: i16,
+        transactional_id: Option<&[u8]>,
+        acks: i16,
+        records: &[u8],
+    ) -> Vec<u8> {
+        let is_flexible = is_flexible(version);
+        let mut out = Vec::new();
+        out.put_nullable_string(transactional_id, is_flexible);
+        out.put_i16(acks);
+        out.put_i32(30_000);
+        out.put_length(1, is_flexible);
+        if has_topic_ids(version) {
+            out.put(&ID);
+        } else {
+            out.put_nullable_string(Some(NAME), is_flexible);
+        }
+        out.put_length(2, is_flexible);
+        out.put_i32(3);
+        out.put_length(records.len(), is_flexible);
+        out.put(records);
+        out.put_no_tags(is_flexible);
+        out.put_i32(4);
+        if is_flexible {
+            out.put_uvarint(0);
+        } else {
+            out.put_i32(-1);
+        }
+        out.put_no_tags(is_flexible);
+        out.put_no_tags(is_flexible);
+        out.put_no_tags(is_flexible);
+        out
+    }
+
+    /// The header of a batch without records, as far as Produce looks at it.
+    fn batch(attributes: i16, producer_id: i64) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_i64(0);
+        out.put_i32(61 - 12);
+        out.put_i32(-1);
+        out.put(&[2]);
+        out.put_i32(0); // crc
+        out.put_i16(attributes);
+        out.put_i32(0);
+        out.put_i64(0);
+        out.put_i64(0);
+        out.put_i64(producer_id);
+        out.put_i16(5);
+        out.put_i32(0);
+        out.put_i32(1);
+        assert_eq!(out.len(), 61);
+        out
+    }
+
+    const TRANSACTIONAL: i16 = 0x10;
+
+    fn answer(version: i16, mut body: Vec<u8>) -> (ProduceRequest, Vec<u8>) {
+        let mut request = ProduceRequest::default();
+        request.parse(&body, version).unwrap();
+        let progress = request.append(&mut body, &Catalog::default(), None, false);
+        assert!(matches!(progress, Progress::Done));
+        let mut out = Vec::new();
+        request.encode(&body, 42, &mut out);
+        (request, out)
+    }
+
+    fn codes(request: &ProduceRequest) -> Vec<i16> {
+        let code = |one: &PartitionData| match &one.outcome {
+            Outcome::Failed(failure) => failure.code,
+            _ => 0,
+        };
+        request.partitions.iter().map(code).collect()
+    }
+
+    #[test]
+    fn every_version_is_read_and_its_topic_is_sent_back() {
+        for version in 3..=13 {
+            let (request, out) = answer(version, request(version, None, 1, &batch(0, -1)));
+            let unknown = if version >= 13 { 100 } else { 3 };
+            assert_eq!(codes(&request), [unknown, unknown], "version {version}");
+            let topic: &[u8] = if version >= 13 { &ID } else { NAME };
+            assert!(out.windows(topic.len()).any(|window| window == topic));
+            let length = i32::from_be_bytes(*out.first_chunk().unwrap());
+            assert_eq!(length as usize, out.len() - 4);
+            assert_eq!(out[4..8], 42_i32.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn a_request_cut_anywhere_is_malformed_and_what_follows_it_is_ignored() {
+        for version in 3..=13 {
+            let body = request(version, Some(b"t"), -1, &batch(0, -1));
+            let mut parsed = ProduceRequest::default();
+            for end in 0..body.len() {
+                assert!(
+                    parsed.parse(&body[..end], version).is_err(),
+                    "version {version}: {end}"
+                );
+            }
+            let longer = [&body[..], &[0]].concat();
+            assert!(parsed.parse(&longer, version).is_ok());
+            assert!(parsed.parse(&body, version).is_ok());
+        }
+    }
+
+    #[test]
+    fn transactional_batches_without_a_transactional_id_are_refused_as_a_whole() {
+        let body = request(9, None, -1, &batch(TRANSACTIONAL, 7));
+        let (request, _) = answer(9, body);
+        assert_eq!(
+            codes(&request),
+            [codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED; 2]
+        );
+    }
+
+    #[test]
+    fn acks_that_do_not_exist_are_refused_as_a_whole() {
+        let (request, _) = answer(9, request(9, None, 2, &batch(0, -1)));
+        assert_eq!(codes(&request), [codes::INVALID_REQUIRED_ACKS; 2]);
+    }
+
+    #[test]
+    fn only_acks_all_and_transactional_requests_wait_for_the_disk() {
+        let wants_sync = |transactional_id, acks| {
+            let mut parsed = ProduceRequest::default();
+            parsed
+                .parse(&request(9, transactional_id, acks, &batch(0, -1)), 9)
+                .unwrap();
+            parsed.wants_sync()
+        };
+        assert!(wants_sync(None, -1));
+        assert!(wants_sync(Some(&b"t"[..]), 1));
+        assert!(!wants_sync(None, 1));
+        assert!(!wants_sync(Some(&b"t"[..]), 0));
+    }
+
+    #[test]
+    fn records_are_exactly_one_whole_batch_of_format_2() {
+        let code = |version, records: &[u8]| check_batch(version, records).map_err(|f| f.code);
+        let one = batch(0, -1);
+        assert_eq!(code(9, &one), Ok(()));
+        assert_eq!(code(9, &[]), Err(codes::INVALID_RECORD));
+        assert_eq!(code(9, &one[..60]), Err(codes::INVALID_RECORD));
+        assert_eq!(
+            code(9, &[&one[..], &one].concat()),
+            Err(codes::INVALID_RECORD)
+        );
+        let mut old = one.clone();
+        old[16] = 1;
+        assert_eq!(code(9, &old), Err(codes::INVALID_RECORD));
+        let mut short = one.clone();
+        short[8..12].copy_from_slice(&3_i32.to_be_bytes());
+        assert_eq!(code(9, &short), Err(codes::CORRUPT_MESSAGE));
+        assert_eq!(
+            code(6, &batch(4, -1)),
+            Err(codes::UNSUPPORTED_COMPRESSION_TYPE)
+        );
+        assert_eq!(code(7, &batch(4, -1)), Ok(()));
+    }
+
+    #[test]
+    fn clients_are_told_codes_of_their_version() {
+        assert_eq!(
+            code_for(10, codes::TRANSACTION_ABORTABLE),
+            codes::INVALID_TXN_STATE
+        );
+        assert_eq!(
+            code_for(11, codes::TRANSACTION_ABORTABLE),
+            codes::TRANSACTION_ABORTABLE
+        );
+        assert_eq!(
+            code_for(11, codes::CONCURRENT_TRANSACTIONS),
+            codes::NOT_ENOUGH_REPLICAS
+        );
+        assert_eq!(
+            code_for(12, codes::CONCURRENT_TRANSACTIONS),
+            codes::CONCURRENT_TRANSACTIONS
+        );
+        assert_eq!(
+            code_for(13, codes::NOT_COORDINATOR),
+            codes::NOT_ENOUGH_REPLICAS
+        );
+        assert_eq!(
+            code_for(13, codes::PRODUCER_FENCED),
+            codes::INVALID_PRODUCER_EPOCH
+        );
+    }
+
+    #[test]
+    fn a_storage_error_is_written_over_one_partition_of_an_answer() {
+        let mut out = vec![1; 40];
+        set_storage_error(&mut out, 8);
+        assert_eq!(out[8..10], codes::KAFKA_STORAGE_ERROR.to_be_bytes());
+        assert_eq!(out[10..26], [0xff; 16]);
+        assert_eq!(out[26..], [1; 14]);
+        assert_eq!(out[..8], [1; 8]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic_or_keep_more_than_they_pay_for(
+            body in prop::collection::vec(any::<u8>(), 0..300),
+            version in 3_i16..=13,
+        ) {
+            let mut parsed = ProduceRequest::default();
+            let _ = parsed.parse(&body, version);
+            prop_assert!(parsed.partitions.capacity() <= body.len());
+            prop_assert!(parsed.topics.capacity() <= body.len() + 4);
+        }
+
+        #[test]
+        fn a_damaged_request_is_answered_or_malformed_and_never_a_panic(
+            version in 3_i16..=13,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut body = request(version, Some(b"t"), -1, &batch(TRANSACTIONAL, 7));
+            for (index, byte) in damage {
+                let at = index.index(body.len());
+                body[at] = byte;
+            }
+            let mut parsed = ProduceRequest::default();
+            if parsed.parse(&body, version).is_ok() {
+                parsed.append(&mut body, &Catalog::default(), None, false);
+                parsed.encode(&body, 1, &mut Vec::new());
+            }
+        }
+    }
+}

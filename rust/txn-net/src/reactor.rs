@@ -1,0 +1,724 @@
+//! A reactor: one thread's share of the connections.
+//!
+//! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], and for the deadlines of
+//! waiting fetches. Reactor 0 also accepts, and hands connections to all of them in turn.
+//!
+//! Everything a connection does happens in [`Reactor::drive`]: send what is queued, then, if no
+//! request is under way, look at the next frame, then read. It runs after every event that may
+//! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames.
+//!
+//! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
+//! large, a half frame and silence each cost their own connection only.
+//!
+//! # Deviations from Apache Kafka
+//! - A connection that says nothing is kept as long as its peer lives (keepalive finds out);
+//!   Kafka closes it after `connections.max.idle.ms`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use rustix::net::sockopt::set_socket_keepalive;
+
+use crate::catalog::Catalog;
+use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, Parked, State};
+use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
+use crate::fetch::{FetchRequest, Look};
+use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
+use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
+use crate::produce::{ProduceRequest, Progress, Refused};
+use crate::purgatory::{Deadlines, WaitingFetch};
+use crate::server::Options;
+use crate::syncer::{Held, Syncer};
+use crate::wire::set_correlation_id;
+
+/// The listener's events; slots count from 0.
+pub const LISTENER: Token = Token(usize::MAX - 1);
+/// The mailbox's events.
+pub const MAILBOX: Token = Token(usize::MAX);
+
+/// Frames of one connection answered before others have their turn.
+const TURN_FRAMES: usize = 32;
+/// Messages read before sockets have their turn.
+const TURN_MESSAGES: usize = 256;
+/// How long to leave the listener alone when the system has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a stopping reactor waits for answers that are on their way.
+const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+/// What all reactors share.
+pub struct Shared {
+    pub options: Options,
+    pub catalog: Catalog,
+    pub control: ControlQueue,
+    pub syncer: Option<Syncer>,
+    pub mailboxes: Vec<Arc<Mailbox>>,
+    pub connections: AtomicUsize,
+}
+
+/// One thread's connections.
+pub struct Reactor {
+    index: usize,
+    poll: Poll,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    listener: Option<TcpListener>,
+    /// When to try accepting again, after it failed.
+    accept_at: Option<Instant>,
+    /// Which reactor the next connection goes to.
+    accept_turn: usize,
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    next_stamp: u64,
+    /// Connections that gave up their turn, or that may go on.
+    again: Vec<usize>,
+    deadlines: Deadlines,
+    waiting: usize,
+    buffers: Buffers,
+    /// The request being parsed; kept for its memory.
+    produce: ProduceRequest,
+    /// When a stopping reactor waits no longer.
+    stop_at: Option<Instant>,
+}
+
+/// What to do with a connection after its turn.
+enum Fate {
+    Keep,
+    /// It has more to do at once.
+    Again,
+    Close,
+}
+
+/// What a frame led to.
+enum Answered {
+    /// It is answered, or on its way elsewhere.
+    Yes,
+    /// It cannot be read, or may not be answered: close the connection.
+    Never,
+}
+
+impl Reactor {
+    pub fn new(
+        index: usize,
+        poll: Poll,
+        shared: Arc<Shared>,
+        listener: Option<TcpListener>,
+    ) -> Self {
+        let mailbox = Arc::clone(&shared.mailboxes[index]);
+        Self {
+            index,
+            poll,
+            shared,
+            mailbox,
+            listener,
+            accept_at: None,
+            accept_turn: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            next_stamp: 0,
+            again: Vec::new(),
+            deadlines: Deadlines::default(),
+            waiting: 0,
+            buffers: Buffers::default(),
+            produce: ProduceRequest::default(),
+            stop_at: None,
+        }
+    }
+
+    /// Runs until it is told to stop.
+    ///
+    /// # Errors
+    /// epoll fails, which it does only for want of memory.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(256);
+        let mailbox = Arc::clone(&self.mailbox);
+        if let Some(listener) = &mut self.listener {
+            self.poll
+                .registry()
+                .register(listener, LISTENER, Interest::READABLE)?;
+        }
+        loop {
+            let may_sleep = mailbox.may_sleep() && self.again.is_empty();
+            let timeout = if may_sleep {
+                self.sleep_time()
+            } else {
+                Some(Duration::ZERO)
+            };
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => mailbox.woke_up(),
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept(),
+                    MAILBOX => {}
+                    Token(slot) => self.on_socket(slot, event),
+                }
+            }
+            for message in std::iter::from_fn(|| mailbox.take()).take(TURN_MESSAGES) {
+                self.on_message(message);
+            }
+            self.on_time();
+            for slot in std::mem::take(&mut self.again) {
+                if let Some(connection) = self.connection(slot) {
+                    connection.is_listed = false;
+                    self.drive(slot);
+                }
+            }
+            if self.has_stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn sleep_time(&self) -> Option<Duration> {
+        let next = [self.deadlines.next(), self.accept_at, self.stop_at]
+            .into_iter()
+            .flatten()
+            .min();
+        next.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn connection(&mut self, slot: usize) -> Option<&mut Connection> {
+        self.slots.get_mut(slot)?.as_deref_mut()
+    }
+
+    fn stamp(&mut self) -> u64 {
+        self.next_stamp += 1;
+        self.next_stamp
+    }
+
+    fn token(&mut self, slot: usize) -> RequestToken {
+        let stamp = self.stamp();
+        RequestToken::new(self.index, slot, stamp)
+    }
+
+    // ------------------------------------------------------------ connections come and go
+
+    fn accept(&mut self) {
+        self.accept_at = None;
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok((socket, address)) => self.hand_out(socket, address),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(_) => {
+                    // No file descriptor is left. The listener stays readable without saying so
+                    // again, so time has to bring us back.
+                    self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hand_out(&mut self, socket: TcpStream, address: SocketAddr) {
+        if self.shared.connections.load(Ordering::Relaxed) >= self.shared.options.max_connections {
+            return; // dropping the socket closes it
+        }
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        let reactor = self.accept_turn;
+        self.accept_turn = (reactor + 1) % self.shared.mailboxes.len();
+        if reactor == self.index {
+            self.open(socket, address);
+        } else {
+            self.shared.mailboxes[reactor].post(Message::Accepted(socket, address));
+        }
+    }
+
+    fn open(&mut self, mut socket: TcpStream, address: SocketAddr) {
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let is_ready = self.stop_at.is_none()
+            && slot < MAX_SLOTS
+            && socket.set_nodelay(true).is_ok()
+            // A peer that vanished without a word is noticed by the kernel, in its own time.
+            && set_socket_keepalive(&socket, true).is_ok()
+            && self
+                .poll
+                .registry()
+                .register(&mut socket, Token(slot), interest)
+                .is_ok();
+        if !is_ready {
+            if slot < self.slots.len() {
+                self.free.push(slot);
+            }
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let host = address.ip().to_string().into();
+        let opened = self.stamp();
+        let connection = Some(Box::new(Connection::new(socket, host, opened)));
+        if slot == self.slots.len() {
+            self.slots.push(connection);
+        } else {
+            self.slots[slot] = connection;
+        }
+        self.drive(slot);
+    }
+
+    /// Lets go of a connection that is about to be dropped, which closes it.
+    fn forget(&mut self, slot: usize, connection: &mut Connection) {
+        // It fails only for a socket that was never registered.
+        let _ = self.poll.registry().deregister(connection.socket_mut());
+        if matches!(connection.state, State::Waiting { .. }) {
+            self.waiting -= 1;
+        }
+        self.free.push(slot);
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    // ------------------------------------------------------------ what wakes a connection
+
+    fn on_socket(&mut self, slot: usize, event: &mio::event::Event) {
+        let Some(connection) = self.connection(slot) else {
+            return;
+        };
+        connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        connection.is_half_closed |= event.is_read_closed();
+        let is_broken = event.is_error() || (event.is_read_closed() && event.is_write_closed());
+        // Whoever waits in the purgatory for bytes and sends no more has gone. Other requests are
+        // answered first: acks=0 producers write and leave.
+        let has_left =
+            connection.is_half_closed && matches!(connection.state, State::Waiting { .. });
+        if has_left || (is_broken && !connection.is_idle()) {
+            self.close_slot(slot);
+        } else {
+            self.drive(slot);
+        }
+    }
+
+    fn close_slot(&mut self, slot: usize) {
+        if let Some(mut connection) = self.slots[slot].take() {
+            self.forget(slot, &mut connection);
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Accepted(socket, address) => self.open(socket, address),
+            Message::Reply(token, frame) => self.on_reply(token, Some(frame)),
+            Message::NoReply(token) => self.on_reply(token, None),
+            Message::Resume(token, refused) => self.on_resume(token, &refused),
+            Message::Disconnect(token) => self.on_disconnect(token),
+            Message::LogAdvanced(token) => self.on_log_advanced(token),
+            Message::TopicsChanged => self.on_topics_changed(),
+            Message::Stop => self.on_stop(),
+        }
+    }
+
+    /// The connection whose request under way is this one.
+    fn answering(&mut self, token: RequestToken) -> Option<&mut Connection> {
+        self.connection(token.slot())
+            .filter(|one| one.state.token() == Some(token))
+    }
+
+    fn on_reply(&mut self, token: RequestToken, frame: Option<Vec<u8>>) {
+        let Some(connection) = self.answering(token) else {
+            return;
+        };
+        let State::Elsewhere { correlation_id, .. } = connection.state else {
+            return;
+        };
+        connection.state = State::Idle;
+        if let Some(mut frame) = frame {
+            set_correlation_id(&mut frame, correlation_id);
+            connection.push(Chunk::bytes(frame));
+        }
+        self.drive(token.slot());
+    }
+
+    fn on_resume(&mut self, token: RequestToken, refused: &[Refused]) {
+        let Some(connection) = self.answering(token) else {
+            return;
+        };
+        match std::mem::take(&mut connection.state) {
+            State::Parked(parked) => {
+                self.resume(token.slot(), *parked, refused);
+                self.drive(token.slot());
+            }
+            other => connection.state = other,
+        }
+    }
+
+    fn on_disconnect(&mut self, token: RequestToken) {
+        let Some(connection) = self.connection(token.slot()) else {
+            return;
+        };
+        if connection.opened > token.stamp() {
+            return; // an earlier connection in this slot was meant
+        }
+        connection.is_closing = true;
+        let was_under_way = std::mem::take(&mut connection.state);
+        self.waiting -= usize::from(matches!(was_under_way, State::Waiting { .. }));
+        self.drive(token.slot());
+    }
+
+    fn on_log_advanced(&mut self, token: RequestToken) {
+        let Some(connection) = self.answering(token) else {
+            return;
+        };
+        let State::Waiting { fetch, .. } = &connection.state else {
+            return;
+        };
+        if fetch.look() == Look::Ready {
+            self.answer_waiting(token.slot());
+        }
+    }
+
+    fn on_topics_changed(&mut self) {
+        for slot in 0..self.slots.len() {
+            let Some(connection) = self.connection(slot) else {
+                continue;
+            };
+            let State::Waiting { fetch, .. } = &connection.state else {
+                continue;
+            };
+            if fetch.request.is_outdated() {
+                self.answer_waiting(slot);
+            }
+        }
+    }
+
+    fn on_time(&mut self) {
+        if self.accept_at.is_none() && self.deadlines.next().is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept();
+        }
+        while let Some(token) = self.deadlines.pop_passed(now) {
+            if self.answering(token).is_some() {
+                self.answer_waiting(token.slot());
+            }
+        }
+    }
+
+    /// Answers a waiting fetch with what there is.
+    fn answer_waiting(&mut self, slot: usize) {
+        let Some(connection) = self.slots[slot].as_deref_mut() else {
+            return;
+        };
+        match std::mem::take(&mut connection.state) {
+            State::Waiting { mut fetch, .. } => {
+                if fetch.request.is_outdated() {
+                    fetch.request.refresh(&self.shared.catalog);
+                }
+                for chunk in fetch.request.answer(self.buffers.take()) {
+                    connection.push(chunk);
+                }
+                self.waiting -= 1;
+                self.drive(slot);
+            }
+            other => connection.state = other,
+        }
+    }
+
+    // ------------------------------------------------------------ a connection's turn
+
+    /// Lets a connection do what it can.
+    fn drive(&mut self, slot: usize) {
+        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
+            return;
+        };
+        match self.take_turn(slot, &mut connection) {
+            Fate::Close => self.forget(slot, &mut connection),
+            fate => {
+                connection.settle(&mut self.buffers);
+                if matches!(fate, Fate::Again) && !connection.is_listed {
+                    connection.is_listed = true;
+                    self.again.push(slot);
+                }
+                self.slots[slot] = Some(connection);
+            }
+        }
+    }
+
+    fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> Fate {
+        for _ in 0..TURN_FRAMES {
+            match connection.flush(&mut self.buffers) {
+                Ok(Flush::Done) if connection.is_closing => return Fate::Close,
+                Ok(Flush::Done) => {}
+                Ok(Flush::Blocked) => return Fate::Keep,
+                Ok(Flush::TurnOver) => return Fate::Again,
+                Err(_) => return Fate::Close,
+            }
+            if !connection.is_idle() {
+                return Fate::Keep;
+            }
+            if self.stop_at.is_some() {
+                return Fate::Close;
+            }
+            match self.next_frame(connection) {
+                Ok(true) => {}
+                Ok(false) => return Fate::Keep,
+                Err(_) => return Fate::Close,
+            }
+            let answered = self.answer_front(slot, connection);
+            if matches!(answered, Answered::Never) {
+                return Fate::Close;
+            }
+        }
+        Fate::Again
+    }
+
+    /// Reads until the next frame is whole; false if it is not all there yet.
+    fn next_frame(&mut self, connection: &mut Connection) -> io::Result<bool> {
+        loop {
+            match connection.front(self.shared.options.max_request_bytes) {
+                Front::Whole(_) => return Ok(true),
+                Front::Refused => return Err(io::ErrorKind::InvalidData.into()),
+                Front::Partial { .. } if !connection.is_readable => return Ok(false),
+                Front::Partial { missing } => match connection.fill(missing, &mut self.buffers)? {
+                    Fill::Some => {}
+                    Fill::Blocked => return Ok(false),
+                    Fill::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+                },
+            }
+        }
+    }
+
+    fn answer_front(&mut self, slot: usize, connection: &mut Connection) -> Answered {
+        let Front::Whole(frame) = connection.front(self.shared.options.max_request_bytes) else {
+            unreachable!("`next_frame` says it is whole")
+        };
+        let (mut input, start) = connection.lend();
+        let end = start + frame.end;
+        let frame = &mut input[start + frame.start..end];
+        let answered = match RequestHeader::parse(frame) {
+            Ok(header) => {
+                let body = header.body;
+                self.answer(slot, connection, &header, frame, body)
+            }
+            Err(_) => Answered::Never,
+        };
+        connection.put_back(input, end);
+        answered
+    }
+
+    fn answer(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        header: &RequestHeader,
+        frame: &mut [u8],
+        body: usize,
+    ) -> Answered {
+        let options = &self.shared.options;
+        match header.api_key {
+            PRODUCE if options.produce_versions.contains(&header.api_version) => {
+                self.on_produce(slot, connection, header, &mut frame[body..])
+            }
+            FETCH if options.fetch_versions.contains(&header.api_version) => {
+                self.on_fetch(slot, connection, header, &frame[body..])
+            }
+            PRODUCE | FETCH => Answered::Never,
+            _ => {
+                self.on_control(slot, connection, header, frame);
+                Answered::Yes
+            }
+        }
+    }
+
+    fn on_control(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        header: &RequestHeader,
+        frame: &[u8],
+    ) {
+        let token = self.token(slot);
+        let correlation_id = header.correlation_id;
+        connection.state = State::Elsewhere {
+            token,
+            correlation_id,
+        };
+        let client_id = header.client_id.clone();
+        self.shared.control.push_request(ControlRequest {
+            token,
+            api_key: header.api_key,
+            api_version: header.api_version,
+            correlation_id,
+            client_id: client_id.map(|id| String::from_utf8_lossy(&frame[id]).into_owned()),
+            body: frame[header.body..].to_vec(),
+            client_host: Arc::clone(&connection.host),
+        });
+    }
+
+    // ------------------------------------------------------------ produce
+
+    fn on_produce(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        header: &RequestHeader,
+        body: &mut [u8],
+    ) -> Answered {
+        let mut request = std::mem::take(&mut self.produce);
+        if request.parse(body, header.api_version).is_err() {
+            return Answered::Never;
+        }
+        let keeps_logs = self.shared.syncer.is_some() && request.wants_sync();
+        match request.append(body, &self.shared.catalog, None, keeps_logs) {
+            Progress::Done => {
+                let correlation_id = header.correlation_id;
+                let answered = self.finish(slot, connection, &mut request, body, correlation_id);
+                self.produce = request;
+                answered
+            }
+            Progress::Parked(join) => {
+                let token = self.token(slot);
+                connection.state = State::Parked(Box::new(Parked {
+                    token,
+                    correlation_id: header.correlation_id,
+                    request,
+                    body: body.to_vec(),
+                }));
+                self.shared.control.push_join(ParkedProduce { token, join });
+                Answered::Yes
+            }
+        }
+    }
+
+    fn resume(&mut self, slot: usize, parked: Parked, refused: &[Refused]) {
+        let Parked {
+            correlation_id,
+            mut request,
+            mut body,
+            ..
+        } = parked;
+        let keeps_logs = self.shared.syncer.is_some() && request.wants_sync();
+        let progress = request.append(&mut body, &self.shared.catalog, Some(refused), keeps_logs);
+        assert!(
+            matches!(progress, Progress::Done),
+            "a resumed Produce is never parked again"
+        );
+        let Some(mut connection) = self.slots[slot].take() else {
+            return;
+        };
+        let answered = self.finish(slot, &mut connection, &mut request, &body, correlation_id);
+        connection.is_closing |= matches!(answered, Answered::Never);
+        self.slots[slot] = Some(connection);
+    }
+
+    /// Answers a Produce whose every partition has its outcome.
+    fn finish(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        request: &mut ProduceRequest,
+        body: &[u8],
+        correlation_id: i32,
+    ) -> Answered {
+        if !request.wants_answer() {
+            // The client hears of a failure only by losing the connection, as from Kafka.
+            return if request.has_failures() {
+                Answered::Never
+            } else {
+                Answered::Yes
+            };
+        }
+        let mut answer = self.buffers.take();
+        let unsynced = request.encode(body, correlation_id, &mut answer);
+        if unsynced.is_empty() {
+            connection.push(Chunk::bytes(answer));
+            return Answered::Yes;
+        }
+        let token = self.token(slot);
+        connection.state = State::Elsewhere {
+            token,
+            correlation_id,
+        };
+        let mailbox = Arc::clone(&self.mailbox);
+        let syncer = self
+            .shared
+            .syncer
+            .as_ref()
+            .expect("logs are kept only for a syncer");
+        syncer.hold(Held {
+            token,
+            mailbox,
+            answer,
+            unsynced,
+        });
+        Answered::Yes
+    }
+
+    // ------------------------------------------------------------ fetch
+
+    fn on_fetch(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        header: &RequestHeader,
+        body: &[u8],
+    ) -> Answered {
+        let catalog = &self.shared.catalog;
+        let parsed = FetchRequest::parse(body, header.api_version, header.correlation_id, catalog);
+        let Ok(request) = parsed else {
+            return Answered::Never;
+        };
+        // Who sends no more does not wait for bytes either.
+        if request.look() == Look::Ready || connection.is_half_closed {
+            for chunk in request.answer(self.buffers.take()) {
+                connection.push(chunk);
+            }
+            return Answered::Yes;
+        }
+        let token = self.token(slot);
+        let max_wait = request.max_wait();
+        let fetch = Box::new(WaitingFetch::new(request, token, Arc::clone(&self.mailbox)));
+        if fetch.look() == Look::Ready {
+            for chunk in fetch.request.answer(self.buffers.take()) {
+                connection.push(chunk);
+            }
+            return Answered::Yes;
+        }
+        connection.state = State::Waiting { token, fetch };
+        self.waiting += 1;
+        self.deadlines.push(Instant::now() + max_wait, token);
+        let slots = &self.slots;
+        self.deadlines.tidy(self.waiting, |old| {
+            old == token
+                || slots[old.slot()]
+                    .as_ref()
+                    .is_some_and(|one| one.state.token() == Some(old))
+        });
+        Answered::Yes
+    }
+
+    // ------------------------------------------------------------ the end
+
+    fn on_stop(&mut self) {
+        if self.stop_at.is_some() {
+            return;
+        }
+        self.stop_at = Some(Instant::now() + DRAIN_GRACE);
+        self.listener = None;
+        for slot in 0..self.slots.len() {
+            self.answer_waiting(slot);
+            self.drive(slot); // idle ones are closed
+        }
+    }
+
+    fn has_stopped(&mut self) -> bool {
+        let Some(stop_at) = self.stop_at else {
+            return false;
+        };
+        if Instant::now() >= stop_at {
+            for slot in 0..self.slots.len() {
+                self.close_slot(slot);
+            }
+        }
+        self.slots.iter().all(Option::is_none)
+    }
+}

@@ -1,0 +1,263 @@
+//! The server: a listener, its reactors, and the door between them and Python.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mio::Poll;
+use mio::net::TcpListener;
+
+use crate::catalog::{Catalog, Topic};
+use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
+use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
+use crate::produce::Refused;
+use crate::reactor::{MAILBOX, Reactor, Shared};
+use crate::syncer::Syncer;
+use crate::wire::{Put, begin_answer, set_length};
+
+/// What a server is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many threads will call [`Server::run_reactor`], 1 to 32.
+    pub reactors: usize,
+    /// `socket.request.max.bytes`: a longer frame closes its connection.
+    pub max_request_bytes: usize,
+    /// `max.connections`: further ones are closed as they come.
+    pub max_connections: usize,
+    /// Whether `acks=all` and transactional Produce requests are answered only once their
+    /// batches are on the disk.
+    pub sync_acks_all: bool,
+    /// The versions of Produce that are served, within 3 to 13.
+    pub produce_versions: RangeInclusive<i16>,
+    /// The versions of Fetch that are served, within 4 to 18.
+    pub fetch_versions: RangeInclusive<i16>,
+}
+
+/// The versions of Produce this crate can read and answer.
+const PRODUCE_VERSIONS: RangeInclusive<i16> = 3..=13;
+/// The versions of Fetch this crate can read and answer.
+const FETCH_VERSIONS: RangeInclusive<i16> = 4..=18;
+
+impl Options {
+    fn check(&self) -> io::Result<()> {
+        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if !(1..=MAX_REACTORS).contains(&self.reactors) {
+            return wrong(format!(
+                "{} reactors: give 1 to {MAX_REACTORS}",
+                self.reactors
+            ));
+        }
+        for (api, asked, known) in [
+            ("Produce", &self.produce_versions, PRODUCE_VERSIONS),
+            ("Fetch", &self.fetch_versions, FETCH_VERSIONS),
+        ] {
+            if !known.contains(asked.start()) || !known.contains(asked.end()) {
+                return wrong(format!(
+                    "{api} versions {asked:?}: only {known:?} can be served"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A listening socket and what serves it. Every method may be called from any thread.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    /// Those that no thread runs yet.
+    reactors: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    reactors: Vec<Option<Reactor>>,
+    is_stopped: bool,
+}
+
+impl Server {
+    /// Binds and listens; connections are accepted once reactor 0 runs.
+    ///
+    /// # Errors
+    /// The address cannot be resolved or is taken, or an option is out of range.
+    pub fn bind(host: &str, port: u16, options: Options) -> io::Result<Self> {
+        options.check()?;
+        let mut listener = Some(listen(host, port)?);
+        let address = listener.as_ref().expect("just made").local_addr()?;
+        let polls: Vec<_> = (0..options.reactors)
+            .map(|_| Poll::new())
+            .collect::<Result<_, _>>()?;
+        let mailboxes = polls
+            .iter()
+            .map(|poll| mailbox::open(poll, MAILBOX).map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        let shared = Arc::new(Shared {
+            syncer: if options.sync_acks_all {
+                Some(Syncer::start()?)
+            } else {
+                None
+            },
+            options,
+            catalog: Catalog::default(),
+            control: ControlQueue::new()?,
+            mailboxes,
+            connections: AtomicUsize::new(0),
+        });
+        let reactors = polls
+            .into_iter()
+            .enumerate()
+            .map(|(index, poll)| {
+                Some(Reactor::new(
+                    index,
+                    poll,
+                    Arc::clone(&shared),
+                    listener.take(),
+                ))
+            })
+            .collect();
+        Ok(Self {
+            shared,
+            address,
+            reactors: Mutex::new(Idle {
+                reactors,
+                is_stopped: false,
+            }),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Readable while `take` or `take_joins` has something.
+    #[must_use]
+    pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
+        self.shared.control.wakeup_fd()
+    }
+
+    /// Runs a reactor on the calling thread until `stop`.
+    ///
+    /// # Errors
+    /// There is no such reactor, a thread runs or ran it already, or epoll failed.
+    pub fn run_reactor(&self, index: usize) -> io::Result<()> {
+        let mut idle = self.idle();
+        let reactor = idle.reactors.get_mut(index).and_then(Option::take);
+        let is_stopped = idle.is_stopped;
+        drop(idle);
+        match reactor {
+            Some(reactor) => reactor.run(),
+            None if is_stopped => Ok(()), // `stop` was faster than the thread
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "reactor {index} cannot be run: there are {}, and each runs once",
+                    self.shared.mailboxes.len()
+                ),
+            )),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.reactors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves a topic, in place of one of the same name.
+    pub fn add_topic(&self, topic: Topic) {
+        self.shared.catalog.add(topic);
+        self.post_to_all(|| Message::TopicsChanged);
+    }
+
+    /// Serves a topic no longer; waiting fetches of it are answered.
+    pub fn remove_topic(&self, name: &str) {
+        self.shared.catalog.remove(name);
+        self.post_to_all(|| Message::TopicsChanged);
+    }
+
+    /// Takes the requests that wait for Python, oldest first.
+    #[must_use]
+    pub fn take(&self) -> Vec<ControlRequest> {
+        self.shared.control.take_requests()
+    }
+
+    /// Takes the parked Produce requests, oldest first.
+    #[must_use]
+    pub fn take_joins(&self) -> Vec<ParkedProduce> {
+        self.shared.control.take_joins()
+    }
+
+    /// Answers a request; dropped if its connection is gone.
+    pub fn reply(&self, token: RequestToken, has_flexible_header: bool, body: &[u8]) {
+        let mut frame = Vec::with_capacity(body.len() + 9);
+        begin_answer(&mut frame, 0, has_flexible_header);
+        frame.put(body);
+        let length = frame.len() - 4;
+        set_length(&mut frame, length);
+        self.post(token, Message::Reply(token, frame));
+    }
+
+    /// Goes on with a connection whose request has no answer.
+    pub fn no_reply(&self, token: RequestToken) {
+        self.post(token, Message::NoReply(token));
+    }
+
+    /// Goes on with a parked Produce, except where joining was refused.
+    pub fn resume(&self, token: RequestToken, refused: Vec<Refused>) {
+        self.post(token, Message::Resume(token, refused));
+    }
+
+    /// Closes a request's connection, after the answers that were given.
+    pub fn disconnect(&self, token: RequestToken) {
+        self.post(token, Message::Disconnect(token));
+    }
+
+    /// Stops accepting, answers what is under way, closes; the reactors return.
+    pub fn stop(&self) {
+        self.post_to_all(|| Message::Stop);
+        // A reactor that no thread took yet is dropped here, and the listener with it.
+        let never_run = {
+            let mut idle = self.idle();
+            idle.is_stopped = true;
+            std::mem::take(&mut idle.reactors)
+        };
+        drop(never_run);
+    }
+
+    fn post(&self, token: RequestToken, message: Message) {
+        if let Some(mailbox) = self.shared.mailboxes.get(token.reactor()) {
+            mailbox.post(message);
+        }
+    }
+
+    fn post_to_all(&self, message: impl Fn() -> Message) {
+        for mailbox in &self.shared.mailboxes {
+            mailbox.post(message());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut failure = None;
+    for address in (host, port).to_socket_addrs()? {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            format!("{host} has no address"),
+        )
+    }))
+}

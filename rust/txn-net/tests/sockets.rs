@@ -1,0 +1,1182 @@
+//! The server as its clients meet it: real sockets, real logs, a gate of our own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tempfile::TempDir;
+use txn_log::builder::BatchBuilder;
+use txn_log::compression::Codec;
+use txn_log::gate::{AbortedTxn, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict};
+use txn_log::{PartitionLog, Settings};
+use txn_net::{ControlRequest, Options, ParkedProduce, Server, Topic};
+
+// ---------------------------------------------------------------- a gate
+
+/// Transactions join by producer id; sequences are not looked at, but one.
+#[derive(Default)]
+struct Rules(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    joined: BTreeSet<i64>,
+    open: BTreeMap<i64, i64>,
+    aborted: Vec<(i64, i64, i64)>,
+}
+
+/// A producer whose every batch is a duplicate of offset 99.
+const REPEATER: i64 = 999;
+/// A producer whose every batch is out of order.
+const JUMPER: i64 = 998;
+
+impl Gate for Rules {
+    fn admit(&self, candidate: &Candidate) -> Verdict {
+        let mut known = self.0.lock().unwrap();
+        match candidate.producer_id {
+            REPEATER => return Verdict::Duplicate { base_offset: 99 },
+            JUMPER => return Verdict::Refuse { code: 45 },
+            id if candidate.is_transactional && !known.joined.contains(&id) => {
+                return Verdict::Join;
+            }
+            id if candidate.is_transactional => {
+                known.open.entry(id).or_insert(candidate.next_offset);
+            }
+            _ => {}
+        }
+        Verdict::Admit {
+            first_unstable_offset: known.open.values().min().copied(),
+            aborted: None,
+        }
+    }
+
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
+        let mut known = self.0.lock().unwrap();
+        let first_offset = known.open.remove(&marker.producer_id).unwrap();
+        let first_unstable_offset = known.open.values().min().copied();
+        let aborted = (!marker.is_commit).then(|| {
+            known
+                .aborted
+                .push((marker.producer_id, first_offset, next_offset));
+            AbortedTxn {
+                producer_id: marker.producer_id,
+                first_offset,
+                last_offset: next_offset,
+                last_stable_offset: first_unstable_offset.unwrap_or(next_offset + 1),
+            }
+        });
+        Verdict::Admit {
+            first_unstable_offset,
+            aborted,
+        }
+    }
+
+    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError> {
+        let known = self.0.lock().unwrap();
+        let overlapping = known
+            .aborted
+            .iter()
+            .filter(|(_, first, last)| *first < end && *last >= start);
+        Ok(overlapping.map(|(id, first, _)| (*id, *first)).collect())
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+        Ok(Vec::new())
+    }
+
+    fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), GateError> {
+        Ok(())
+    }
+
+    fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+        Ok(Vec::new())
+    }
+
+    fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), GateError> {
+        Ok(())
+    }
+
+    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+        Ok(None)
+    }
+}
+
+// ---------------------------------------------------------------- a server
+
+const TOPIC: &str = "pay";
+const TOPIC_ID: [u8; 16] = [7; 16];
+const INTERNAL: &str = "__internal";
+
+struct Running {
+    server: Arc<Server>,
+    reactors: Vec<JoinHandle<()>>,
+    rules: Arc<Rules>,
+    log: Arc<PartitionLog>,
+    _directory: TempDir,
+}
+
+fn options() -> Options {
+    Options {
+        reactors: 2,
+        max_request_bytes: 1 << 20,
+        max_connections: 100,
+        sync_acks_all: false,
+        produce_versions: 3..=13,
+        fetch_versions: 4..=18,
+    }
+}
+
+fn start(options: &Options) -> Running {
+    let directory = TempDir::new().unwrap();
+    let rules = Arc::new(Rules::default());
+    let open = |name: &str| {
+        let gate = Arc::clone(&rules) as Arc<dyn Gate>;
+        let path = directory.path().join(name);
+        Arc::new(PartitionLog::open(path, gate, Settings::default(), None, false).unwrap())
+    };
+    let log = open("pay-0");
+    let server = Arc::new(Server::bind("127.0.0.1", 0, options.clone()).unwrap());
+    let logs = vec![Arc::clone(&log), open("pay-1")];
+    server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, logs, false));
+    server.add_topic(Topic::new(
+        INTERNAL.to_owned(),
+        [8; 16],
+        vec![open("internal-0")],
+        true,
+    ));
+    let reactors = (0..options.reactors)
+        .map(|index| {
+            let server = Arc::clone(&server);
+            std::thread::spawn(move || server.run_reactor(index).expect("it runs"))
+        })
+        .collect();
+    Running {
+        server,
+        reactors,
+        rules,
+        log,
+        _directory: directory,
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.server.stop();
+        for reactor in self.reactors.drain(..) {
+            let ended = reactor.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+impl Running {
+    fn connect(&self) -> Client {
+        let socket = TcpStream::connect(self.server.address()).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        Client { socket }
+    }
+
+    fn wait_for_control(&self) {
+        let wakeup = PollFd::from_borrowed_fd(self.server.wakeup_fd(), PollFlags::IN);
+        let timeout = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        assert_eq!(
+            poll(&mut [wakeup], Some(&timeout)),
+            Ok(1),
+            "nothing came for Python"
+        );
+    }
+
+    fn take_request(&self) -> ControlRequest {
+        self.wait_for_control();
+        self.server.take().pop().unwrap()
+    }
+
+    fn take_join(&self) -> ParkedProduce {
+        self.wait_for_control();
+        self.server.take_joins().pop().unwrap()
+    }
+}
+
+// ---------------------------------------------------------------- a client
+
+struct Client {
+    socket: TcpStream,
+}
+
+impl Client {
+    fn send(&mut self, frame: &[u8]) {
+        self.socket.write_all(frame).unwrap();
+    }
+
+    /// The content of the next answer.
+    fn receive(&mut self) -> Vec<u8> {
+        let mut length = [0; 4];
+        self.socket.read_exact(&mut length).unwrap();
+        let mut content = vec![0; i32::from_be_bytes(length) as usize];
+        self.socket.read_exact(&mut content).unwrap();
+        content
+    }
+
+    fn ask(&mut self, frame: &[u8]) -> Vec<u8> {
+        self.send(frame);
+        self.receive()
+    }
+
+    /// Whether the server closed the connection without another byte.
+    fn is_closed(&mut self) -> bool {
+        match self.socket.read(&mut [0]) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// Bytes in Kafka's fixed-size encodings.
+#[derive(Clone, Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn i8(mut self, value: i8) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn i16(mut self, value: i16) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn i32(mut self, value: i32) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn i64(mut self, value: i64) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn text(self, text: &str) -> Self {
+        self.i16(text.len() as i16).raw(text.as_bytes())
+    }
+
+    fn raw(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    fn frame(self) -> Vec<u8> {
+        [&(self.0.len() as i32).to_be_bytes()[..], &self.0].concat()
+    }
+}
+
+fn header(api_key: i16, api_version: i16, correlation_id: i32) -> Bytes {
+    Bytes::default()
+        .i16(api_key)
+        .i16(api_version)
+        .i32(correlation_id)
+        .text("me")
+}
+
+/// Metadata 0, which is for Python to answer.
+fn control(correlation_id: i32) -> Vec<u8> {
+    header(3, 0, correlation_id).i32(0).frame()
+}
+
+fn produce_to(
+    topic: &str,
+    transactional_id: Option<&str>,
+    acks: i16,
+    parts: &[(i32, &[u8])],
+) -> Vec<u8> {
+    let start = header(0, 8, 1);
+    let start = match transactional_id {
+        Some(id) => start.text(id),
+        None => start.i16(-1),
+    };
+    let start = start
+        .i16(acks)
+        .i32(1000)
+        .i32(1)
+        .text(topic)
+        .i32(parts.len() as i32);
+    let append =
+        |bytes: Bytes, part: &(i32, &[u8])| bytes.i32(part.0).i32(part.1.len() as i32).raw(part.1);
+    parts.iter().fold(start, append).frame()
+}
+
+fn produce(acks: i16, records: &[u8]) -> Vec<u8> {
+    produce_to(TOPIC, None, acks, &[(0, records)])
+}
+
+/// Error code and base offset of each partition of a Produce 8 answer of one topic without messages.
+fn produced(answer: &[u8]) -> Vec<(i16, i64)> {
+    let mut rest = &answer[8..];
+    let name = rest.i16();
+    rest = &rest[name as usize..];
+    let partitions = rest.i32();
+    (0..partitions)
+        .map(|_| {
+            rest.i32();
+            let outcome = (rest.i16(), rest.i64());
+            assert_eq!((rest.i64(), rest.i64() >= -1, rest.i32()), (-1, true, 0));
+            let message = rest.i16().max(0);
+            rest = &rest[message as usize..];
+            outcome
+        })
+        .collect()
+}
+
+trait Take {
+    fn i16(&mut self) -> i16;
+    fn i32(&mut self) -> i32;
+    fn i64(&mut self) -> i64;
+}
+
+impl Take for &[u8] {
+    fn i16(&mut self) -> i16 {
+        i16::from_be_bytes(fixed(self))
+    }
+
+    fn i32(&mut self) -> i32 {
+        i32::from_be_bytes(fixed(self))
+    }
+
+    fn i64(&mut self) -> i64 {
+        i64::from_be_bytes(fixed(self))
+    }
+}
+
+fn fixed<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
+    let (front, rest) = bytes.split_first_chunk().unwrap();
+    *bytes = rest;
+    *front
+}
+
+struct Wanted {
+    start: i64,
+    max_wait_ms: i32,
+    min_bytes: i32,
+    max_bytes: i32,
+    isolation: i8,
+    leader_epoch: i32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            start: 0,
+            max_wait_ms: 0,
+            min_bytes: 1,
+            max_bytes: 10 << 20,
+            isolation: 0,
+            leader_epoch: -1,
+        }
+    }
+}
+
+/// Fetch 9 of partition 0.
+fn fetch(wanted: &Wanted) -> Vec<u8> {
+    let start = header(1, 9, 2)
+        .i32(-1)
+        .i32(wanted.max_wait_ms)
+        .i32(wanted.min_bytes);
+    let start = start
+        .i32(wanted.max_bytes)
+        .i8(wanted.isolation)
+        .i32(0)
+        .i32(-1);
+    let start = start
+        .i32(1)
+        .text(TOPIC)
+        .i32(1)
+        .i32(0)
+        .i32(wanted.leader_epoch);
+    start
+        .i64(wanted.start)
+        .i64(-1)
+        .i32(wanted.max_bytes)
+        .i32(0)
+        .frame()
+}
+
+/// What Fetch 9 answers of one partition.
+#[derive(Debug, PartialEq, Eq)]
+struct Fetched {
+    code: i16,
+    high_watermark: i64,
+    last_stable_offset: i64,
+    aborted: Option<Vec<(i64, i64)>>,
+    records: Vec<u8>,
+}
+
+fn fetched(answer: &[u8]) -> Fetched {
+    let mut rest = &answer[4..];
+    assert_eq!(
+        (rest.i32(), rest.i16(), rest.i32(), rest.i32()),
+        (0, 0, 0, 1)
+    );
+    let name = rest.i16();
+    rest = &rest[name as usize..];
+    assert_eq!((rest.i32(), rest.i32()), (1, 0));
+    let (code, high_watermark, last_stable_offset) = (rest.i16(), rest.i64(), rest.i64());
+    rest.i64();
+    let aborted = match rest.i32() {
+        -1 => None,
+        count => Some((0..count).map(|_| (rest.i64(), rest.i64())).collect()),
+    };
+    let length = rest.i32();
+    assert_eq!(rest.len(), length as usize);
+    Fetched {
+        code,
+        high_watermark,
+        last_stable_offset,
+        aborted,
+        records: rest.to_vec(),
+    }
+}
+
+fn batch_of(producer_id: i64, is_transactional: bool, value: &[u8]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(Codec::None);
+    if producer_id >= 0 {
+        (
+            builder.producer_id,
+            builder.producer_epoch,
+            builder.base_sequence,
+        ) = (producer_id, 0, 0);
+    }
+    builder.is_transactional = is_transactional;
+    builder.push(1_700_000_000_000, None, Some(value), &[]);
+    builder.seal().unwrap()
+}
+
+fn batch(value: &[u8]) -> Vec<u8> {
+    batch_of(-1, false, value)
+}
+
+/// The batch as it is stored: offset and leader epoch stamped.
+fn stored(batch: &[u8], base_offset: i64) -> Vec<u8> {
+    let mut bytes = batch.to_vec();
+    bytes[..8].copy_from_slice(&base_offset.to_be_bytes());
+    bytes[12..16].copy_from_slice(&0_i32.to_be_bytes());
+    bytes
+}
+
+fn end(running: &Running, producer_id: i64, is_commit: bool) {
+    let marker = Marker {
+        producer_id,
+        producer_epoch: 0,
+        coordinator_epoch: 0,
+        is_commit,
+        timestamp_ms: 1_700_000_000_000,
+    };
+    running.log.append_marker(&marker).unwrap();
+}
+
+// ---------------------------------------------------------------- produce and fetch
+
+#[test]
+fn what_is_produced_is_fetched_byte_for_byte_under_its_offsets() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let (one, two) = (batch(b"one"), batch(b"two"));
+    assert_eq!(produced(&client.ask(&produce(-1, &one))), [(0, 0)]);
+    assert_eq!(produced(&client.ask(&produce(1, &two))), [(0, 1)]);
+    let answer = fetched(&client.ask(&fetch(&Wanted::default())));
+    assert_eq!(
+        (
+            answer.code,
+            answer.high_watermark,
+            answer.last_stable_offset
+        ),
+        (0, 2, 2)
+    );
+    assert_eq!(answer.records, [stored(&one, 0), stored(&two, 1)].concat());
+    assert_eq!(answer.aborted, None);
+}
+
+#[test]
+fn a_large_answer_goes_from_the_segment_to_the_socket_whole() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let value: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+    let large = batch(&value);
+    for _ in 0..20 {
+        client.ask(&produce(1, &large));
+    }
+    let answer = fetched(&client.ask(&fetch(&Wanted {
+        max_bytes: 40 << 20,
+        ..Wanted::default()
+    })));
+    let expected: Vec<u8> = (0..20).flat_map(|offset| stored(&large, offset)).collect();
+    assert!(
+        answer.records == expected,
+        "{} bytes came",
+        answer.records.len()
+    );
+}
+
+#[test]
+fn max_bytes_cuts_between_batches_and_lets_one_batch_through_whatever_its_size() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let (one, two) = (batch(b"one"), batch(b"two"));
+    client.ask(&produce(1, &one));
+    client.ask(&produce(1, &two));
+    let wanted = Wanted {
+        max_bytes: 1,
+        ..Wanted::default()
+    };
+    assert_eq!(
+        fetched(&client.ask(&fetch(&wanted))).records,
+        stored(&one, 0)
+    );
+    let wanted = Wanted {
+        start: 1,
+        max_bytes: 1,
+        ..Wanted::default()
+    };
+    assert_eq!(
+        fetched(&client.ask(&fetch(&wanted))).records,
+        stored(&two, 1)
+    );
+}
+
+#[test]
+fn acks_0_is_stored_and_not_answered() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&produce(0, &batch(b"one")));
+    assert_eq!(produced(&client.ask(&produce(1, &batch(b"two")))), [(0, 1)]);
+}
+
+#[test]
+fn acks_0_that_fails_costs_the_connection() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&produce(0, b"no batch"));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn everything_an_acks_0_producer_sent_before_it_left_is_stored() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let mut client = running.connect();
+    let frames: Vec<u8> = (0..100).flat_map(|_| produce(0, &batch(b"bye"))).collect();
+    client.send(&frames);
+    drop(client);
+    let mut other = running.connect();
+    let expected: Vec<u8> = (0..100)
+        .flat_map(|offset| stored(&batch(b"bye"), offset))
+        .collect();
+    let answer = other.ask(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        min_bytes: expected.len() as i32,
+        ..Wanted::default()
+    }));
+    assert_eq!(fetched(&answer).records, expected);
+}
+
+#[test]
+fn a_duplicate_is_answered_with_the_offset_it_has() {
+    let running = start(&options());
+    let mut client = running.connect();
+    assert_eq!(
+        produced(&client.ask(&produce(-1, &batch_of(REPEATER, false, b"x")))),
+        [(0, 99)]
+    );
+}
+
+#[test]
+fn one_partition_that_fails_leaves_the_others_their_success() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let (good, jump) = (batch(b"good"), batch_of(JUMPER, false, b"x"));
+    let parts: [(i32, &[u8]); 4] = [(0, &jump), (1, &good), (2, &good), (0, b"rubbish")];
+    let answer = produced(&client.ask(&produce_to(TOPIC, None, -1, &parts)));
+    assert_eq!(answer, [(45, -1), (0, 0), (3, -1), (87, -1)]);
+}
+
+#[test]
+fn a_damaged_batch_and_an_internal_topic_are_refused() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let mut damaged = batch(b"good");
+    *damaged.last_mut().unwrap() ^= 1;
+    assert_eq!(produced(&client.ask(&produce(-1, &damaged))), [(2, -1)]);
+    let refused = client.ask(&produce_to(INTERNAL, None, -1, &[(0, &batch(b"x"))]));
+    assert_eq!(produced(&refused), [(17, -1)]);
+    assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+#[test]
+fn synced_answers_arrive_for_every_client_that_waits() {
+    let running = start(&Options {
+        sync_acks_all: true,
+        ..options()
+    });
+    let mut clients: Vec<Client> = (0..4).map(|_| running.connect()).collect();
+    for client in &mut clients {
+        client.send(&produce(-1, &batch(b"x")));
+    }
+    let mut offsets: Vec<_> = clients
+        .iter_mut()
+        .map(|client| produced(&client.receive()))
+        .collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, [[(0, 0)], [(0, 1)], [(0, 2)], [(0, 3)]]);
+}
+
+#[test]
+fn an_offset_outside_the_log_and_a_wrong_leader_epoch_are_refused() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let mut code = |wanted| fetched(&client.ask(&fetch(&wanted))).code;
+    assert_eq!(
+        code(Wanted {
+            start: 1,
+            max_wait_ms: 60_000,
+            ..Wanted::default()
+        }),
+        1
+    );
+    assert_eq!(
+        code(Wanted {
+            start: -1,
+            max_wait_ms: 60_000,
+            ..Wanted::default()
+        }),
+        1
+    );
+    assert_eq!(
+        code(Wanted {
+            leader_epoch: 1,
+            max_wait_ms: 60_000,
+            ..Wanted::default()
+        }),
+        75
+    );
+    assert_eq!(
+        code(Wanted {
+            leader_epoch: -2,
+            max_wait_ms: 60_000,
+            ..Wanted::default()
+        }),
+        74
+    );
+    assert_eq!(
+        code(Wanted {
+            leader_epoch: 0,
+            ..Wanted::default()
+        }),
+        0
+    );
+}
+
+// ---------------------------------------------------------------- transactions
+
+#[test]
+fn read_committed_stops_at_the_open_transaction_and_names_the_aborted_one() {
+    let running = start(&options());
+    running.rules.0.lock().unwrap().joined.extend([1, 2]);
+    let mut client = running.connect();
+    let (plain, mine) = (batch(b"plain"), batch_of(1, true, b"mine"));
+    let other = batch_of(2, true, b"other");
+    for (id, records) in [(None, &plain), (Some("t1"), &mine), (Some("t2"), &other)] {
+        let answer = client.ask(&produce_to(TOPIC, id, -1, &[(0, records)]));
+        assert_eq!(produced(&answer)[0].0, 0);
+    }
+    let committed = Wanted {
+        isolation: 1,
+        ..Wanted::default()
+    };
+    let before = fetched(&client.ask(&fetch(&committed)));
+    assert_eq!((before.high_watermark, before.last_stable_offset), (3, 1));
+    assert_eq!(
+        (before.records, before.aborted),
+        (stored(&plain, 0), Some(vec![]))
+    );
+
+    end(&running, 1, false);
+    let after = fetched(&client.ask(&fetch(&committed)));
+    assert_eq!((after.high_watermark, after.last_stable_offset), (4, 2));
+    assert_eq!(
+        after.records,
+        [stored(&plain, 0), stored(&mine, 1)].concat()
+    );
+    assert_eq!(after.aborted, Some(vec![(1, 1)]));
+
+    let uncommitted = fetched(&client.ask(&fetch(&Wanted::default())));
+    assert_eq!(uncommitted.aborted, None);
+    assert!(
+        uncommitted
+            .records
+            .starts_with(&[stored(&plain, 0), stored(&mine, 1)].concat())
+    );
+}
+
+#[test]
+fn a_produce_waits_for_its_partitions_to_join_and_then_goes_on() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let batch = batch_of(5, true, b"mine");
+    client.send(&produce_to(
+        TOPIC,
+        Some("t5"),
+        -1,
+        &[(0, &batch), (1, &batch), (9, &batch)],
+    ));
+    let parked = running.take_join();
+    assert_eq!(parked.join.transactional_id, "t5");
+    assert_eq!(
+        (parked.join.producer_id, parked.join.producer_epoch),
+        (5, 0)
+    );
+    assert_eq!(parked.join.transaction_version, 1);
+    assert_eq!(
+        parked.join.partitions,
+        [(TOPIC.to_owned(), 0), (TOPIC.to_owned(), 1)]
+    );
+
+    running.rules.0.lock().unwrap().joined.insert(5);
+    running
+        .server
+        .resume(parked.token, vec![(TOPIC.to_owned(), 1, 120)]);
+    // 120, TRANSACTION_ABORTABLE, is unknown to Produce 8.
+    assert_eq!(produced(&client.receive()), [(0, 0), (48, -1), (3, -1)]);
+}
+
+#[test]
+fn a_partition_that_still_has_to_join_after_the_coordinator_agreed_is_refused() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&produce_to(
+        TOPIC,
+        Some("t5"),
+        -1,
+        &[(0, &batch_of(5, true, b"mine"))],
+    ));
+    let parked = running.take_join();
+    running.server.resume(parked.token, vec![]);
+    assert_eq!(produced(&client.receive()), [(48, -1)]);
+    assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+#[test]
+fn a_produce_whose_client_left_while_it_was_parked_changes_nothing() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let mut client = running.connect();
+    client.send(&produce_to(
+        TOPIC,
+        Some("t5"),
+        -1,
+        &[(0, &batch_of(5, true, b"mine"))],
+    ));
+    let parked = running.take_join();
+    running.server.disconnect(parked.token);
+    assert!(client.is_closed());
+    running.rules.0.lock().unwrap().joined.insert(5);
+    running.server.resume(parked.token, vec![]);
+    assert_eq!(
+        produced(&running.connect().ask(&produce(-1, &batch(b"next")))),
+        [(0, 0)]
+    );
+}
+
+// ---------------------------------------------------------------- the purgatory
+
+#[test]
+fn a_fetch_that_found_nothing_is_answered_when_its_time_is_over() {
+    let running = start(&options());
+    let answer = running.connect().ask(&fetch(&Wanted {
+        max_wait_ms: 30,
+        ..Wanted::default()
+    }));
+    assert_eq!(fetched(&answer).records, b"");
+}
+
+/// Returns once the only reactor has done what was sent before.
+///
+/// The first round may overtake what was sent before it, within one wait of the reactor; the
+/// second cannot.
+fn settle(running: &Running, other: &mut Client) {
+    for _ in 0..2 {
+        other.send(&control(77));
+        let request = running.take_request();
+        running.server.reply(request.token, false, b"");
+        other.receive();
+    }
+}
+
+#[test]
+fn an_append_wakes_the_fetch_that_waits_for_it() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let (mut reader, mut other) = (running.connect(), running.connect());
+    reader.send(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        ..Wanted::default()
+    }));
+    settle(&running, &mut other);
+    other.ask(&produce(1, &batch(b"one")));
+    assert_eq!(
+        fetched(&reader.receive()).records,
+        stored(&batch(b"one"), 0)
+    );
+}
+
+#[test]
+fn a_marker_wakes_the_read_committed_fetch_that_waits_for_it() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    running.rules.0.lock().unwrap().joined.insert(1);
+    let (mut reader, mut other) = (running.connect(), running.connect());
+    let mine = batch_of(1, true, b"mine");
+    other.ask(&produce_to(TOPIC, Some("t1"), -1, &[(0, &mine)]));
+    reader.send(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        isolation: 1,
+        ..Wanted::default()
+    }));
+    settle(&running, &mut other);
+    end(&running, 1, true);
+    assert!(
+        fetched(&reader.receive())
+            .records
+            .starts_with(&stored(&mine, 0))
+    );
+}
+
+#[test]
+fn a_fetch_waits_on_while_there_are_fewer_bytes_than_it_asks_for() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let (mut reader, mut other) = (running.connect(), running.connect());
+    let value = vec![7; 20_000];
+    reader.send(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        min_bytes: 50_000,
+        ..Wanted::default()
+    }));
+    settle(&running, &mut other);
+    for _ in 0..3 {
+        other.ask(&produce(1, &batch(&value)));
+    }
+    let expected: Vec<u8> = (0..3)
+        .flat_map(|offset| stored(&batch(&value), offset))
+        .collect();
+    assert!(fetched(&reader.receive()).records == expected);
+}
+
+#[test]
+fn a_waiting_fetch_is_forgotten_when_its_client_leaves() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let (mut reader, mut other) = (running.connect(), running.connect());
+    let owners = Arc::strong_count(&running.log);
+    reader.send(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        ..Wanted::default()
+    }));
+    settle(&running, &mut other);
+    assert!(Arc::strong_count(&running.log) > owners);
+    drop(reader);
+    settle(&running, &mut other);
+    assert_eq!(Arc::strong_count(&running.log), owners);
+}
+
+#[test]
+fn a_client_that_sends_no_more_is_not_kept_waiting() {
+    let running = start(&options());
+    let mut reader = running.connect();
+    reader.send(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        ..Wanted::default()
+    }));
+    reader.socket.shutdown(Shutdown::Write).unwrap();
+    assert!(reader.socket.read_to_end(&mut Vec::new()).is_ok());
+}
+
+#[test]
+fn a_waiting_fetch_of_a_removed_topic_is_answered_at_once() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let (mut reader, mut other) = (running.connect(), running.connect());
+    reader.send(&fetch(&Wanted {
+        max_wait_ms: 60_000,
+        ..Wanted::default()
+    }));
+    settle(&running, &mut other);
+    running.server.remove_topic(TOPIC);
+    assert_eq!(fetched(&reader.receive()).code, 3);
+}
+
+// ---------------------------------------------------------------- Python's requests
+
+#[test]
+fn a_request_for_python_arrives_with_its_header_and_its_answer_goes_back() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&header(3, 0, 42).i32(7).frame());
+    let request = running.take_request();
+    assert_eq!(
+        (request.api_key, request.api_version, request.correlation_id),
+        (3, 0, 42)
+    );
+    assert_eq!(request.client_id.as_deref(), Some("me"));
+    assert_eq!(
+        (&request.body[..], &*request.client_host),
+        (&[0, 0, 0, 7][..], "127.0.0.1")
+    );
+    running.server.reply(request.token, false, b"body");
+    assert_eq!(
+        client.receive(),
+        [&42_i32.to_be_bytes()[..], b"body"].concat()
+    );
+
+    client.send(&header(3, 9, 43).i8(0).frame());
+    let request = running.take_request();
+    assert_eq!(request.body, b"");
+    running.server.reply(request.token, true, b"body");
+    assert_eq!(
+        client.receive(),
+        [&43_i32.to_be_bytes()[..], b"\0body"].concat()
+    );
+}
+
+#[test]
+fn answers_keep_the_order_of_requests_even_when_python_takes_its_time() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&[control(1), produce(1, &batch(b"x")), control(2)].concat());
+    let first = running.take_request();
+    assert_eq!(running.log.state().log_end_offset, 0);
+    running.server.reply(first.token, false, b"first");
+    assert_eq!(client.receive()[..4], 1_i32.to_be_bytes());
+    assert_eq!(produced(&client.receive()), [(0, 0)]);
+    let second = running.take_request();
+    running.server.reply(second.token, false, b"second");
+    assert_eq!(client.receive()[..4], 2_i32.to_be_bytes());
+}
+
+#[test]
+fn a_request_without_an_answer_lets_the_connection_go_on() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&control(1));
+    running.server.no_reply(running.take_request().token);
+    assert_eq!(produced(&client.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
+}
+
+#[test]
+fn an_answer_that_comes_twice_or_too_late_is_dropped() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let mut client = running.connect();
+    client.send(&control(1));
+    let gone = running.take_request().token;
+    running.server.disconnect(gone);
+    assert!(client.is_closed());
+    let mut next = running.connect(); // takes the same slot
+    next.send(&control(2));
+    let request = running.take_request();
+    running.server.reply(gone, false, b"late");
+    running.server.no_reply(gone);
+    running.server.resume(gone, vec![]);
+    running.server.disconnect(gone);
+    running.server.reply(request.token, false, b"mine");
+    running.server.reply(request.token, false, b"twice");
+    assert_eq!(next.receive()[4..], *b"mine");
+    assert_eq!(produced(&next.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
+}
+
+#[test]
+fn an_answer_before_a_disconnect_is_sent_in_full() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&control(1));
+    let request = running.take_request();
+    let body = vec![7; 8 << 20];
+    running.server.reply(request.token, false, &body);
+    running.server.disconnect(request.token);
+    assert!(client.receive()[4..] == body);
+    assert!(client.is_closed());
+}
+
+// ---------------------------------------------------------------- bad input
+
+/// Sends bytes that must cost their connection, and only that.
+fn costs_the_connection(bytes: &[u8]) {
+    let running = start(&options());
+    let (mut good, mut bad) = (running.connect(), running.connect());
+    bad.send(bytes);
+    assert!(bad.is_closed());
+    assert_eq!(produced(&good.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
+}
+
+#[test]
+fn a_length_of_2_gigabytes_costs_the_connection() {
+    costs_the_connection(&[0x7f, 0xff, 0xff, 0xff, 0, 0]);
+}
+
+#[test]
+fn a_negative_length_costs_the_connection() {
+    costs_the_connection(&[0xff, 0xff, 0xff, 0xff]);
+}
+
+#[test]
+fn a_frame_too_short_for_a_header_costs_the_connection() {
+    costs_the_connection(&[0, 0, 0, 0]);
+}
+
+#[test]
+fn an_api_that_does_not_exist_costs_the_connection() {
+    costs_the_connection(&header(999, 0, 1).frame());
+}
+
+#[test]
+fn a_version_of_produce_that_is_not_served_costs_the_connection() {
+    costs_the_connection(&header(0, 2, 1).frame());
+    costs_the_connection(&header(1, 19, 1).i8(0).frame());
+}
+
+#[test]
+fn another_protocol_costs_the_connection() {
+    costs_the_connection(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+}
+
+#[test]
+fn a_produce_that_is_cut_costs_the_connection_and_stores_nothing() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let whole = produce_to(TOPIC, None, 1, &[(0, &batch(b"one")), (1, &batch(b"two"))]);
+    let cut = Bytes(whole[4..whole.len() - 1].to_vec()).frame();
+    client.send(&cut);
+    assert!(client.is_closed());
+    assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+#[test]
+fn a_frame_that_comes_byte_by_byte_is_answered() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.socket.set_nodelay(true).unwrap();
+    for byte in produce(1, &batch(b"slow")) {
+        client.send(&[byte]);
+    }
+    assert_eq!(produced(&client.receive()), [(0, 0)]);
+}
+
+#[test]
+fn half_frames_and_silence_hold_up_nobody() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let mut halves: Vec<Client> = (0..20).map(|_| running.connect()).collect();
+    let frame = produce(1, &batch(b"x"));
+    for client in &mut halves {
+        client.send(&frame[..frame.len() / 2]);
+    }
+    assert_eq!(produced(&running.connect().ask(&frame)), [(0, 0)]);
+    halves[7].send(&frame[frame.len() / 2..]);
+    assert_eq!(produced(&halves[7].receive()), [(0, 1)]);
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_up_nobody() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let (mut greedy, mut good) = (running.connect(), running.connect());
+    let large = batch(&vec![7; 900_000]);
+    for _ in 0..10 {
+        good.ask(&produce(1, &large));
+    }
+    let wanted = Wanted {
+        max_bytes: 40 << 20,
+        ..Wanted::default()
+    };
+    let many: Vec<u8> = (0..50).flat_map(|_| fetch(&wanted)).collect();
+    greedy.send(&many);
+    assert_eq!(produced(&good.ask(&produce(1, &batch(b"x")))), [(0, 10)]);
+    assert!(fetched(&greedy.receive()).records.len() >= 10 * large.len());
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_leave_room_when_others_go() {
+    let running = start(&Options {
+        reactors: 1,
+        max_connections: 1,
+        ..options()
+    });
+    let mut first = running.connect();
+    assert_eq!(produced(&first.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
+    assert!(running.connect().is_closed());
+    first.send(&[0xff; 4]);
+    assert!(first.is_closed());
+    assert_eq!(
+        produced(&running.connect().ask(&produce(1, &batch(b"x")))),
+        [(0, 1)]
+    );
+}
+
+// ---------------------------------------------------------------- the end
+
+#[test]
+fn stopping_closes_every_connection_and_ends_the_reactors() {
+    let running = start(&options());
+    let mut clients: Vec<Client> = (0..4).map(|_| running.connect()).collect();
+    clients[0].ask(&produce(1, &batch(b"x")));
+    clients[1].send(&fetch(&Wanted {
+        start: 1,
+        max_wait_ms: 60_000,
+        ..Wanted::default()
+    }));
+    drop(running); // joins the reactors
+    assert!(clients[0].is_closed());
+    assert!(clients[2].is_closed());
+}
+
+#[test]
+fn a_reactor_runs_once() {
+    let running = start(&options());
+    running.connect().ask(&produce(1, &batch(b"x")));
+    assert!(running.server.run_reactor(0).is_err());
+    assert!(running.server.run_reactor(2).is_err());
+}
+
+#[test]
+fn a_reactor_that_is_started_after_the_server_was_stopped_returns_at_once() {
+    let server = Server::bind("127.0.0.1", 0, options()).unwrap();
+    server.stop();
+    assert!(server.run_reactor(1).is_ok());
+    assert!(TcpStream::connect(server.address()).is_err());
+}

@@ -1,0 +1,486 @@
+//! `KafkaClient`, `Fetch` and `Writer`: rows as columns, for any Kafka.
+//!
+//! Every call releases the interpreter before it takes a lock or a socket. Between attempts it
+//! looks for signals, so Ctrl-C ends a wait instead of sitting it out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict};
+use txn_client::columns::{BinaryColumn, Columns, Parts};
+use txn_client::fetch::Selection;
+use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
+use txn_client::writer::Settings;
+use txn_client::{Client, Identity};
+use txn_log::compression::Codec;
+
+use crate::errors::KafkaError;
+
+/// A binary column as Python hands it over: offsets, data, validity.
+type BinaryBuffers = (PyBackedBytes, PyBackedBytes, Option<PyBackedBytes>);
+/// A header column: list offsets and validity, key offsets and data, value offsets, data and validity.
+type HeaderTuple = (
+    PyBackedBytes,
+    Option<PyBackedBytes>,
+    PyBackedBytes,
+    PyBackedBytes,
+    PyBackedBytes,
+    PyBackedBytes,
+    Option<PyBackedBytes>,
+);
+/// (transactional id, error code, state, producer id, producer epoch, start time, timeout).
+type DescriptionTuple = (String, i16, String, i64, i16, i64, i32);
+
+/// The exception that a signal handler raised while a call was waiting.
+#[derive(Clone, Default)]
+struct Signal(Arc<Mutex<Option<PyErr>>>);
+
+impl Signal {
+    /// Runs the signal handlers that are due; true if one raised.
+    fn is_raised(&self) -> bool {
+        let raised = Python::try_attach(|py| py.check_signals().err());
+        match raised {
+            Some(Some(error)) => {
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The exception to raise for a failed call: the handler's, if one ended it.
+    fn raise(&self, error: txn_client::KafkaError) -> PyErr {
+        let raised = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        raised
+            .unwrap_or_else(|| KafkaError::new_err((error.message, error.code, error.is_retriable)))
+    }
+}
+
+/// A small blocking client for rows as columns, for any Kafka >= 3.0.
+#[pyclass(frozen, module = "txn._core")]
+struct KafkaClient {
+    client: Client,
+    signal: Signal,
+}
+
+impl KafkaClient {
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Client) -> Result<T, txn_client::KafkaError> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| call(&self.client))
+            .map_err(|error| self.signal.raise(error))
+    }
+}
+
+#[pymethods]
+impl KafkaClient {
+    #[new]
+    #[pyo3(signature = (bootstrap_servers, *, client_id = "txn", timeout_ms = 60_000))]
+    fn new(bootstrap_servers: &str, client_id: &str, timeout_ms: u64) -> PyResult<Self> {
+        let signal = Signal::default();
+        let raised = signal.clone();
+        let interrupt = Box::new(move || raised.is_raised());
+        let timeout = Duration::from_millis(timeout_ms);
+        let client = Client::new(bootstrap_servers, client_id, timeout, Some(interrupt))
+            .map_err(|error| PyValueError::new_err(error.message))?;
+        Ok(Self { client, signal })
+    }
+
+    #[getter]
+    fn transaction_version(&self, py: Python<'_>) -> PyResult<i16> {
+        self.run(py, Client::transaction_version)
+    }
+
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.run(py, Client::topics)
+    }
+
+    fn partition_count(&self, py: Python<'_>, topic: &str) -> PyResult<usize> {
+        self.run(py, |client| client.partition_count(topic))
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // pyo3 hands arguments over by value
+    fn create_topic(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partitions: i32,
+        configs: HashMap<String, String>,
+    ) -> PyResult<bool> {
+        let configs: Vec<_> = configs.into_iter().collect();
+        self.run(py, |client| {
+            client.create_topic(topic, partitions, &configs)
+        })
+    }
+
+    #[pyo3(signature = (topic, partitions, timestamp_ms, *, read_committed = true))]
+    #[allow(clippy::needless_pass_by_value)]
+    fn list_offsets(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partitions: Vec<i32>,
+        timestamp_ms: i64,
+        read_committed: bool,
+    ) -> PyResult<Vec<i64>> {
+        self.run(py, |client| {
+            client.list_offsets(topic, &partitions, timestamp_ms, read_committed)
+        })
+    }
+
+    #[pyo3(signature = (topic, partition, start, end, *, read_committed = true, max_bytes = 4 << 20,
+                        include_keys = true, include_values = true, include_headers = false))]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // as the stub says
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        start: i64,
+        end: i64,
+        read_committed: bool,
+        max_bytes: i32,
+        include_keys: bool,
+        include_values: bool,
+        include_headers: bool,
+    ) -> PyResult<Fetch> {
+        if max_bytes <= 0 {
+            return Err(PyValueError::new_err(format!(
+                "max_bytes is {max_bytes}; it must be positive"
+            )));
+        }
+        let parts = Parts {
+            keys: include_keys,
+            values: include_values,
+            headers: include_headers,
+        };
+        let selection = Selection {
+            start,
+            end,
+            read_committed,
+            bytes_max: max_bytes,
+            parts,
+        };
+        let fetch = self.run(py, |client| client.fetch(topic, partition, selection))?;
+        Ok(Fetch {
+            fetch: Mutex::new(fetch),
+            signal: self.signal.clone(),
+        })
+    }
+
+    #[pyo3(
+        signature = (transactional_id, timeout_ms, producer_id = -1, producer_epoch = -1),
+        text_signature = "($self, transactional_id, timeout_ms, producer_id=-1, producer_epoch=-1)"
+    )]
+    fn init_producer_id(
+        &self,
+        py: Python<'_>,
+        transactional_id: &str,
+        timeout_ms: i32,
+        producer_id: i64,
+        producer_epoch: i16,
+    ) -> PyResult<Identity> {
+        let current = (producer_id, producer_epoch);
+        self.run(py, |client| {
+            client.init_producer_id(Some(transactional_id), timeout_ms, current)
+        })
+    }
+
+    fn end_txn(
+        &self,
+        py: Python<'_>,
+        transactional_id: &str,
+        producer_id: i64,
+        producer_epoch: i16,
+        commit: bool,
+    ) -> PyResult<Identity> {
+        self.run(py, |client| {
+            client.end_txn(transactional_id, (producer_id, producer_epoch), commit)
+        })
+    }
+
+    #[allow(clippy::needless_pass_by_value)]
+    fn describe_transactions(
+        &self,
+        py: Python<'_>,
+        transactional_ids: Vec<String>,
+    ) -> PyResult<Vec<DescriptionTuple>> {
+        let described = self.run(py, |client| {
+            client.describe_transactions(&transactional_ids)
+        })?;
+        let tuple = |d: txn_client::Description| {
+            let who = (d.producer_id, d.producer_epoch);
+            (
+                d.transactional_id,
+                d.error_code,
+                d.state,
+                who.0,
+                who.1,
+                d.start_time_ms,
+                d.timeout_ms,
+            )
+        };
+        Ok(described.into_iter().map(tuple).collect())
+    }
+
+    #[allow(clippy::needless_pass_by_value)]
+    fn list_transactions(
+        &self,
+        py: Python<'_>,
+        states: Vec<String>,
+        prefix: &str,
+    ) -> PyResult<Vec<(String, i64, String)>> {
+        self.run(py, |client| client.list_transactions(&states, prefix))
+    }
+
+    #[allow(clippy::needless_pass_by_value)]
+    fn add_offsets(
+        &self,
+        py: Python<'_>,
+        transactional_id: &str,
+        producer_id: i64,
+        producer_epoch: i16,
+        group: &str,
+        offsets: Vec<(String, i32, i64)>,
+    ) -> PyResult<()> {
+        let who = (producer_id, producer_epoch);
+        self.run(py, |client| {
+            client.add_offsets(transactional_id, who, group, &offsets)
+        })
+    }
+
+    #[pyo3(
+        signature = (transactional_id, producer_id, producer_epoch, *, batch_bytes = 1 << 20,
+                     compression = "none", acks = -1),
+        text_signature = "($self, transactional_id, producer_id, producer_epoch, *, \
+                          batch_bytes=..., compression='none', acks=-1)"
+    )]
+    #[allow(clippy::too_many_arguments)]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        transactional_id: Option<&str>,
+        producer_id: i64,
+        producer_epoch: i16,
+        batch_bytes: usize,
+        compression: &str,
+        acks: i32,
+    ) -> PyResult<Writer> {
+        let codec = Codec::from_name(compression).ok_or_else(|| {
+            let known = "none, gzip, snappy, lz4 or zstd";
+            PyValueError::new_err(format!(
+                "compression is '{compression}'; it must be {known}"
+            ))
+        })?;
+        if acks != -1 {
+            let message = format!("acks is {acks}; a producer id needs acks=-1 (all)");
+            return Err(PyValueError::new_err(message));
+        }
+        if batch_bytes == 0 {
+            return Err(PyValueError::new_err(
+                "batch_bytes is 0; it must be positive",
+            ));
+        }
+        let settings = Settings { batch_bytes, codec };
+        let who = (producer_id, producer_epoch);
+        let writer = self.run(py, |client| client.writer(transactional_id, who, settings))?;
+        Ok(Writer {
+            writer: Mutex::new(writer),
+            signal: self.signal.clone(),
+        })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.client.close());
+    }
+}
+
+/// An iterator of `Columns`.
+#[pyclass(frozen, module = "txn._core")]
+struct Fetch {
+    fetch: Mutex<txn_client::fetch::Fetch>,
+    signal: Signal,
+}
+
+#[pymethods]
+impl Fetch {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let chunk = py.detach(|| {
+            let mut fetch = self.fetch.lock().unwrap_or_else(PoisonError::into_inner);
+            let chunk = fetch.next_chunk();
+            chunk.map(|columns| columns.map(|c| (c, fetch.topic().to_owned(), fetch.partition())))
+        });
+        match chunk.map_err(|error| self.signal.raise(error))? {
+            Some((columns, topic, partition)) => {
+                columns_dict(py, &columns, &topic, partition).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// `Columns` of the stub.
+fn columns_dict<'py>(
+    py: Python<'py>,
+    columns: &Columns,
+    topic: &str,
+    partition: i32,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("rows", columns.rows)?;
+    dict.set_item("topic", topic)?;
+    dict.set_item("partition", partition)?;
+    dict.set_item("next_offset", columns.next_offset)?;
+    dict.set_item("offsets", PyBytes::new(py, &columns.offsets))?;
+    dict.set_item("timestamps_us", PyBytes::new(py, &columns.timestamps_us))?;
+    dict.set_item(
+        "timestamp_types",
+        PyBytes::new(py, &columns.timestamp_types),
+    )?;
+    if let Some(column) = &columns.key {
+        set_column(&dict, "key", column)?;
+    }
+    if let Some(column) = &columns.value {
+        set_column(&dict, "value", column)?;
+    }
+    if let Some(headers) = &columns.headers {
+        dict.set_item(
+            "header_list_offsets",
+            PyBytes::new(py, &headers.list_offsets),
+        )?;
+        dict.set_item(
+            "header_list_validity",
+            optional_bytes(py, headers.list_validity.as_ref()),
+        )?;
+        dict.set_item(
+            "header_key_offsets",
+            PyBytes::new(py, &headers.keys.offsets),
+        )?;
+        dict.set_item("header_key_data", PyBytes::new(py, &headers.keys.data))?;
+        set_column(&dict, "header_value", &headers.values)?;
+    }
+    Ok(dict)
+}
+
+fn set_column(dict: &Bound<'_, PyDict>, name: &str, column: &BinaryColumn) -> PyResult<()> {
+    let py = dict.py();
+    dict.set_item(format!("{name}_offsets"), PyBytes::new(py, &column.offsets))?;
+    dict.set_item(format!("{name}_data"), PyBytes::new(py, &column.data))?;
+    dict.set_item(
+        format!("{name}_validity"),
+        optional_bytes(py, column.validity.as_ref()),
+    )
+}
+
+fn optional_bytes<'py>(py: Python<'py>, bytes: Option<&Vec<u8>>) -> Option<Bound<'py, PyBytes>> {
+    bytes.map(|bytes| PyBytes::new(py, bytes))
+}
+
+/// Encodes Arrow columns into record batches and produces them.
+#[pyclass(frozen, module = "txn._core")]
+struct Writer {
+    writer: Mutex<txn_client::writer::Writer>,
+    signal: Signal,
+}
+
+#[pymethods]
+impl Writer {
+    #[pyo3(signature = (topic, rows, key, value, headers = None, partition = None, timestamp_ms = None))]
+    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
+    fn write(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        rows: usize,
+        key: Option<BinaryBuffers>,
+        value: BinaryBuffers,
+        headers: Option<HeaderTuple>,
+        partition: Option<PyBackedBytes>,
+        timestamp_ms: Option<PyBackedBytes>,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            let columns = Rows {
+                count: rows,
+                keys: key
+                    .as_ref()
+                    .map(|column| binary_rows("key", rows, column))
+                    .transpose()?,
+                values: binary_rows("value", rows, &value)?,
+                headers: headers
+                    .as_ref()
+                    .map(|column| header_rows(rows, column))
+                    .transpose()?,
+                partitions: partition
+                    .as_deref()
+                    .map(|n| Numbers::new("partition", rows, n))
+                    .transpose()?,
+                timestamps_ms: timestamp_ms
+                    .as_deref()
+                    .map(|n| Numbers::new("timestamp_ms", rows, n))
+                    .transpose()?,
+            };
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(writer.write(topic, &columns))
+        })
+        .map_err(|message: String| PyValueError::new_err(message))?
+        .map_err(|error| self.signal.raise(error))
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| {
+            self.writer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .flush()
+        })
+        .map_err(|error| self.signal.raise(error))
+    }
+}
+
+fn binary_rows<'a>(
+    name: &str,
+    rows: usize,
+    column: &'a BinaryBuffers,
+) -> Result<BinaryRows<'a>, String> {
+    let (offsets, data, validity) = column;
+    BinaryRows::new(name, rows, offsets, data, validity.as_deref())
+}
+
+fn header_rows(rows: usize, column: &HeaderTuple) -> Result<HeaderRows<'_>, String> {
+    let (
+        list_offsets,
+        list_validity,
+        key_offsets,
+        key_data,
+        value_offsets,
+        value_data,
+        value_validity,
+    ) = column;
+    let buffers = HeaderBuffers {
+        list_offsets,
+        list_validity: list_validity.as_deref(),
+        key_offsets,
+        key_data,
+        value_offsets,
+        value_data,
+        value_validity: value_validity.as_deref(),
+    };
+    HeaderRows::new(rows, buffers)
+}
+
+/// Adds this file's classes to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<KafkaClient>()?;
+    module.add_class::<Fetch>()?;
+    module.add_class::<Writer>()
+}

@@ -1,0 +1,32 @@
+//! The exceptions of the extension.
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+create_exception!(
+    txn._core,
+    CorruptLogError,
+    PyException,
+    "Stored bytes are damaged."
+);
+create_exception!(
+    txn._core,
+    LogRefusedError,
+    PyException,
+    "The log or its gate refused a batch."
+);
+create_exception!(
+    txn._core,
+    KafkaError,
+    PyException,
+    "A Kafka node answered with an error, or could not be reached."
+);
+
+/// Adds the exceptions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
+    module.add("LogRefusedError", py.get_type::<LogRefusedError>())?;
+    module.add("KafkaError", py.get_type::<KafkaError>())
+}

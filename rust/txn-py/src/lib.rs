@@ -1,0 +1,21 @@
+//! The boundary between Python and Rust: `txn._core`.
+//!
+//! It translates and decides nothing. Every call that may block releases the interpreter;
+//! every Rust error becomes one of the exceptions in `errors`.
+#![forbid(unsafe_code)]
+
+mod client;
+mod errors;
+mod log;
+mod server;
+
+use pyo3::prelude::*;
+
+/// The Rust extension of txn; typed in `python/txn/_core.pyi`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    log::register(module)?;
+    server::register(module)?;
+    client::register(module)
+}

@@ -1,0 +1,610 @@
+//! `PartitionLog`, `encode_batch` and `decode_batches`.
+//!
+//! A log calls its gate under the partition's lock, so whoever takes that lock must not hold
+//! the interpreter: every method that may lock or read a disk detaches first, and the gate
+//! attaches for the time of its call. An exception inside a gate is reported as unraisable
+//! and refuses the batch; it never unwinds through the log.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use txn_log::batch::{BatchError, BatchView, Batches};
+use txn_log::builder::{BatchBuilder, decode_marker};
+use txn_log::compression::{self, Codec};
+use txn_log::gate::{AbortedTxn, Candidate, GateError, Marker, ReplayedBatch, Verdict};
+use txn_log::records::Records;
+use txn_log::{AppendError, CorruptLog, Gate, OpenError, Origin, ReadError, Settings};
+
+use crate::errors::{CorruptLogError, LogRefusedError};
+
+/// Largest content of one compressed batch that `decode_batches` opens.
+const DECODED_BYTES_MAX: usize = 512 << 20;
+const UNKNOWN_SERVER_ERROR: i16 = -1;
+const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
+
+/// `AbortedTxn` of the stub.
+type AbortedTuple = (i64, i64, i64, i64);
+/// `ReplayedBatch` of the stub.
+type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
+/// `Verdict` of the stub.
+type VerdictTuple = (i64, i64, Option<AbortedTuple>);
+
+// ---------------------------------------------------------------- the gate
+
+/// A partition's rules in Python; holds the bound methods, so a call looks nothing up.
+struct PyGate {
+    admit: Py<PyAny>,
+    admit_marker: Py<PyAny>,
+    aborted_in: Py<PyAny>,
+    snapshot: Py<PyAny>,
+    restore: Py<PyAny>,
+    replay: Py<PyAny>,
+    backfill: Py<PyAny>,
+    first_unstable_offset: Py<PyAny>,
+}
+
+impl PyGate {
+    fn new(gate: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let method = |name: &str| gate.getattr(name).map(Bound::unbind);
+        Ok(Self {
+            admit: method("admit")?,
+            admit_marker: method("admit_marker")?,
+            aborted_in: method("aborted_in")?,
+            snapshot: method("snapshot")?,
+            restore: method("restore")?,
+            replay: method("replay")?,
+            backfill: method("backfill")?,
+            first_unstable_offset: method("first_unstable_offset")?,
+        })
+    }
+
+    /// Asks for a verdict; whatever goes wrong is a refusal.
+    fn verdict(
+        method: &Py<PyAny>,
+        call: impl for<'py> FnOnce(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+    ) -> Verdict {
+        let refused = Verdict::Refuse {
+            code: UNKNOWN_SERVER_ERROR,
+        };
+        let verdict = Python::try_attach(|py| {
+            let method = method.bind(py);
+            let verdict = call(method)
+                .and_then(|answer| answer.extract::<VerdictTuple>())
+                .and_then(read_verdict);
+            verdict.unwrap_or_else(|error| {
+                error.write_unraisable(py, Some(method));
+                refused
+            })
+        });
+        verdict.unwrap_or(refused) // the interpreter is going down
+    }
+
+    /// Asks for anything else; what goes wrong is the log's to handle.
+    fn ask<T>(call: impl for<'py> FnOnce(Python<'py>) -> PyResult<T>) -> Result<T, GateError> {
+        Python::try_attach(|py| call(py).map_err(|error| GateError(error.to_string())))
+            .unwrap_or_else(|| Err(GateError("the interpreter is going down".to_owned())))
+    }
+}
+
+fn read_verdict((kind, value, aborted): VerdictTuple) -> PyResult<Verdict> {
+    let code =
+        || i16::try_from(value).map_err(|_| PyValueError::new_err(format!("error code {value}")));
+    match kind {
+        0 => Ok(Verdict::Admit {
+            first_unstable_offset: (value >= 0).then_some(value),
+            aborted: aborted.map(read_aborted),
+        }),
+        1 => Ok(Verdict::Duplicate { base_offset: value }),
+        2 => Ok(Verdict::Join),
+        3 => Ok(Verdict::Refuse { code: code()? }),
+        _ => Err(PyValueError::new_err(format!(
+            "verdict of unknown kind {kind}"
+        ))),
+    }
+}
+
+fn read_aborted(
+    (producer_id, first_offset, last_offset, last_stable_offset): AbortedTuple,
+) -> AbortedTxn {
+    AbortedTxn {
+        producer_id,
+        first_offset,
+        last_offset,
+        last_stable_offset,
+    }
+}
+
+fn write_aborted(entry: &AbortedTxn) -> AbortedTuple {
+    (
+        entry.producer_id,
+        entry.first_offset,
+        entry.last_offset,
+        entry.last_stable_offset,
+    )
+}
+
+fn write_replayed(batch: &ReplayedBatch) -> ReplayedTuple {
+    (
+        batch.base_offset,
+        batch.last_offset,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.max_timestamp_ms,
+        batch.kind.code(),
+        batch.coordinator_epoch,
+    )
+}
+
+impl Gate for PyGate {
+    fn admit(&self, candidate: &Candidate) -> Verdict {
+        Self::verdict(&self.admit, |admit| {
+            admit.call1((
+                candidate.origin.code(),
+                candidate.next_offset,
+                candidate.producer_id,
+                candidate.producer_epoch,
+                candidate.base_sequence,
+                candidate.record_count,
+                candidate.max_timestamp_ms,
+                candidate.is_transactional,
+            ))
+        })
+    }
+
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
+        Self::verdict(&self.admit_marker, |admit_marker| {
+            admit_marker.call1((
+                next_offset,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.is_commit,
+                marker.timestamp_ms,
+            ))
+        })
+    }
+
+    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError> {
+        Self::ask(|py| {
+            let aborted_in = self.aborted_in.bind(py);
+            let answer = aborted_in
+                .call1((start, end))
+                .and_then(|answer| answer.extract());
+            // The log has another way to answer, so nobody else would hear of it.
+            answer.inspect_err(|error| {
+                error.clone_ref(py).write_unraisable(py, Some(aborted_in));
+            })
+        })
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+        Self::ask(|py| {
+            let snapshot = self.snapshot.bind(py);
+            let answer = snapshot
+                .call0()
+                .and_then(|answer| answer.extract::<Vec<u8>>());
+            // The log goes on without this snapshot, so nobody else would hear of it.
+            answer.inspect_err(|error| {
+                error.clone_ref(py).write_unraisable(py, Some(snapshot));
+            })
+        })
+    }
+
+    fn restore(&self, snapshot: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), GateError> {
+        Self::ask(|py| {
+            let snapshot = snapshot.map(|bytes| PyBytes::new(py, bytes));
+            let aborted: Vec<AbortedTuple> = aborted.iter().map(write_aborted).collect();
+            self.restore.bind(py).call1((snapshot, aborted)).map(|_| ())
+        })
+    }
+
+    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+        Self::ask(|py| {
+            let batches: Vec<ReplayedTuple> = batches.iter().map(write_replayed).collect();
+            let aborted = self.replay.bind(py).call1((batches,))?;
+            let aborted: Vec<AbortedTuple> = aborted.extract()?;
+            Ok(aborted.into_iter().map(read_aborted).collect())
+        })
+    }
+
+    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), GateError> {
+        Self::ask(|py| {
+            let batches: Vec<ReplayedTuple> = batches.iter().map(write_replayed).collect();
+            self.backfill.bind(py).call1((batches,)).map(|_| ())
+        })
+    }
+
+    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+        Self::ask(|py| {
+            let offset: i64 = self.first_unstable_offset.bind(py).call0()?.extract()?;
+            Ok((offset >= 0).then_some(offset))
+        })
+    }
+}
+
+// ---------------------------------------------------------------- the log
+
+/// One partition's log: Kafka's segment files and indexes in one directory.
+#[pyclass(frozen, name = "PartitionLog", module = "txn._core")]
+pub struct PyPartitionLog {
+    /// What Produce and Fetch use.
+    pub(crate) log: Arc<txn_log::PartitionLog>,
+}
+
+#[pymethods]
+impl PyPartitionLog {
+    #[new]
+    #[pyo3(signature = (
+        directory,
+        gate,
+        *,
+        segment_bytes = 1_073_741_824,
+        index_interval_bytes = 4096,
+        max_message_bytes = 1_048_588,
+        log_append_time = false,
+        partition_metadata = None,
+        was_clean = false,
+    ))]
+    #[allow(clippy::too_many_arguments)] // they are keywords to Python
+    fn new(
+        py: Python<'_>,
+        directory: PathBuf,
+        gate: &Bound<'_, PyAny>,
+        segment_bytes: u64,
+        index_interval_bytes: u64,
+        max_message_bytes: usize,
+        log_append_time: bool,
+        partition_metadata: Option<String>,
+        was_clean: bool,
+    ) -> PyResult<Self> {
+        let gate = Arc::new(PyGate::new(gate)?);
+        let settings = Settings {
+            segment_bytes,
+            index_interval_bytes,
+            max_message_bytes,
+            log_append_time,
+        };
+        py.detach(|| {
+            txn_log::PartitionLog::open(directory, gate, settings, partition_metadata, was_clean)
+        })
+        .map(|log| Self { log: Arc::new(log) })
+        .map_err(open_failed)
+    }
+
+    #[getter]
+    fn directory(&self) -> String {
+        self.log.directory().display().to_string()
+    }
+
+    #[getter]
+    fn log_start_offset(&self) -> i64 {
+        self.log.state().log_start_offset
+    }
+
+    #[getter]
+    fn log_end_offset(&self) -> i64 {
+        self.log.state().log_end_offset
+    }
+
+    #[getter]
+    fn last_stable_offset(&self) -> i64 {
+        self.log.state().last_stable_offset
+    }
+
+    #[getter]
+    fn size_bytes(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.log.size_bytes())
+    }
+
+    #[pyo3(signature = (*, segment_bytes, index_interval_bytes, max_message_bytes, log_append_time))]
+    fn configure(
+        &self,
+        segment_bytes: u64,
+        index_interval_bytes: u64,
+        max_message_bytes: usize,
+        log_append_time: bool,
+    ) {
+        self.log.configure(Settings {
+            segment_bytes,
+            index_interval_bytes,
+            max_message_bytes,
+            log_append_time,
+        });
+    }
+
+    fn append(&self, py: Python<'_>, batch: &[u8]) -> PyResult<i64> {
+        let mut batch = batch.to_vec();
+        py.detach(|| self.log.append(Origin::Coordinator, &mut batch))
+            .map(|appended| appended.base_offset)
+            .map_err(append_failed)
+    }
+
+    fn append_marker(
+        &self,
+        py: Python<'_>,
+        producer_id: i64,
+        producer_epoch: i16,
+        coordinator_epoch: i32,
+        is_commit: bool,
+        timestamp_ms: i64,
+    ) -> PyResult<i64> {
+        let marker = Marker {
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            is_commit,
+            timestamp_ms,
+        };
+        py.detach(|| self.log.append_marker(&marker))
+            .map_err(append_failed)
+    }
+
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        start: i64,
+        max_bytes: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = py
+            .detach(|| self.log.read(start, max_bytes))
+            .map_err(read_failed)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn offset_for_timestamp(
+        &self,
+        py: Python<'_>,
+        timestamp_ms: i64,
+        end: i64,
+    ) -> PyResult<Option<(i64, i64)>> {
+        py.detach(|| self.log.offset_for_timestamp(timestamp_ms, end))
+            .map_err(read_failed)
+    }
+
+    fn offset_of_max_timestamp(&self, py: Python<'_>, end: i64) -> PyResult<Option<(i64, i64)>> {
+        py.detach(|| self.log.offset_of_max_timestamp(end))
+            .map_err(read_failed)
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        if self.log.is_closed() && !self.log.is_deleted() {
+            return Err(append_failed(AppendError::Closed));
+        }
+        py.detach(|| self.log.sync())
+            .map_err(|error| io_failed(&error))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.log.is_closed() {
+            return Err(append_failed(AppendError::Closed));
+        }
+        py.detach(|| self.log.close())
+            .map_err(|error| io_failed(&error))
+    }
+
+    fn delete(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.log.delete())
+            .map_err(|error| io_failed(&error))
+    }
+}
+
+fn open_failed(error: OpenError) -> PyErr {
+    match error {
+        OpenError::Corrupt(corrupt) => corrupt_log(&corrupt),
+        OpenError::Io(error) => io_failed(&error),
+        error @ OpenError::Gate(_) => PyValueError::new_err(error.to_string()),
+    }
+}
+
+fn append_failed(error: AppendError) -> PyErr {
+    match error {
+        AppendError::Io(error) => io_failed(&error),
+        AppendError::Duplicate { .. } => {
+            LogRefusedError::new_err((error.to_string(), DUPLICATE_SEQUENCE_NUMBER))
+        }
+        error => LogRefusedError::new_err((error.to_string(), error.code())),
+    }
+}
+
+fn read_failed(error: ReadError) -> PyErr {
+    match error {
+        ReadError::Corrupt(corrupt) => corrupt_log(&corrupt),
+        ReadError::Io(error) => io_failed(&error),
+        ReadError::Closed => append_failed(AppendError::Closed),
+        error @ ReadError::OutOfRange { .. } => PyIndexError::new_err(error.to_string()),
+    }
+}
+
+fn corrupt_log(corrupt: &CorruptLog) -> PyErr {
+    let path = corrupt.path.display().to_string();
+    CorruptLogError::new_err((corrupt.to_string(), path, corrupt.position))
+}
+
+/// An `OSError` with the error number, where there is one.
+fn io_failed(error: &io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => PyOSError::new_err((number, error.to_string())),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
+// ---------------------------------------------------------------- batches as bytes
+
+/// One uncompressed record batch v2 with base offset 0.
+#[pyfunction]
+#[pyo3(
+    signature = (
+        records,
+        timestamp_ms,
+        producer_id = -1,
+        producer_epoch = -1,
+        base_sequence = -1,
+        is_transactional = false,
+    ),
+    // Written out, because negative defaults would show as `...`.
+    text_signature = "(records, timestamp_ms, producer_id=-1, producer_epoch=-1, \
+                      base_sequence=-1, is_transactional=False)"
+)]
+#[allow(clippy::needless_pass_by_value)] // extracted from Python
+fn encode_batch(
+    py: Python<'_>,
+    records: Vec<(Option<PyBackedBytes>, Option<PyBackedBytes>)>,
+    timestamp_ms: i64,
+    producer_id: i64,
+    producer_epoch: i16,
+    base_sequence: i32,
+    is_transactional: bool,
+) -> PyResult<Bound<'_, PyBytes>> {
+    if records.is_empty() {
+        return Err(PyValueError::new_err("a batch needs at least one record"));
+    }
+    let mut builder = BatchBuilder::new(Codec::None);
+    builder.producer_id = producer_id;
+    builder.producer_epoch = producer_epoch;
+    builder.base_sequence = base_sequence;
+    builder.is_transactional = is_transactional;
+    for (key, value) in &records {
+        builder.push(timestamp_ms, key.as_deref(), value.as_deref(), &[]);
+    }
+    let batch = builder
+        .seal()
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &batch))
+}
+
+/// `DecodedBatch` of the stub.
+type DecodedTuple<'py> = (i64, i64, i64, i16, i8, Vec<DecodedRecord<'py>>);
+type DecodedRecord<'py> = (
+    i64,
+    i64,
+    Option<Bound<'py, PyBytes>>,
+    Option<Bound<'py, PyBytes>>,
+);
+
+/// Decodes whole batches; a partial batch at the end is left out.
+#[pyfunction]
+fn decode_batches<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Vec<DecodedTuple<'py>>> {
+    let opened = py
+        .detach(|| open_batches(data))
+        .map_err(|corrupt| corrupt_log(&corrupt))?;
+    opened
+        .iter()
+        .map(|batch| decode_batch(py, data, batch))
+        .collect()
+}
+
+/// A batch, and its records if they had to be decompressed.
+struct OpenedBatch<'a> {
+    batch: BatchView<'a>,
+    position: usize,
+    content: Option<Vec<u8>>,
+}
+
+fn open_batches(data: &[u8]) -> Result<Vec<OpenedBatch<'_>>, CorruptLog> {
+    let mut batches = Batches::new(data);
+    let mut opened = Vec::new();
+    let mut position = 0;
+    while let Some(batch) = batches.next() {
+        let damaged = |reason: String| damaged(position, reason);
+        batch
+            .validate_crc()
+            .map_err(|error| damaged(error.to_string()))?;
+        let codec = batch.codec().map_err(|error| damaged(error.to_string()))?;
+        let content = if codec == Codec::None {
+            None
+        } else {
+            let mut content = Vec::new();
+            compression::decompress(codec, batch.records(), &mut content, DECODED_BYTES_MAX)
+                .map_err(|error| damaged(error.to_string()))?;
+            Some(content)
+        };
+        opened.push(OpenedBatch {
+            batch,
+            position,
+            content,
+        });
+        position = data.len() - batches.rest().len();
+    }
+    match BatchView::parse(batches.rest()) {
+        Err(BatchError::Truncated { .. }) => Ok(opened),
+        Err(error) => Err(damaged(position, error.to_string())),
+        Ok(_) => unreachable!("the iterator stops where parsing fails"),
+    }
+}
+
+fn decode_batch<'py>(
+    py: Python<'py>,
+    data: &[u8],
+    opened: &OpenedBatch<'_>,
+) -> PyResult<DecodedTuple<'py>> {
+    let batch = &opened.batch;
+    let content = opened.content.as_deref().unwrap_or(batch.records());
+    let marker = if batch.is_control() {
+        decode_marker(content)
+    } else {
+        None
+    };
+    let kind = match marker {
+        Some((is_commit, _)) => {
+            if is_commit {
+                3
+            } else {
+                2
+            }
+        }
+        None if batch.producer_id() < 0 => -1,
+        None => i8::from(batch.is_transactional()),
+    };
+    // Control records that end no transaction mean nothing to any reader.
+    let count = if batch.is_control() && marker.is_none() {
+        0
+    } else {
+        batch.record_count()
+    };
+    let content = if count == 0 { &data[..0] } else { content };
+    let records = Records::new(content, count).map(|record| {
+        let record =
+            record.map_err(|error| corrupt_log(&damaged(opened.position, error.to_string())))?;
+        let timestamp = if batch.is_log_append_time() {
+            batch.max_timestamp()
+        } else {
+            batch.base_timestamp().wrapping_add(record.timestamp_delta)
+        };
+        let bytes = |field: Option<&[u8]>| field.map(|bytes| PyBytes::new(py, bytes));
+        let offset = batch
+            .base_offset()
+            .wrapping_add(i64::from(record.offset_delta));
+        Ok((offset, timestamp, bytes(record.key), bytes(record.value)))
+    });
+    let records = records.collect::<PyResult<Vec<_>>>()?;
+    Ok((
+        batch.base_offset(),
+        batch.last_offset(),
+        batch.producer_id(),
+        batch.producer_epoch(),
+        kind,
+        records,
+    ))
+}
+
+/// Damage in bytes that came from no file of ours.
+fn damaged(position: usize, reason: String) -> CorruptLog {
+    CorruptLog {
+        path: PathBuf::from("the data given"),
+        position: position as u64,
+        reason,
+    }
+}
+
+/// Adds this file's classes and functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyPartitionLog>()?;
+    module.add_function(wrap_pyfunction!(encode_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_batches, module)?)
+}

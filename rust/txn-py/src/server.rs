@@ -1,0 +1,171 @@
+//! `txn._core.Server`: sockets, Produce and Fetch, as Python sees them.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use txn_net::{Options, RequestToken, Topic, TopicId};
+
+use crate::log::PyPartitionLog;
+
+/// A listening socket, its reactor threads' work, Produce and Fetch.
+#[pyclass(frozen, module = "txn._core")]
+pub struct Server(txn_net::Server);
+
+/// `(token, api_key, api_version, correlation_id, client_id, body, client_host)`.
+type ClientRequest<'py> = (
+    u64,
+    i16,
+    i16,
+    i32,
+    Option<String>,
+    Bound<'py, PyBytes>,
+    String,
+);
+
+/// `(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)`.
+type ParkedProduce = (u64, String, i64, i16, u8, Vec<(String, i32)>);
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_connections, sync_acks_all, produce_versions, fetch_versions))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one per keyword of the Python signature"
+    )]
+    fn new(
+        py: Python<'_>,
+        host: &str,
+        port: u16,
+        reactors: usize,
+        max_request_bytes: usize,
+        max_connections: usize,
+        sync_acks_all: bool,
+        produce_versions: (i16, i16),
+        fetch_versions: (i16, i16),
+    ) -> PyResult<Self> {
+        let options = Options {
+            reactors,
+            max_request_bytes,
+            max_connections,
+            sync_acks_all,
+            produce_versions: produce_versions.0..=produce_versions.1,
+            fetch_versions: fetch_versions.0..=fetch_versions.1,
+        };
+        match py.detach(|| txn_net::Server::bind(host, port, options)) {
+            Ok(server) => Ok(Self(server)),
+            Err(error) => Err(match error.raw_os_error() {
+                Some(code) => PyOSError::new_err((code, format!("{host}:{port}: {error}"))),
+                None if error.kind() == std::io::ErrorKind::InvalidInput => {
+                    PyValueError::new_err(error.to_string())
+                }
+                None => PyOSError::new_err(format!("{host}:{port}: {error}")),
+            }),
+        }
+    }
+
+    #[getter]
+    fn address(&self) -> (String, u16) {
+        let address = self.0.address();
+        (address.ip().to_string(), address.port())
+    }
+
+    #[getter]
+    fn wakeup_fd(&self) -> i32 {
+        self.0.wakeup_fd().as_raw_fd()
+    }
+
+    fn run_reactor(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        Ok(py.detach(|| self.0.run_reactor(index))?)
+    }
+
+    #[pyo3(signature = (name, topic_id, partitions, *, is_internal))]
+    fn add_topic(
+        &self,
+        py: Python<'_>,
+        name: String,
+        topic_id: &[u8],
+        partitions: Vec<PyRef<'_, PyPartitionLog>>,
+        is_internal: bool,
+    ) -> PyResult<()> {
+        let id = TopicId::try_from(topic_id).map_err(|_| {
+            PyValueError::new_err(format!("a topic id has 16 bytes, not {}", topic_id.len()))
+        })?;
+        let logs = partitions
+            .iter()
+            .map(|partition| Arc::clone(&partition.log))
+            .collect();
+        drop(partitions);
+        let topic = Topic::new(name, id, logs, is_internal);
+        py.detach(|| self.0.add_topic(topic));
+        Ok(())
+    }
+
+    fn remove_topic(&self, py: Python<'_>, name: &str) {
+        py.detach(|| self.0.remove_topic(name));
+    }
+
+    fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
+        let requests = self.0.take().into_iter();
+        requests
+            .map(|request| {
+                (
+                    request.token.number(),
+                    request.api_key,
+                    request.api_version,
+                    request.correlation_id,
+                    request.client_id,
+                    PyBytes::new(py, &request.body),
+                    request.client_host.as_ref().to_owned(),
+                )
+            })
+            .collect()
+    }
+
+    fn take_joins(&self) -> Vec<ParkedProduce> {
+        let parked = self.0.take_joins().into_iter();
+        parked
+            .map(|parked| {
+                let join = parked.join;
+                (
+                    parked.token.number(),
+                    join.transactional_id,
+                    join.producer_id,
+                    join.producer_epoch,
+                    join.transaction_version,
+                    join.partitions,
+                )
+            })
+            .collect()
+    }
+
+    fn reply(&self, token: u64, flexible_header: bool, body: &[u8]) {
+        self.0
+            .reply(RequestToken::from_number(token), flexible_header, body);
+    }
+
+    fn no_reply(&self, token: u64) {
+        self.0.no_reply(RequestToken::from_number(token));
+    }
+
+    fn resume(&self, token: u64, refused: Vec<(String, i32, i16)>) {
+        self.0.resume(RequestToken::from_number(token), refused);
+    }
+
+    fn disconnect(&self, token: u64) {
+        self.0.disconnect(RequestToken::from_number(token));
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.0.stop());
+    }
+}
+
+/// Adds this file's classes and functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Server>()
+}

@@ -1,0 +1,47 @@
+//! The system calls txn needs beyond the standard library, behind safe functions.
+//!
+//! `rustix` offers all of them without `unsafe`, so this crate has none yet; it is the one
+//! place where an `unsafe` block may be written, with its `// SAFETY:` sentence.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// Sends up to `len` bytes of `file` from `offset` to `socket` without copying them here.
+///
+/// Returns how many bytes went; 0 means `offset` is at the end of the file. The file's own
+/// position is neither used nor moved.
+///
+/// # Errors
+/// `WouldBlock` when the socket takes nothing now, `Interrupted` never (it is retried),
+/// and whatever else sendfile(2) says.
+pub fn send_file(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let mut position = offset;
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::fs::sendfile(socket, file, Some(&mut position), len)
+    })?)
+}
+
+/// Forces a file's bytes, and the size needed to read them back, to the disk.
+///
+/// # Errors
+/// What fdatasync(2) says. After an error the kernel may have dropped the bytes and forgotten
+/// it: a later success proves nothing, so the caller has to stop promising.
+pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file))?)
+}
+
+/// Forces a directory's entries to the disk: files made, renamed or removed in it.
+///
+/// # Errors
+/// What open(2) or fsync(2) say.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,60 @@
+"""`txn` on the command line, as scripts and operators meet it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brokers import BrokerProcess
+from clients import create_topic, plain_producer, read_all, send
+
+
+def txn(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "txn", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_stops_cleanly_on_a_signal_while_clients_are_there(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    broker = BrokerProcess(tmp_path / "data", durability="commit")
+    create_topic(broker.bootstrap_servers, "orders")
+    producer = plain_producer(broker.bootstrap_servers)
+    send(producer, "orders", [b"a"])
+
+    assert broker.stop(number) == 0
+
+    broker.restart()
+    found = read_all(broker.bootstrap_servers, "orders")
+    broker.stop()
+    assert found == [b"a"]
+
+
+def test_serve_takes_kafka_properties(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data", "num.partitions=3", "auto.create.topics.enable=true")
+    send(plain_producer(broker.bootstrap_servers), "made-by-itself", [b"a"], partition=2)
+    broker.stop()
+    assert (tmp_path / "data" / "made-by-itself-2").is_dir()
+
+
+def test_help_names_every_command() -> None:
+    done = txn("--help")
+    assert done.returncode == 0
+    assert {"serve", "demo"} <= set(done.stdout.split())
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert txn("surf").returncode == 2
+
+
+def test_the_demo_refuses_a_directory_that_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    done = txn("demo", "--directory", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"txn: {tmp_path} is not empty. The demo starts from nothing: give a new directory\n"
+    )

@@ -1,0 +1,61 @@
+"""Brokers as processes, for tests that kill them."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+START_S = 30.0
+
+
+class BrokerProcess:
+    """`txn serve` on a directory; keeps its port over restarts."""
+
+    def __init__(self, data: Path, *options: str, durability: str = "process") -> None:
+        self.data = data
+        self._options = options
+        self._durability = durability
+        self.port = 0
+        self._start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self._start()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal; return the exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        return self._process.wait(timeout=START_S)
+
+    def _start(self) -> None:
+        log = self.data.with_suffix(".log").open("ab")
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "txn", "serve", "--data", str(self.data)),
+                *("--listen", f"127.0.0.1:{self.port}", "--durability", self._durability),
+                *(word for option in self._options for word in ("-o", option)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        log.close()
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            line = output.readline()
+        assert line.startswith("listening on "), (
+            f"no broker: {line!r}\n{self.data.with_suffix('.log').read_text()[-2000:]}"
+        )
+        self.port = int(line.rpartition(":")[2])

@@ -1,0 +1,99 @@
+"""Topics whose deletion is cut short, or fails."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+import txn
+from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from txn.errors import StorageError
+from txn.storage.native import NativeStore
+
+pytestmark = pytest.mark.crash
+
+
+def delete_topic(servers: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for deleted in admin.delete_topics([name]).values():
+        deleted.result(WAIT_S)
+
+
+def refuse(_: NativeStore) -> None:
+    raise StorageError("the disk is gone")
+
+
+def test_a_topic_made_again_after_a_crash_in_its_deletion_is_empty(tmp_path: Path) -> None:
+    """It served the records of the deleted one, and its producers' state with them."""
+    data, saved = tmp_path / "data", tmp_path / "saved"
+    with txn.Broker(data) as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"of the deleted topic"])
+        shutil.copytree(data / "orders-0", saved)
+        delete_topic(broker.bootstrap_servers, "orders")
+    # As if killed once the deletion was recorded, and once while files were removed.
+    shutil.copytree(saved, data / "orders-0")
+    shutil.copytree(saved, data / "orders-1-delete")
+
+    with txn.Broker(data) as broker:
+        left = sorted(path.name for path in data.glob("orders*"))
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"new"])
+        found = read_all(broker.bootstrap_servers, "orders")
+
+    assert left == []
+    assert found == [b"new"]
+
+
+def test_a_partition_of_another_topic_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data) as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"of another topic"])
+        shutil.copytree(data / "orders-0", data / "invoices-0")
+
+        with pytest.raises(KafkaException, match="holds a partition of another topic"):
+            create_topic(broker.bootstrap_servers, "invoices")
+
+
+def test_a_partition_that_cannot_be_removed_leaves_no_other_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first failure cost the client its connection, and left the rest of the topic."""
+    data = tmp_path / "data"
+    remove = NativeStore.delete
+    monkeypatch.setattr(
+        NativeStore, "delete", lambda store: (remove if store.index else refuse)(store)
+    )
+    with txn.Broker(data) as broker:
+        create_topic(broker.bootstrap_servers, "orders", partitions=2)
+        for partition in range(2):
+            send(plain_producer(broker.bootstrap_servers), "orders", [b"x"], partition)
+        delete_topic(broker.bootstrap_servers, "orders")
+        after_deletion = sorted(path.name for path in data.glob("orders*"))
+    with txn.Broker(data):
+        after_restart = sorted(path.name for path in data.glob("orders*"))
+
+    assert after_deletion == ["orders-0"]
+    assert after_restart == []
+
+
+def test_a_deletion_that_cannot_be_recorded_is_refused_and_the_topic_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = NativeStore.append
+
+    def append_but_no_metadata(store: NativeStore, *args: object, **kwargs: object) -> int:
+        if store.topic == "__cluster_metadata":
+            raise StorageError("the disk is full")
+        return append(store, *args, **kwargs)  # type: ignore[arg-type]
+
+    with txn.Broker(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"kept"])
+        monkeypatch.setattr(NativeStore, "append", append_but_no_metadata)
+        with pytest.raises(KafkaException, match="KAFKA_STORAGE_ERROR"):
+            delete_topic(broker.bootstrap_servers, "orders")
+        assert read_all(broker.bootstrap_servers, "orders") == [b"kept"]

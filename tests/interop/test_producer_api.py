@@ -1,0 +1,523 @@
+"""`txn.Producer` against txn's broker and Apache Kafka: what a block promises, and its failures."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from clients import (
+    WAIT_S,
+    create_topic,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
+from txn.client import Consumer, Producer
+from txn.errors import AbortableError, Action, ConfigError, FencedError, RejectedError
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def source(bootstrap: str, unique: Unique) -> str:
+    """A topic of two partitions with the values 0-9, even ones in partition 0."""
+    name = unique("source")
+    create_topic(bootstrap, name, partitions=2)
+    producer = plain_producer(bootstrap)
+    send(producer, name, [b"%d" % n for n in range(0, 10, 2)], partition=0)
+    send(producer, name, [b"%d" % n for n in range(1, 10, 2)], partition=1)
+    return name
+
+
+@pytest.fixture
+def sink(bootstrap: str, unique: Unique) -> str:
+    name = unique("sink")
+    create_topic(bootstrap, name)
+    return name
+
+
+@pytest.fixture
+def producer(bootstrap: str, unique: Unique) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=bootstrap, transactional_id=unique("txn")) as made:
+        yield made
+
+
+@pytest.fixture(params=["txn.Consumer", "confluent_kafka.Consumer"])
+def consumer(
+    request: pytest.FixtureRequest, bootstrap: str, unique: Unique, source: str
+) -> Iterator[confluent_kafka.Consumer]:
+    made = open_consumer(request.param, bootstrap, unique("group"))
+    made.subscribe([source])
+    yield made
+    made.close()
+
+
+def open_consumer(kind: str, bootstrap: str, group: str) -> confluent_kafka.Consumer:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 10000,
+    }
+    return Consumer(settings) if kind == "txn.Consumer" else confluent_kafka.Consumer(settings)
+
+
+def take(consumer: confluent_kafka.Consumer, count: int) -> list[bytes]:
+    """Read exactly so many records."""
+    messages = consumer.consume(count, WAIT_S)
+    assert len(messages) == count, f"{len(messages)} of {count} records came"
+    return [message.value() or b"" for message in messages]
+
+
+def values_in(bootstrap: str, topic: str) -> list[bytes]:
+    return [value or b"" for value in read_all(bootstrap, topic)]
+
+
+def committed(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
+    """The group's committed offsets, by partition; none for a partition without."""
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    answer = consumer.committed(places, WAIT_S)
+    return {p.partition: p.offset for p in answer if p.offset >= 0}
+
+
+def test_a_block_that_ends_well_commits_its_records(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    with producer.transaction() as t:
+        t.produce(sink, b"a", key=b"k", headers=[("h", b"1")], partition=0, timestamp=1234)
+        t.produce(sink, value="b")
+        before = read_all(bootstrap, sink)
+
+    assert before == []
+    assert read_all(bootstrap, sink) == [b"a", b"b"]
+
+
+def test_a_block_that_raises_aborts_and_raises_the_same_exception(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, producer.transaction() as t:
+        t.produce(sink, b"lost")
+        raise ZeroDivisionError("the program's own")
+    with producer.transaction() as t:
+        t.produce(sink, b"kept")
+
+    assert not hasattr(caught.value, "__notes__")
+    assert read_all(bootstrap, sink) == [b"kept"]
+
+
+def test_ctrl_c_in_a_block_aborts(bootstrap: str, producer: Producer, sink: str) -> None:
+    with pytest.raises(KeyboardInterrupt), producer.transaction() as t:
+        t.produce(sink, b"lost")
+        signal.raise_signal(signal.SIGINT)
+
+    assert read_all(bootstrap, sink) == []
+
+
+def test_an_empty_block_commits_nothing_and_costs_nothing(producer: Producer) -> None:
+    with producer.transaction():
+        pass
+    with producer.transaction():
+        pass
+
+
+def test_output_and_the_offsets_of_what_was_read_commit_together(
+    bootstrap: str,
+    producer: Producer,
+    consumer: confluent_kafka.Consumer,
+    source: str,
+    sink: str,
+) -> None:
+    with producer.transaction(consumer) as t:
+        for value in take(consumer, 10):
+            t.produce(sink, value)
+
+    assert committed(consumer, source) == {0: 5, 1: 5}
+    assert sorted(values_in(bootstrap, sink)) == [b"%d" % n for n in range(10)]
+
+
+def test_records_read_before_the_block_are_covered_by_it(
+    producer: Producer, consumer: confluent_kafka.Consumer, source: str, sink: str
+) -> None:
+    values = take(consumer, 10)
+
+    with producer.transaction(consumer) as t:
+        for value in values:
+            t.produce(sink, value)
+
+    assert committed(consumer, source) == {0: 5, 1: 5}
+
+
+def test_only_what_was_handed_out_is_committed(
+    producer: Producer, consumer: confluent_kafka.Consumer, source: str, sink: str
+) -> None:
+    with producer.transaction(consumer) as t:
+        for value in take(consumer, 3):
+            t.produce(sink, value)
+
+    assert sum(committed(consumer, source).values()) == 3
+
+
+def test_an_aborted_block_is_read_again_by_the_next(
+    bootstrap: str,
+    producer: Producer,
+    consumer: confluent_kafka.Consumer,
+    source: str,
+    sink: str,
+) -> None:
+    with producer.transaction(consumer) as t:
+        for value in take(consumer, 4):
+            t.produce(sink, value)
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer) as t:
+        for value in take(consumer, 6):
+            t.produce(sink, value)
+        raise ZeroDivisionError
+    with producer.transaction(consumer) as t:
+        for value in take(consumer, 6):
+            t.produce(sink, value)
+
+    assert committed(consumer, source) == {0: 5, 1: 5}
+    assert sorted(values_in(bootstrap, sink)) == [b"%d" % n for n in range(10)]
+
+
+def test_an_aborted_first_block_goes_back_to_the_first_record(
+    producer: Producer, consumer: confluent_kafka.Consumer, source: str
+) -> None:
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        first = take(consumer, 10)
+        raise ZeroDivisionError
+
+    assert sorted(take(consumer, 10)) == sorted(first)
+    assert committed(consumer, source) == {}
+
+
+def test_a_rewind_under_latest_goes_back_to_the_first_record_handed_out(
+    bootstrap: str, producer: Producer, unique: Unique, sink: str
+) -> None:
+    feeder = plain_producer(bootstrap)
+    send(feeder, sink, [b"before"])
+    consumer = Consumer(
+        bootstrap_servers=bootstrap,
+        group_id=unique("group"),
+        auto_offset_reset="latest",
+        enable_partition_eof=True,
+    )
+    consumer.assign([TopicPartition(sink, 0)])
+    wait_for_end(consumer)
+
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        send(feeder, sink, [b"1", b"2"])
+        first = wait_for_end(consumer)
+        raise ZeroDivisionError
+    again = wait_for_end(consumer)
+    consumer.close()
+
+    assert first
+    assert again == [b"1", b"2"]
+
+
+def wait_for_end(consumer: confluent_kafka.Consumer) -> list[bytes]:
+    """Read one partition to its end."""
+    values: list[bytes] = []
+    while True:
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
+            return values
+        values.append(message.value() or b"")
+
+
+def test_a_block_with_offsets_of_its_own_commits_those(
+    producer: Producer, consumer: confluent_kafka.Consumer, source: str, sink: str
+) -> None:
+    with producer.transaction(consumer) as t:
+        take(consumer, 10)
+        t.produce(sink, b"x")
+        t.send_offsets([TopicPartition(source, 0, 2)], consumer)
+
+    assert committed(consumer, source) == {0: 2}
+
+
+def test_an_idle_block_sends_nothing_twice(
+    producer: Producer, consumer: confluent_kafka.Consumer, source: str
+) -> None:
+    with producer.transaction(consumer):
+        take(consumer, 10)
+    with producer.transaction(consumer) as idle:
+        pass
+
+    assert not idle._has_sent_offsets
+    assert committed(consumer, source) == {0: 5, 1: 5}
+
+
+def test_a_second_block_on_one_producer_is_refused_and_the_first_goes_on(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    with producer.transaction() as t:
+        with pytest.raises(RejectedError, match="open already"), producer.transaction():
+            pass
+        t.produce(sink, b"a")
+
+    assert read_all(bootstrap, sink) == [b"a"]
+
+
+def test_a_record_for_a_finished_block_is_refused(producer: Producer, sink: str) -> None:
+    with producer.transaction() as t:
+        pass
+
+    with pytest.raises(RejectedError, match="transaction is over"):
+        t.produce(sink, b"late")
+    with pytest.raises(RejectedError, match="outside a transaction"):
+        producer.produce(sink, b"late")
+
+
+def test_a_record_that_is_too_large_is_refused_and_the_rest_commits(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    with producer.transaction() as t:
+        t.produce(sink, b"small")
+        with pytest.raises(RejectedError, match="MSG_SIZE_TOO_LARGE"):
+            t.produce(sink, b"x" * 2_000_000)
+
+    assert read_all(bootstrap, sink) == [b"small"]
+
+
+def test_a_record_the_broker_refuses_aborts_the_block_and_is_named(
+    bootstrap: str, producer: Producer, unique: Unique
+) -> None:
+    strict = unique("strict")
+    create_topic(bootstrap, strict, max_message_bytes="1000")
+
+    with pytest.raises(RejectedError, match=strict) as caught, producer.transaction() as t:
+        t.produce(strict, b"small")
+        t.produce(strict, b"x" * 5000)
+
+    assert vars(caught.value)["topic"] == strict
+    assert vars(caught.value)["partition"] == 0
+    assert read_all(bootstrap, strict) == []
+
+
+def test_a_zombie_is_fenced_and_stays_fenced(bootstrap: str, unique: Unique, sink: str) -> None:
+    name = unique("zombie")
+    zombie = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    with pytest.raises(FencedError, match=name) as caught, zombie.transaction() as t:
+        t.produce(sink, b"by the zombie")
+        successor = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    with successor.transaction() as t:
+        t.produce(sink, b"by the successor")
+
+    assert caught.value.action is Action.REOPEN
+    with pytest.raises(FencedError, match="can no longer be used"), zombie.transaction():
+        pass
+    assert read_all(bootstrap, sink) == [b"by the successor"]
+
+
+def test_a_new_producer_aborts_what_its_predecessor_left_open(
+    bootstrap: str, unique: Unique, sink: str
+) -> None:
+    name = unique("heir")
+    predecessor = transactional_producer(bootstrap, name)
+    predecessor.begin_transaction()
+    send(predecessor, sink, [b"left open"])
+
+    heir = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    with heir.transaction() as t:
+        t.produce(sink, b"mine")
+
+    assert read_all(bootstrap, sink) == [b"mine"]
+
+
+@pytest.mark.parametrize("kind", ["txn.Consumer", "confluent_kafka.Consumer"])
+def test_a_block_aborts_when_a_rebalance_takes_away_what_it_has_read(
+    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str, kind: str
+) -> None:
+    group = unique("group")
+    first = open_consumer(kind, bootstrap, group)
+    first.subscribe([source])
+    second = open_consumer(kind, bootstrap, group)
+
+    with pytest.raises(AbortableError, match="partitions"), producer.transaction(first) as t:
+        for value in take(first, 10):
+            t.produce(sink, value)
+        second.subscribe([source])
+        share(first, second)
+    with producer.transaction(first) as t:
+        for value in take(first, 5):
+            t.produce(sink, value)
+
+    assert len(read_all(bootstrap, sink)) == 5
+    assert sum(committed(first, source).values()) == 5
+    second.close()
+    first.close()
+
+
+def test_a_rebalance_after_everything_was_committed_disturbs_nothing(
+    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str
+) -> None:
+    group = unique("group")
+    first = open_consumer("txn.Consumer", bootstrap, group)
+    second = open_consumer("txn.Consumer", bootstrap, group)
+    first.subscribe([source])
+    with producer.transaction(first):
+        take(first, 10)
+
+    with producer.transaction(first) as t:
+        t.produce(sink, b"a")
+        second.subscribe([source])
+        share(first, second)
+
+    assert read_all(bootstrap, sink) == [b"a"]
+    second.close()
+    first.close()
+
+
+def share(one: confluent_kafka.Consumer, other: confluent_kafka.Consumer) -> None:
+    """Poll two members, reading nothing, until each has one of two partitions."""
+    while not len(one.assignment()) == len(other.assignment()) == 1:
+        for member in (one, other):
+            message = member.poll(0.05)
+            if message is not None:
+                assert message.error() is None
+                place = TopicPartition(str(message.topic()), int(message.partition() or 0))
+                place.offset = message.offset() or 0
+                member.seek(place)
+
+
+def test_a_commit_by_a_member_that_was_left_behind_is_refused(
+    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str
+) -> None:
+    consumer = open_consumer("txn.Consumer", bootstrap, unique("group"))
+    consumer.subscribe([source])
+    member = _Departing(consumer)
+
+    with pytest.raises(AbortableError), producer.transaction() as t:
+        take(consumer, 10)
+        t.produce(sink, b"x")
+        t.send_offsets([TopicPartition(source, 0, 5)], member.leave())
+
+    assert read_all(bootstrap, sink) == []
+
+
+class _Departing:
+    """A consumer that closes and still shows the metadata of when it was a member."""
+
+    def __init__(self, consumer: confluent_kafka.Consumer) -> None:
+        self._consumer = consumer
+
+    def leave(self) -> Any:
+        metadata = self._consumer.consumer_group_metadata()
+        self._consumer.close()
+        self.consumer_group_metadata = lambda: metadata
+        return self
+
+
+def test_without_a_transactional_id_flush_tells_what_was_not_stored(
+    bootstrap: str, sink: str, unique: Unique
+) -> None:
+    strict = unique("strict")
+    create_topic(bootstrap, strict, max_message_bytes="1000")
+    producer = Producer(bootstrap_servers=bootstrap)
+
+    producer.produce(sink, b"a")
+    producer.flush()
+    producer.produce(strict, b"x" * 5000)
+    with pytest.raises(RejectedError, match=strict):
+        producer.flush()
+    producer.close()
+
+    assert read_all(bootstrap, sink) == [b"a"]
+
+
+def test_without_a_transactional_id_there_are_no_transactions(bootstrap: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap)
+
+    with pytest.raises(ConfigError, match="transactional id"), producer.transaction():
+        pass
+    producer.close()
+
+
+def test_ctrl_c_while_committing_tells_the_truth(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    """The signal comes while librdkafka is inside its commit and swallows the answer."""
+    block = producer.transaction()
+    with pytest.raises(KeyboardInterrupt) as caught, block as t:
+        t.produce(sink, b"a")
+        producer._kafka = _InterruptedCommit(producer._kafka)  # type: ignore[assignment]
+
+    assert "was committed" in caught.value.__notes__[0]
+    assert read_all(bootstrap, sink) == [b"a"]
+
+
+class _InterruptedCommit:
+    """librdkafka's producer with a SIGINT that arrives during its first commit."""
+
+    def __init__(self, real: confluent_kafka.Producer | None) -> None:
+        assert real is not None
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def commit_transaction(self, timeout: float) -> None:
+        self.commit_transaction = self._real.commit_transaction  # type: ignore[method-assign]
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        self._real.commit_transaction(timeout)
+
+
+class _SignalAfterTaking(confluent_kafka.Consumer):
+    """A consumer whose first poll takes a record and is interrupted before it returns it."""
+
+    has_struck = False
+
+    def poll(self, timeout: float = -1) -> confluent_kafka.Message | None:
+        message = super().poll(timeout)
+        if message is not None and not self.has_struck:
+            self.has_struck = True
+            raise KeyboardInterrupt
+        return message
+
+
+class _Interrupted(Consumer, _SignalAfterTaking):
+    pass
+
+
+@pytest.fixture
+def interrupted(bootstrap: str, unique: Unique, source: str) -> Iterator[Consumer]:
+    made = _Interrupted(
+        bootstrap_servers=bootstrap, group_id=unique("group"), auto_offset_reset="earliest"
+    )
+    made.subscribe([source])
+    yield made
+    made.close()
+
+
+def test_a_record_that_ctrl_c_swallowed_in_a_block_is_read_again(
+    producer: Producer, interrupted: Consumer
+) -> None:
+    """The first record of a partition was lost: nobody had seen it, so nothing was rewound."""
+    with pytest.raises(KeyboardInterrupt), producer.transaction(interrupted):
+        interrupted.poll(WAIT_S)
+
+    assert sorted(take(interrupted, 10)) == [b"%d" % n for n in range(10)]
+
+
+def test_a_record_that_ctrl_c_swallowed_before_a_block_is_not_committed_by_it(
+    producer: Producer, interrupted: Consumer, source: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.poll(WAIT_S)
+
+    with pytest.raises(AbortableError, match="swallowed"), producer.transaction(interrupted):
+        take(interrupted, 9)
+
+    assert committed(interrupted, source) == {}
+    assert sorted(take(interrupted, 10)) == [b"%d" % n for n in range(10)]

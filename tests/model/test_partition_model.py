@@ -1,0 +1,504 @@
+"""Any history of batches, retries, markers and restarts, against rules that know only the log.
+
+`NaiveLog` is the oracle. It keeps the admitted batches in a list and computes every answer
+from the whole list, each time: no window, no open transactions, no index. The machine asks
+both the same question and holds the promises after every step.
+"""
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from txn.partition import ADMIT, AbortedTxn, ActiveProducer, Partition, ReplayedBatch, Verdict
+
+COORDINATOR, CLIENT_V1, CLIENT_V2 = 0, 1, 2
+SEQUENCE_COUNT = 2**31
+JOIN: Verdict = (2, 0, None)
+OUT_OF_ORDER_SEQUENCE: Verdict = (3, 45, None)
+INVALID_PRODUCER_EPOCH: Verdict = (3, 47, None)
+INVALID_TXN_STATE: Verdict = (3, 48, None)
+COORDINATOR_FENCED: Verdict = (3, 52, None)
+
+PRODUCER_IDS = (7, 8, 9)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A data batch as a producer or coordinator sends it."""
+
+    origin: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    is_transactional: bool
+    timestamp_ms: int
+
+    @property
+    def last_sequence(self) -> int:
+        """By counting on from the base; -1 without sequences."""
+        if self.base_sequence == -1:
+            return -1
+        return (self.base_sequence + self.record_count - 1) % SEQUENCE_COUNT
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The end of a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the log holds: a batch or marker, and its offsets."""
+
+    base_offset: int
+    last_offset: int
+    what: Batch | Marker
+
+    @property
+    def replayed(self) -> ReplayedBatch:
+        """As the log hands it to `replay`."""
+        what = self.what
+        common = (self.base_offset, self.last_offset, what.producer_id, what.producer_epoch)
+        if isinstance(what, Marker):
+            kind = 3 if what.is_commit else 2
+            return (*common, -1, what.timestamp_ms, kind, what.coordinator_epoch)
+        return (*common, what.base_sequence, what.timestamp_ms, int(what.is_transactional), -1)
+
+
+class NaiveLog:
+    """The rules, computed from the list of what was admitted."""
+
+    def __init__(self) -> None:
+        self.stored: list[Stored] = []
+        self.expected: dict[int, int] = {}
+        self.asked: list[Batch] = []  # unknown producers' batches that were asked to join
+
+    @property
+    def end(self) -> int:
+        return self.stored[-1].last_offset + 1 if self.stored else 0
+
+    def of(self, producer_id: int) -> list[Stored]:
+        return [s for s in self.stored if s.what.producer_id == producer_id]
+
+    def epoch_of(self, producer_id: int) -> int:
+        own = self.of(producer_id)
+        return own[-1].what.producer_epoch if own else -1
+
+    def window(self, producer_id: int) -> list[Stored]:
+        """The last five data batches of the producer's newest epoch."""
+        epoch = self.epoch_of(producer_id)
+        data = [s for s in self.of(producer_id) if isinstance(s.what, Batch)]
+        return [s for s in data if s.what.producer_epoch == epoch][-5:]
+
+    def open_since(self, producer_id: int, below: int | None = None) -> int:
+        """First offset of the producer's open transaction (as of an offset), or -1."""
+        first = -1
+        for s in self.of(producer_id):
+            if below is not None and s.base_offset >= below:
+                break
+            if isinstance(s.what, Marker):
+                first = -1
+            elif s.what.is_transactional and first < 0:
+                first = s.base_offset
+        return first
+
+    def first_unstable(self, below: int | None = None) -> int:
+        opened = [self.open_since(p, below) for p in PRODUCER_IDS]
+        return min((first for first in opened if first >= 0), default=-1)
+
+    def aborted(self) -> list[AbortedTxn]:
+        entries = []
+        for s in self.stored:
+            if isinstance(s.what, Marker) and not s.what.is_commit:
+                first = self.open_since(s.what.producer_id, below=s.base_offset)
+                if first >= 0:
+                    unstable = self.first_unstable(below=s.base_offset + 1)
+                    stable = unstable if unstable >= 0 else s.base_offset + 1
+                    entries.append((s.what.producer_id, first, s.base_offset, stable))
+        return entries
+
+    def describe(self) -> list[ActiveProducer]:
+        """Every producer in the log, as DescribeProducers shows it."""
+        described = []
+        for producer_id in PRODUCER_IDS:
+            own = self.of(producer_id)
+            if own:
+                window = self.window(producer_id)
+                markers = [s.what for s in own if isinstance(s.what, Marker)]
+                newest = window[-1].what if window else None
+                described.append(
+                    ActiveProducer(
+                        producer_id,
+                        self.epoch_of(producer_id),
+                        newest.last_sequence if isinstance(newest, Batch) else -1,
+                        own[-1].what.timestamp_ms,
+                        markers[-1].coordinator_epoch if markers else -1,
+                        self.open_since(producer_id),
+                    )
+                )
+        return described
+
+    def judge(self, batch: Batch) -> Verdict:
+        """What has to be answered, by the rules in the order in which they are written down."""
+        p, known_epoch = batch.producer_id, self.epoch_of(batch.producer_id)
+        is_known = bool(self.of(p))
+        is_client = batch.origin != COORDINATOR
+        first = self.open_since(p)
+        is_continued = first >= 0 and known_epoch == batch.producer_epoch
+        if is_client:
+            for s in self.window(p):
+                assert isinstance(s.what, Batch)
+                theirs = (s.what.producer_epoch, s.what.base_sequence, s.what.last_sequence)
+                if theirs == (batch.producer_epoch, batch.base_sequence, batch.last_sequence):
+                    return 1, s.base_offset, None
+        if batch.producer_epoch < known_epoch:
+            return INVALID_PRODUCER_EPOCH
+        is_expected = self.expected.get(p) == batch.producer_epoch
+        if is_client and batch.is_transactional and not is_continued and not is_expected:
+            return JOIN
+        if is_client and not self._is_next(batch, is_known, known_epoch):
+            return OUT_OF_ORDER_SEQUENCE
+        if first >= 0 and not (is_continued and batch.is_transactional):
+            return INVALID_TXN_STATE
+        unstable = self.first_unstable()
+        if unstable < 0 and batch.is_transactional:
+            unstable = self.end
+        return ADMIT, unstable, None
+
+    def _is_next(self, batch: Batch, is_known: bool, known_epoch: int) -> bool:
+        if not is_known:
+            must_be_zero = batch.is_transactional and batch.origin == CLIENT_V2
+            return batch.base_sequence == 0 if must_be_zero else not self.is_overtaking(batch)
+        window = self.window(batch.producer_id)
+        if batch.producer_epoch != known_epoch or not window:
+            return batch.base_sequence == 0
+        newest = window[-1].what
+        assert isinstance(newest, Batch)
+        return batch.base_sequence == (newest.last_sequence + 1) % SEQUENCE_COUNT
+
+    def is_overtaking(self, batch: Batch) -> bool:
+        """An unknown producer's batch may not pass one of its own that was asked to join."""
+        same = [a for a in self.asked if a.producer_id == batch.producer_id]
+        epochs = [a.producer_epoch for a in same]
+        if not same or epochs[-1] != batch.producer_epoch:
+            return False
+        lowest = same[-1].base_sequence
+        return 0 < (batch.base_sequence - lowest) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2
+
+    def judge_marker(self, marker: Marker) -> Verdict:
+        own = self.of(marker.producer_id)
+        markers = [s.what for s in own if isinstance(s.what, Marker)]
+        if own and marker.producer_epoch < own[-1].what.producer_epoch:
+            return INVALID_PRODUCER_EPOCH
+        if markers and marker.coordinator_epoch < markers[-1].coordinator_epoch:
+            return COORDINATOR_FENCED
+        after = NaiveLog()
+        after.stored = [*self.stored, Stored(self.end, self.end, marker)]
+        new = [entry for entry in after.aborted() if entry[2] == self.end]
+        return ADMIT, after.first_unstable(), new[0] if new else None
+
+
+class PartitionMachine(RuleBasedStateMachine):
+    """Appends, retries, markers and restarts in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Partition()
+        self.log = NaiveLog()
+        self.sent: list[Batch] = []
+        self.snapshots: list[tuple[int, bytes]] = []
+        self.stable_before = 0
+
+    @initialize(
+        start=st.sampled_from([0, 0, SEQUENCE_COUNT - 6]),
+        is_internal=st.sampled_from([False, False, False, True]),
+    )
+    def begin(self, start: int, is_internal: bool) -> None:
+        """Clients write from a sequence near 0 or near the wrap; or a coordinator writes alone."""
+        self.start = start
+        self.is_internal = is_internal
+
+    def _send(self, batch: Batch) -> Verdict:
+        """Send a batch to both, and store it if it is admitted."""
+        wanted = self.log.judge(batch)
+        is_known = bool(self.log.of(batch.producer_id))
+        if wanted == JOIN and not is_known and not self.log.is_overtaking(batch):
+            self.log.asked.append(batch)
+        verdict = self.gate.admit(
+            batch.origin,
+            self.log.end,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.record_count,
+            batch.timestamp_ms,
+            batch.is_transactional,
+        )
+        assert verdict == wanted, batch
+        if verdict[0] == ADMIT:
+            end = self.log.end
+            self.log.stored.append(Stored(end, end + batch.record_count - 1, batch))
+        self.sent.append(batch)
+        return verdict
+
+    def _next_sequence(self, producer_id: int, producer_epoch: int) -> int:
+        window = self.log.window(producer_id)
+        if not self.log.of(producer_id):
+            return self.start
+        if not window or window[-1].what.producer_epoch != producer_epoch:
+            return 0
+        newest = window[-1].what
+        assert isinstance(newest, Batch)
+        return (newest.last_sequence + 1) % SEQUENCE_COUNT
+
+    # ------------------------------------------------------------ what a client does
+
+    @precondition(lambda self: not self.is_internal)
+    @rule(
+        producer_id=st.sampled_from(PRODUCER_IDS),
+        record_count=st.integers(1, 4),
+        is_transactional=st.booleans(),
+        origin=st.sampled_from([CLIENT_V1, CLIENT_V2]),
+        timestamp_ms=st.integers(0, 9),
+    )
+    def produce(
+        self,
+        producer_id: int,
+        record_count: int,
+        is_transactional: bool,
+        origin: int,
+        timestamp_ms: int,
+    ) -> None:
+        """The next batch of a producer; the coordinator expects it, if it is transactional."""
+        epoch = max(self.log.epoch_of(producer_id), 0)
+        is_transactional = is_transactional or self.log.open_since(producer_id) >= 0
+        if is_transactional:
+            self.expect(producer_id, epoch)
+        sequence = self._next_sequence(producer_id, epoch)
+        self._send(
+            Batch(
+                origin, producer_id, epoch, sequence, record_count, is_transactional, timestamp_ms
+            )
+        )
+
+    @precondition(lambda self: not self.is_internal)
+    @rule(
+        producer_id=st.sampled_from(PRODUCER_IDS),
+        epoch_step=st.sampled_from([0, 0, 1, -1]),
+        sequence_step=st.sampled_from([0, 0, 1, -1, 7]),
+        record_count=st.integers(1, 4),
+        is_transactional=st.booleans(),
+        origin=st.sampled_from([CLIENT_V1, CLIENT_V2]),
+        is_expected=st.booleans(),
+    )
+    def produce_oddly(
+        self,
+        producer_id: int,
+        epoch_step: int,
+        sequence_step: int,
+        record_count: int,
+        is_transactional: bool,
+        origin: int,
+        is_expected: bool,
+    ) -> None:
+        """A batch that may be out of sequence, of another epoch, or not expected."""
+        epoch = max(self.log.epoch_of(producer_id) + epoch_step, 0)
+        sequence = (self._next_sequence(producer_id, epoch) + sequence_step) % SEQUENCE_COUNT
+        if is_expected:
+            self.expect(producer_id, epoch)
+        self._send(Batch(origin, producer_id, epoch, sequence, record_count, is_transactional, 4))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        self._send(data.draw(st.sampled_from(self.sent[-8:])))
+
+    @precondition(lambda self: self.log.stored)
+    @rule(data=st.data())
+    def P6_a_retry_of_the_last_five_is_never_stored_again(self, data: st.DataObject) -> None:
+        stored = [s for p in PRODUCER_IDS for s in self.log.window(p)]
+        batches = [s for s in stored if isinstance(s.what, Batch) and s.what.base_sequence >= 0]
+        if not batches:
+            return
+        again = data.draw(st.sampled_from(batches))
+        assert isinstance(again.what, Batch)
+        assert self._send(again.what) == (1, again.base_offset, None)
+
+    @precondition(lambda self: self.log.stored and not self.is_internal)
+    @rule(producer_id=st.sampled_from(PRODUCER_IDS), is_transactional=st.booleans())
+    def P7_an_older_epoch_is_never_admitted(self, producer_id: int, is_transactional: bool) -> None:
+        older = self.log.epoch_of(producer_id) - 1
+        if older < 0:
+            return
+        self.expect(producer_id, older)
+        sequence = self._next_sequence(producer_id, older + 1)
+        verdict = self._send(Batch(CLIENT_V1, producer_id, older, sequence, 1, is_transactional, 0))
+        assert verdict == INVALID_PRODUCER_EPOCH
+
+    # ------------------------------------------------------------ what coordinators do
+
+    @rule(producer_id=st.sampled_from(PRODUCER_IDS), epoch=st.integers(0, 3))
+    def expect(self, producer_id: int, epoch: int) -> None:
+        self.gate.expect(producer_id, epoch)
+        self.log.expected[producer_id] = epoch
+
+    @rule(producer_id=st.sampled_from(PRODUCER_IDS))
+    def forget(self, producer_id: int) -> None:
+        self.gate.forget(producer_id)
+        self.log.expected.pop(producer_id, None)
+
+    @precondition(lambda self: self.is_internal)
+    @rule(
+        producer_id=st.sampled_from(PRODUCER_IDS),
+        epoch_step=st.sampled_from([0, 0, 1, -1]),
+        record_count=st.integers(1, 3),
+    )
+    def commit_offsets(self, producer_id: int, epoch_step: int, record_count: int) -> None:
+        epoch = max(self.log.epoch_of(producer_id) + epoch_step, 0)
+        self._send(Batch(COORDINATOR, producer_id, epoch, -1, record_count, True, 3))
+
+    @precondition(lambda self: self.log.first_unstable() >= 0)
+    @rule(data=st.data(), bumps_epoch=st.booleans(), is_commit=st.booleans())
+    def end_transaction(self, data: st.DataObject, bumps_epoch: bool, is_commit: bool) -> None:
+        """The marker of an open transaction, as version 1 or, with a bump, version 2 writes it."""
+        opened = [p for p in PRODUCER_IDS if self.log.open_since(p) >= 0]
+        producer_id = data.draw(st.sampled_from(opened))
+        epoch = self.log.epoch_of(producer_id) + int(bumps_epoch)
+        self._mark(Marker(producer_id, epoch, 2, is_commit, 5))
+
+    @rule(
+        producer_id=st.sampled_from(PRODUCER_IDS),
+        epoch_step=st.sampled_from([0, 1, -1]),
+        coordinator_epoch=st.integers(0, 3),
+        is_commit=st.booleans(),
+        timestamp_ms=st.integers(0, 9),
+    )
+    def mark_oddly(
+        self,
+        producer_id: int,
+        epoch_step: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        timestamp_ms: int,
+    ) -> None:
+        """A marker that may be of a fenced producer or coordinator, or end nothing."""
+        epoch = max(self.log.epoch_of(producer_id) + epoch_step, 0)
+        self._mark(Marker(producer_id, epoch, coordinator_epoch, is_commit, timestamp_ms))
+
+    def _mark(self, marker: Marker) -> None:
+        wanted = self.log.judge_marker(marker)
+        end = self.log.end
+        verdict = self.gate.admit_marker(
+            end,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.is_commit,
+            marker.timestamp_ms,
+        )
+        assert verdict == wanted, marker
+        if verdict[0] == ADMIT:
+            self.log.stored.append(Stored(end, end, marker))
+            self.log.expected.pop(marker.producer_id, None)
+            self.log.asked = [a for a in self.log.asked if a.producer_id != marker.producer_id]
+
+    # ------------------------------------------------------------ what the log does
+
+    @rule()
+    def snapshot(self) -> None:
+        self.snapshots.append((self.log.end, self.gate.snapshot()))
+
+    @rule(data=st.data(), backfills_first=st.booleans())
+    def restart(self, data: st.DataObject, backfills_first: bool) -> None:
+        offset, snapshot = data.draw(st.sampled_from([(0, None), *self.snapshots]))
+        older = [s.replayed for s in self.log.stored if s.base_offset < offset]
+        newer = [s.replayed for s in self.log.stored if s.base_offset >= offset]
+        before, recalled = self.log.aborted(), self._windows()
+        restarted = Partition()
+        restarted.restore(snapshot, [entry for entry in before if entry[2] < offset])
+        if backfills_first:
+            restarted.backfill(older)
+        completed = restarted.replay(newer)
+        if not backfills_first:
+            restarted.backfill(older)
+        assert completed == [entry for entry in before if entry[2] >= offset]
+        self.gate = restarted
+        self.log.expected.clear()
+        self.log.asked.clear()
+        assert self._windows() == recalled
+
+    @rule(now_ms=st.integers(0, 1000))
+    def sweep_too_early(self, now_ms: int) -> None:
+        self.gate.expire(now_ms)
+        self.gate.snapshot()
+        self.log.asked.clear()
+
+    def _windows(self) -> dict[int, list[tuple[int, int, int, int]]]:
+        return {p: list(state.batches) for p, state in self.gate._producers.items()}
+
+    # ------------------------------------------------------------ what always holds
+
+    @invariant()
+    def P5_the_stable_offset_never_moves_back(self) -> None:
+        unstable = self.gate.first_unstable_offset()
+        stable = self.log.end if unstable < 0 else unstable
+        assert unstable == self.log.first_unstable()
+        assert self.stable_before <= stable <= self.log.end
+        self.stable_before = stable
+
+    @invariant()
+    def P8_the_state_is_what_the_log_says(self) -> None:
+        assert sorted(self.gate.describe()) == self.log.describe()
+        assert self.gate.aborted_entries() == self.log.aborted()
+        for producer_id, window in self._windows().items():
+            theirs = [
+                (s.what.base_sequence, s.what.last_sequence, s.base_offset, s.last_offset)
+                for s in self.log.window(producer_id)
+                if isinstance(s.what, Batch)
+            ]
+            assert window == theirs
+
+    @invariant()
+    def P6_sequences_in_the_log_are_consecutive(self) -> None:
+        next_sequences: dict[tuple[int, int], int] = {}
+        for s in self.log.stored:
+            if isinstance(s.what, Batch) and s.what.base_sequence >= 0:
+                key = (s.what.producer_id, s.what.producer_epoch)
+                assert s.what.base_sequence == next_sequences.get(key, s.what.base_sequence)
+                next_sequences[key] = (s.what.last_sequence + 1) % SEQUENCE_COUNT
+
+    @invariant()
+    def P7_epochs_in_the_log_never_fall(self) -> None:
+        newest: dict[int, int] = {}
+        for s in self.log.stored:
+            assert s.what.producer_epoch >= newest.get(s.what.producer_id, 0)
+            newest[s.what.producer_id] = s.what.producer_epoch
+
+    def teardown(self) -> None:
+        """P4: every range names the aborted transactions that it overlaps."""
+        aborted = self.log.aborted()
+        for start in range(self.log.end + 1):
+            for stop in range(start + 1, self.log.end + 2):
+                hit = sorted((f, p) for p, f, last, _ in aborted if f < stop and last >= start)
+                assert self.gate.aborted_in(start, stop) == [(p, f) for f, p in hit]
+
+
+PartitionMachine.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=60, deadline=None
+)
+test_P4_P5_P6_P7_P8_hold_over_any_history = PartitionMachine.TestCase

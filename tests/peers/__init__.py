@@ -1,0 +1,1 @@
+"""The peers txn is measured against: real Apache Kafka nodes and real Java clients."""

@@ -1,0 +1,141 @@
+"""A streaming query without Spark: what Spark promises about batches, and nothing more.
+
+A batch that was started has the same rows when it is started again; which task gets which
+row may differ. Batches are numbered without gaps. Only a batch whose commit returned is
+over. All of that survives a crash of the driver; processes do not.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from spark.fake_kafka import FakeKafka
+from txn.spark.columns import one_record
+from txn.spark.driver import Driver, DriverSettings, Handout
+from txn.spark.identities import OwnIdentities
+from txn.spark.kafka import Client
+from txn.spark.progress import Skip, Slot, judge
+
+TIMEOUT_MS = 900_000
+OUTPUT = "out"
+
+
+@dataclass
+class Worker:
+    """A Python worker process."""
+
+    own: OwnIdentities = field(default_factory=OwnIdentities)
+    is_busy: bool = False
+
+
+class Query:
+    """A query with its checkpoint; `restart` is what a crash leaves of it."""
+
+    def __init__(
+        self,
+        cluster: FakeKafka,
+        *,
+        id: str = "q",
+        query: str = "query-1",
+        tasks: int = 3,
+        seed: int = 0,
+        replays_lost: bool = False,
+    ) -> None:
+        self.cluster = cluster
+        self.id = id
+        self.query = query
+        self.tasks = tasks
+        self.replays_lost = replays_lost
+        self.has_losers = True
+        self.dice = random.Random(seed)
+        self.next_batch = 0
+        """In the checkpoint: what the commit log says."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget every process; only the checkpoint and the cluster are left."""
+        self.workers = [Worker() for _ in range(self.tasks)]
+
+    def driver(self, client: Client | None = None) -> Driver:
+        settings = DriverSettings(
+            id=self.id,
+            progress_topic="__txn_spark",
+            timeout_ms=TIMEOUT_MS,
+            margin_ms=30_000,
+            replays_lost=self.replays_lost,
+        )
+        cluster = self.cluster
+        return Driver(client or cluster, settings, now_ms=lambda: cluster.now_ms, pause=self._wait)
+
+    def rows(self, batch: int) -> list[bytes]:
+        return [f"{batch}-{number}".encode() for number in range(5)]
+
+    def run_batch(self, client: Client | None = None) -> bool:
+        """Run the next batch through to Spark's commit log; say whether tasks wrote.
+
+        A retry, and a speculative attempt whose message is thrown away, come with it.
+        """
+        client = client or self.cluster
+        batch = self.next_batch
+        driver = self.driver(client)
+        handout = driver.begin()
+        verdict = judge(handout.progress, self.query, batch)
+        if not isinstance(verdict, Skip):
+            shares = self._shared_out(self.rows(batch))
+            tasks = [task for task in range(self.tasks) if verdict.includes(task)]
+            slots = [self.attempt(client, handout, task, shares[task]) for task in tasks]
+            if self.has_losers:
+                loser = self.dice.choice(tasks)
+                self.attempt(client, handout, loser, shares[loser])
+            driver.decide(
+                handout,
+                self.query,
+                batch,
+                [slot for slot in slots if slot is not None],
+                group="g",
+                source_offsets=[("in", 0, batch + 1)],
+            )
+        self.next_batch = max(self.next_batch, batch + 1)
+        return not isinstance(verdict, Skip)
+
+    def attempt(
+        self, client: Client, handout: Handout, task: int, rows: Sequence[bytes]
+    ) -> Slot | None:
+        """One attempt of a task, on any worker."""
+        if not rows:
+            return None
+        worker = self._free_worker()
+        worker.is_busy = True
+        identity = worker.own.claim(client, handout, TIMEOUT_MS)
+        writer = client.writer(
+            identity.transactional_id, identity.producer_id, identity.producer_epoch
+        )
+        for row in rows:
+            one_record(writer, OUTPUT, b"k", row)
+        slot = Slot(task, identity, writer.flush())
+        worker.is_busy = False
+        return slot
+
+    def _free_worker(self) -> "Worker":
+        """A worker runs one task at a time; one whose task stands still is not given another."""
+        free = [worker for worker in self.workers if not worker.is_busy]
+        if not free:
+            free = [Worker()]
+            self.workers += free
+        return self.dice.choice(free)
+
+    def written(self) -> list[bytes]:
+        """All rows that a read_committed reader finds, sorted."""
+        return sorted(value for value in self.cluster.committed(OUTPUT) if value is not None)
+
+    def expected(self, batches: int) -> list[bytes]:
+        return sorted(row for batch in range(batches) for row in self.rows(batch))
+
+    def _shared_out(self, rows: list[bytes]) -> list[list[bytes]]:
+        shares: list[list[bytes]] = [[] for _ in range(self.tasks)]
+        for row in rows:
+            self.dice.choice(shares).append(row)
+        return shares
+
+    def _wait(self, seconds: float) -> None:
+        self.cluster.now_ms += int(seconds * 1000)

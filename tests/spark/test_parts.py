@@ -1,0 +1,222 @@
+"""The small parts: producers of a worker, the checkpoint, the supervisor, the records, the jars."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark.fake_kafka import FakeKafka
+from txn._core import KafkaError
+from txn.errors import ConfigError
+from txn.spark import checkpoint, connector_jars, run
+from txn.spark.driver import Handout
+from txn.spark.errors import RefusedError, is_hopeless
+from txn.spark.identities import OwnIdentities
+from txn.spark.progress import Identity, Progress, Spare, State
+
+TOKEN = Identity("q.driver", 1, 0)
+
+
+def handout(*spares: Identity) -> Handout:
+    ready = tuple(Spare(identity, 0) for identity in spares)
+    return Handout("q", TOKEN, Progress(State.DONE, "query-1", 0, (), ready, 0, 0), 0)
+
+
+# ---------------------------------------------------------------- producers of a worker
+
+
+def test_producer_is_used_again_with_the_epoch_that_was_handed_out() -> None:
+    cluster, own = FakeKafka(), OwnIdentities()
+    first = own.claim(cluster, handout(), 1000)
+    following = Identity(first.transactional_id, first.producer_id, first.producer_epoch + 1)
+    assert own.claim(cluster, handout(following), 1000) == following
+    assert len(cluster.inits) == 1
+
+
+def test_producer_is_used_once_per_epoch() -> None:
+    cluster, own = FakeKafka(), OwnIdentities()
+    first = own.claim(cluster, handout(), 1000)
+    second = own.claim(cluster, handout(first), 1000)
+    assert second.transactional_id != first.transactional_id
+
+
+def test_producer_of_another_process_is_left_alone() -> None:
+    cluster = FakeKafka()
+    theirs = OwnIdentities().claim(cluster, handout(), 1000)
+    offered = Identity(theirs.transactional_id, theirs.producer_id, 5)
+    mine = OwnIdentities().claim(cluster, handout(offered), 1000)
+    assert mine.transactional_id != theirs.transactional_id
+
+
+def test_fork_forgets_its_parents_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, own = FakeKafka(), OwnIdentities()
+    first = own.claim(cluster, handout(), 1000)
+    following = Identity(first.transactional_id, first.producer_id, first.producer_epoch + 1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert own.claim(cluster, handout(following), 1000) != following
+
+
+def test_timeout_above_the_clusters_maximum_names_the_option() -> None:
+    class Strict(FakeKafka):
+        def init_producer_id(
+            self, transactional_id: str, timeout_ms: int, producer_id: int = -1, epoch: int = -1
+        ) -> tuple[int, int]:
+            raise KafkaError("InitProducerId: the timeout is too long", 50, False)
+
+    with pytest.raises(ConfigError, match=r"txn\.timeout\.ms=1000: it is above its transaction"):
+        OwnIdentities().claim(Strict(), handout(), 1000)
+
+
+# ---------------------------------------------------------------- records and checkpoint
+
+
+def test_record_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(RefusedError, match="Upgrade txn"):
+        Progress.from_json(b'{"version": 2}')
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    (tmp_path / "metadata").write_text('{"id":"4c1f"}')
+    (tmp_path / "offsets").mkdir()
+    lines = [
+        "v1",
+        json.dumps({"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "2"}}),
+        json.dumps({"in": {"1": 20, "0": 10}}),
+        json.dumps({"logOffset": 3}),
+    ]
+    (tmp_path / "offsets" / "7").write_text("\n".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_query_id_is_read_from_a_local_checkpoint(stored: Path, prefix: str) -> None:
+    assert checkpoint.query_id(f"{prefix}{stored}") == "4c1f"
+
+
+def test_query_id_of_a_remote_checkpoint_is_unknown() -> None:
+    assert checkpoint.query_id("s3a://bucket/checkpoint") is None
+
+
+def test_source_offsets_are_those_of_kafka_sources(stored: Path) -> None:
+    assert checkpoint.source_offsets(str(stored), 7) == [("in", 0, 10), ("in", 1, 20)]
+
+
+def test_source_offsets_of_another_batch_are_refused(stored: Path) -> None:
+    with pytest.raises(ConfigError, match="needs the offsets of batch 8"):
+        checkpoint.source_offsets(str(stored), 8)
+
+
+# ---------------------------------------------------------------- the supervisor
+
+
+class Scripted:
+    """A query that ends as it is told to, start by start."""
+
+    def __init__(self, *ends: str | None) -> None:
+        self.ends = list(ends)
+        self.starts = 0
+        self.pauses: list[float] = []
+
+    def start(self) -> StreamingQuery:
+        self.starts += 1
+        return cast(StreamingQuery, self)
+
+    def awaitTermination(self) -> None:
+        end = self.ends.pop(0)
+        if end is not None:
+            raise StreamingQueryException(end)
+
+
+def supervise(query: Scripted, **settings: int) -> None:
+    clock: Callable[[], float] = lambda: 0.0  # noqa: E731
+    run(query.start, clock=clock, pause=query.pauses.append, **settings)
+
+
+def test_query_that_failed_is_started_again_until_it_ends_on_purpose() -> None:
+    query = Scripted("broker gone", "broker gone", None)
+    supervise(query)
+    assert query.starts == 3
+    assert 0.5 <= query.pauses[0] <= 1.0 <= query.pauses[1] <= 2.0
+
+
+def test_query_that_cannot_succeed_is_not_started_again() -> None:
+    query = Scripted("Traceback ...\ntxn.spark.errors.RefusedError: batch 3 follows 3 others")
+    with pytest.raises(StreamingQueryException, match="batch 3 follows"):
+        supervise(query)
+    assert query.starts == 1
+
+
+def test_query_that_was_fenced_is_started_once_more() -> None:
+    """Its own predecessor may have come to itself late; a second time it is somebody else."""
+    fenced = "txn.errors.FencedError: another driver took over txn.id 'q'"
+    query = Scripted(fenced, "broker gone", fenced, None)
+    supervise(query)
+    assert query.starts == 4
+    query = Scripted(fenced, fenced, None)
+    with pytest.raises(StreamingQueryException, match="another driver took over"):
+        supervise(query)
+
+
+def test_supervisor_gives_up_after_the_failures_it_was_given() -> None:
+    query = Scripted("a", "b", "c")
+    with pytest.raises(StreamingQueryException, match="c"):
+        supervise(query, restarts_max=2)
+
+
+@pytest.mark.parametrize(
+    ("message", "is_final"),
+    [
+        ("txn.errors.ConfigError: unknown option", True),
+        ("txn.spark.errors.NotPreparedError: times out", False),
+        ("_core.KafkaError: no node answers", False),
+    ],
+)
+def test_errors_are_told_apart_by_their_text(message: str, is_final: bool) -> None:
+    assert is_hopeless(message) is is_final
+
+
+# ---------------------------------------------------------------- the connector's jars
+
+
+def test_jars_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TXN_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        connector_jars.JarsUnavailableError, match=r"put these files into .*: spark"
+    ):
+        connector_jars.jars()
+
+
+def test_jar_with_another_checksum_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "spark-4.2"
+    place.mkdir()
+    for jar in connector_jars.JARS:
+        (place / jar.file).write_bytes(b"not a jar")
+    monkeypatch.setenv("TXN_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(connector_jars.JarsUnavailableError):
+        connector_jars.jars()
+
+
+def test_cached_jars_are_used_without_fetching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = connector_jars.Jar(
+        "g", "n", "1", "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+    )
+    monkeypatch.setattr(connector_jars, "JARS", (jar,))
+    monkeypatch.setenv("TXN_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "spark-4.2").mkdir()
+    (tmp_path / "spark-4.2" / "n-1.jar").write_bytes(b"hello")
+    assert connector_jars.jars() == [tmp_path / "spark-4.2" / "n-1.jar"]

@@ -1,0 +1,63 @@
+"""Which records a batch gets, and how they are shared out to tasks."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txn.spark.reader import Range, from_json, limited, split, to_json
+
+places = st.dictionaries(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
+    st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)).map(sorted),
+    min_size=1,
+)
+
+
+def test_offsets_are_kept_as_sparks_kafka_source_keeps_them() -> None:
+    offsets = {("b", 0): 1, ("a", 10): 2, ("a", 9): 3}
+    assert to_json(offsets) == {"a": {"9": 3, "10": 2}, "b": {"0": 1}}
+    assert from_json(to_json(offsets)) == offsets
+
+
+def test_limit_is_shared_out_by_what_is_waiting() -> None:
+    start = {("t", 0): 100, ("t", 1): 0, ("t", 2): 5}
+    latest = {("t", 0): 400, ("t", 1): 100, ("t", 2): 5}
+    assert limited(start, latest, 40) == {("t", 0): 130, ("t", 1): 10, ("t", 2): 5}
+
+
+def test_partition_with_little_is_not_starved() -> None:
+    ends = limited({("t", 0): 0, ("t", 1): 0}, {("t", 0): 10**6, ("t", 1): 1}, 10)
+    assert ends[("t", 1)] == 1
+
+
+@settings(deadline=None)
+@given(spans=places, rows_max=st.integers(1, 10**6))
+def test_limit_moves_forward_and_never_past_the_end(
+    spans: dict[tuple[str, int], list[int]], rows_max: int
+) -> None:
+    start = {place: span[0] for place, span in spans.items()}
+    latest = {place: span[1] for place, span in spans.items()}
+    ends = limited(start, latest, rows_max)
+    moved = sum(ends[place] - start[place] for place in spans)
+    waiting = sum(latest[place] - start[place] for place in spans)
+    assert all(start[place] <= ends[place] <= latest[place] for place in spans)
+    assert min(1, waiting) <= moved <= rows_max + len(spans)
+
+
+@settings(deadline=None)
+@given(spans=places, count=st.none() | st.integers(1, 50))
+def test_split_ranges_cover_the_same_records_once(
+    spans: dict[tuple[str, int], list[int]], count: int | None
+) -> None:
+    ranges = [Range(place, *span) for place, span in spans.items()]
+    parts = split(ranges, count)
+    assert all(part.size > 0 for part in parts)
+    for span in ranges:
+        mine = [part for part in parts if part.place == span.place]
+        bounds = [mine[0].start, *(part.end for part in mine)] if mine else [span.start] * 2
+        assert (bounds[0], bounds[-1]) == (span.start, span.end)
+        assert [part.start for part in mine] == bounds[:-1] or not mine
+
+
+def test_larger_range_gets_more_tasks() -> None:
+    parts = split([Range(("t", 0), 0, 900), Range(("t", 1), 0, 100)], 10)
+    assert [part.place[1] for part in parts] == [0] * 9 + [1]

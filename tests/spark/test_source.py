@@ -1,0 +1,158 @@
+"""The source in a real session: rows, types, where batches start and end."""
+
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+import clients
+from spark.jobs import finish, forget_last_commit, put, stream, table, texts, writing
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
+
+
+def test_rows_have_the_columns_and_types_of_sparks_kafka_source(
+    spark: SparkSession, servers: str, topic: str
+) -> None:
+    producer = clients.plain_producer(servers)
+    producer.produce(topic, b"v", b"k", 1, timestamp=1_700_000_000_123, headers=[("h", b"x")])
+    producer.produce(topic, None, None, 1, timestamp=1)
+    producer.flush()
+    frame = table(spark, servers, topic, includeHeaders="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    first, second = (
+        frame.selectExpr(
+            *("key", "value", "topic", "partition", "offset", "unix_millis(timestamp) AS at"),
+            *("timestampType", "headers"),
+        )
+        .orderBy("offset")
+        .collect()
+    )
+    assert tuple(first)[:-1] == (b"k", b"v", topic, 1, 0, 1_700_000_000_123, 0)
+    assert [tuple(header) for header in first.headers] == [("h", b"x")]
+    assert tuple(second) == (None, None, topic, 1, 1, 1, 0, None)
+
+
+def test_aborted_and_open_transactions_are_not_read(
+    spark: SparkSession, servers: str, topic: str
+) -> None:
+    producer = clients.transactional_producer(servers, f"tx-{topic}")
+    clients.commit_values(producer, topic, [b"committed"])
+    producer.begin_transaction()
+    clients.send(producer, topic, [b"aborted"])
+    producer.abort_transaction(clients.WAIT_S)
+    producer.begin_transaction()
+    clients.send(producer, topic, [b"open"])
+    frame = table(spark, servers, topic)
+    dirty = table(spark, servers, topic, **{"kafka.isolation.level": "read_uncommitted"})
+    found = [row.value for row in frame.collect()]
+    assert found == [b"committed"]
+    assert dirty.count() == 3
+    producer.abort_transaction(clients.WAIT_S)
+
+
+def test_offsets_choose_the_rows_of_a_batch_read(
+    spark: SparkSession, servers: str, topic: str
+) -> None:
+    put(servers, topic, ["a0", "a1", "a2", "a3"], 0)
+    put(servers, topic, ["b0", "b1"], 1)
+    frame = table(
+        spark,
+        servers,
+        topic,
+        startingOffsets=f'{{"{topic}": {{"0": 1, "1": -2}}}}',
+        endingOffsets=f'{{"{topic}": {{"0": 3, "1": -1}}}}',
+        columns="value",
+        minPartitions="4",
+    )
+    assert frame.columns == ["value"]
+    assert sorted(row.value for row in frame.collect()) == [b"a1", b"a2", b"b0", b"b1"]
+    assert frame.rdd.getNumPartitions() == 4
+
+
+def test_option_that_misses_a_partition_is_refused(
+    spark: SparkSession, servers: str, topic: str
+) -> None:
+    with pytest.raises(PySparkException, match=r"misses .* it has to name every partition"):
+        table(spark, servers, topic, startingOffsets=f'{{"{topic}": {{"0": 1}}}}').count()
+
+
+def test_topic_that_is_not_there_is_named(spark: SparkSession, servers: str) -> None:
+    with pytest.raises(PySparkException, match="there is no topic 'no-such-topic'"):
+        table(spark, servers, "no-such-topic").count()
+
+
+def test_batches_are_no_larger_than_asked_for(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    put(servers, topic, [f"a{number}" for number in range(30)], 0)
+    put(servers, topic, [f"b{number}" for number in range(10)], 1)
+    rows = stream(spark, servers, topic, maxOffsetsPerTrigger="16").select("value")
+    query = finish(writing(rows, servers, checkpoint, {"topic": output}))
+    sizes = [progress["numInputRows"] for progress in query.recentProgress]
+    assert sizes == [16, 16, 8]
+    assert len(texts(servers, output)) == 40
+
+
+def test_query_that_starts_at_latest_keeps_its_start_over_a_crash(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    """It crashed in its first batch; what came since then must not be skipped."""
+    put(servers, topic, ["before"])
+    rows = stream(spark, servers, topic, startingOffsets="latest").select("value")
+    writer = writing(rows, servers, checkpoint, {"topic": output})
+    finish(writer)
+    forget_last_commit(checkpoint)
+    put(servers, topic, ["after"])
+    finish(writer)
+    assert texts(servers, output) == ["after"]
+
+
+def test_partitions_that_are_added_are_read_from_their_start(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+    put(servers, topic, ["old"])
+    rows = stream(spark, servers, topic).select("value")
+    writer = writing(rows, servers, checkpoint, {"topic": output})
+    finish(writer)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    put(servers, topic, ["new"], 2)
+    finish(writer)
+    assert texts(servers, output) == ["new", "old"]
+
+
+@pytest.mark.peer
+def test_records_that_were_deleted_end_the_query_unless_told_otherwise(
+    spark: SparkSession, kafka_peer: str, checkpoint: Path
+) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    servers, topic, output = kafka_peer, f"in-{time.time_ns()}", f"out-{time.time_ns()}"
+    clients.create_topic(servers, topic)
+    clients.create_topic(servers, output)
+    put(servers, topic, ["a"])
+    first = stream(spark, servers, topic).select("value")
+    finish(writing(first, servers, checkpoint, {"topic": output}))
+    put(servers, topic, ["b", "c", "d"])
+    admin = AdminClient({"bootstrap.servers": servers})
+    place = TopicPartition(topic, 0, 3)
+    admin.delete_records([place])[place].result(30)
+    with pytest.raises(
+        StreamingQueryException, match=r"offsets 1 to 3 \(exclusive\) of .* deleted"
+    ):
+        finish(writing(first, servers, checkpoint, {"topic": output}))
+    lenient = stream(spark, servers, topic, failOnDataLoss="false").select("value")
+    finish(writing(lenient, servers, checkpoint, {"topic": output}))
+    assert texts(servers, output) == ["a", "d"]

@@ -1,0 +1,518 @@
+"""What librdkafka's reports become, and what a block does about each of them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from txn.client.failures import DeliveryFailure, translate, undelivered
+from txn.client.producer import Producer
+from txn.client.settings import consumer_settings, producer_settings
+from txn.client.transaction import Transaction
+from txn.errors import (
+    AbortableError,
+    Action,
+    ConfigError,
+    FencedError,
+    InDoubtError,
+    RejectedError,
+    RetriableError,
+    TxnError,
+)
+
+
+def fatal(code: int) -> KafkaError:
+    return KafkaError(code, "reason", fatal=True)
+
+
+def retriable(code: int) -> KafkaError:
+    return KafkaError(code, "reason", retriable=True)
+
+
+def requires_abort(code: int) -> KafkaError:
+    return KafkaError(code, "reason", txn_requires_abort=True)
+
+
+TIMED_OUT = retriable(KafkaError._TIMED_OUT)
+NO_SUCH_STATE = KafkaError(KafkaError._STATE, "Operation not valid in state Ready")
+
+
+# ---------------------------------------------------------------- reports become errors
+
+
+@pytest.mark.parametrize(
+    ("reported", "kind", "action"),
+    [
+        (fatal(KafkaError._FENCED), FencedError, Action.REOPEN),
+        (fatal(KafkaError.PRODUCER_FENCED), FencedError, Action.REOPEN),
+        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), FencedError, Action.REOPEN),
+        (
+            requires_abort(KafkaError.INVALID_PRODUCER_EPOCH),
+            AbortableError,
+            Action.ABORT_AND_REWIND,
+        ),
+        (fatal(KafkaError.INVALID_TXN_STATE), FencedError, Action.REOPEN),
+        (fatal(KafkaError.INVALID_TRANSACTION_TIMEOUT), ConfigError, Action.GIVE_UP),
+        (fatal(KafkaError.CLUSTER_AUTHORIZATION_FAILED), RejectedError, Action.GIVE_UP),
+        (requires_abort(KafkaError.TOPIC_AUTHORIZATION_FAILED), RejectedError, Action.GIVE_UP),
+        (requires_abort(KafkaError._TIMED_OUT), AbortableError, Action.ABORT_AND_REWIND),
+        (requires_abort(KafkaError._INCONSISTENT), AbortableError, Action.ABORT_AND_REWIND),
+        (requires_abort(KafkaError.ILLEGAL_GENERATION), AbortableError, Action.ABORT_AND_REWIND),
+        (KafkaError(KafkaError.UNKNOWN_MEMBER_ID), AbortableError, Action.ABORT_AND_REWIND),
+        (TIMED_OUT, RetriableError, Action.RETRY),
+        (retriable(KafkaError.UNKNOWN), RetriableError, Action.RETRY),
+        (KafkaError(KafkaError._TRANSPORT), RetriableError, Action.RETRY),
+        (KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT), RetriableError, Action.RETRY),
+        (KafkaError(KafkaError._INVALID_ARG), ConfigError, Action.GIVE_UP),
+        (KafkaError(KafkaError._BAD_MSG), RejectedError, Action.GIVE_UP),
+    ],
+)
+def test_each_report_says_what_to_do_next(
+    reported: KafkaError, kind: type[TxnError], action: Action
+) -> None:
+    error = translate(reported, whose="producer 'p'", doing="committing")
+
+    assert type(error) is kind
+    assert error.action is action
+    assert vars(error)["code"] == reported.code()
+    assert f"producer 'p' failed while committing: {reported.str()}" in str(error)
+    assert reported.name() in str(error)
+
+
+def failed(code: int, topic: str = "out", partition: int = 3) -> DeliveryFailure:
+    return DeliveryFailure(topic, partition, KafkaError(code))
+
+
+def test_records_not_stored_are_told_by_their_cause_and_not_by_its_consequences() -> None:
+    failures = [failed(KafkaError._PURGE_QUEUE, "a"), failed(KafkaError._MSG_TIMED_OUT, "b", 1)]
+
+    error = undelivered(failures, whose="producer 'p'", in_transaction=True)
+
+    assert type(error) is AbortableError
+    assert "'b' partition 1 and 1 more" in str(error)
+    assert vars(error)["topic"] == "b"
+    assert vars(error)["partition"] == 1
+    assert vars(error)["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "in_transaction", "kind"),
+    [
+        (KafkaError._MSG_TIMED_OUT, True, AbortableError),
+        (KafkaError._MSG_TIMED_OUT, False, RetriableError),
+        (KafkaError.MSG_SIZE_TOO_LARGE, True, RejectedError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, RejectedError),
+        (KafkaError.INVALID_PRODUCER_EPOCH, True, AbortableError),
+    ],
+)
+def test_records_not_stored_say_what_to_do_next(
+    code: int, in_transaction: bool, kind: type[TxnError]
+) -> None:
+    error = undelivered([failed(code)], whose="producer 'p'", in_transaction=in_transaction)
+
+    assert type(error) is kind
+
+
+# ---------------------------------------------------------------- settings
+
+
+def settings_of_producer(config: dict[str, object], **keywords: object) -> dict[str, object]:
+    return producer_settings(
+        config, transactional_id=None, bootstrap_servers=None, keywords=keywords
+    )
+
+
+def test_settings_pass_through_unchanged_with_idempotence_switched_on() -> None:
+    settings = settings_of_producer({"bootstrap.servers": "h:1", "linger.ms": 3}, batch_size=9)
+
+    assert settings == {
+        "bootstrap.servers": "h:1",
+        "linger.ms": 3,
+        "batch.size": 9,
+        "enable.idempotence": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "keywords", "message"),
+    [
+        ({}, {}, "bootstrap.servers is missing"),
+        ({"bootstrap.servers": "h:1"}, {"bootstrap_servers": "h:2"}, "given twice"),
+        ({"bootstrap.servers": "h:1", "acks": 1}, {}, "acks=1 does not fit"),
+        ({"bootstrap.servers": "h:1", "acks": -1, "request.required.acks": -1}, {}, "given twice"),
+        ({"bootstrap.servers": "h:1", "enable.idempotence": False}, {}, "idempotence=False"),
+        ({"bootstrap.servers": "h:1", "enable.idempotence": "false"}, {}, "idempotence=false"),
+        ({"bootstrap.servers": "h:1", "max.in.flight": 6}, {}, "1 to 5"),
+        ({"bootstrap.servers": "h:1", "retries": 0}, {}, "at least 1"),
+        ({"bootstrap.servers": "h:1", "transactional.id": ""}, {}, "transactional.id is empty"),
+        ({1: "x"}, {}, "no property name"),
+    ],
+)
+def test_settings_that_contradict_exactly_once_are_refused(
+    config: dict[str, object], keywords: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_of_producer(config, **keywords)
+
+
+def test_a_transactional_id_given_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"transactional\.id is given twice, as 'a' and as 'b'"):
+        producer_settings(
+            {"transactional.id": "a"}, transactional_id="b", bootstrap_servers="h:1", keywords={}
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("enable.auto.commit", True), ("isolation.level", "read_uncommitted"), ("group.id", "")],
+)
+def test_a_consumer_that_would_break_exactly_once_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name):
+        consumer_settings(
+            {"bootstrap.servers": "h:1", "group.id": "g", name: value},
+            group_id=None,
+            bootstrap_servers=None,
+            keywords={},
+        )
+
+
+def test_an_unknown_property_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"no\.such\.property"):
+        Producer(bootstrap_servers="127.0.0.1:1", no_such_property=1)
+
+
+# ---------------------------------------------------------------- a block and its failures
+
+
+class Script:
+    """librdkafka's producer, playing a script: per call the answers to give, in order.
+
+    An answer is None for success, a value to return, or something to raise. A call without
+    answers left succeeds.
+    """
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = answers
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: object, **named: object) -> Any:
+            if name not in ("poll", "flush", "purge"):
+                self.calls.append(name)
+            waiting = self.answers.get(name)
+            answer = waiting.pop(0) if waiting else (0 if name in ("flush", "poll") else None)
+            if isinstance(answer, KafkaError):
+                raise KafkaException(answer)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        return call
+
+
+class Scripted(Producer):
+    """A `Producer` over a script."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        super().__init__(bootstrap_servers="h:1", transactional_id="p", timeout=0)
+
+    def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
+        return self.script  # type: ignore[return-value]
+
+
+class Member:
+    """A consumer that stands at an offset, and remembers where it was sought to."""
+
+    def __init__(self, committed: int = 2) -> None:
+        self.place = TopicPartition("in", 0, 7)
+        self.committed_offset = committed
+        self.sought: list[int] = []
+        self.answers: list[Any] = []
+
+    def assignment(self) -> list[TopicPartition]:
+        return [self.place]
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [self.place]
+
+    def consumer_group_metadata(self) -> bytes:
+        return b"member"
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        if self.answers:
+            raise KafkaException(self.answers.pop(0))
+        return [TopicPartition("in", 0, self.committed_offset)]
+
+    def seek(self, place: TopicPartition) -> None:
+        self.sought.append(place.offset)
+
+
+def scripted(**answers: list[Any]) -> tuple[Scripted, Script]:
+    script = Script(**answers)
+    producer = Scripted(script)
+    script.calls.clear()
+    return producer, script
+
+
+def block(producer: Producer, member: Member | None = None, timeout: float = 0) -> Transaction:
+    return producer.transaction(member, timeout)  # type: ignore[arg-type]
+
+
+def test_a_good_block_flushes_then_sends_offsets_then_commits() -> None:
+    producer, script = scripted()
+    member = Member()
+
+    with block(producer, member) as t:
+        t.produce("out", b"v")
+
+    assert script.calls == [
+        "begin_transaction",
+        "produce",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+    ]
+    assert member.sought == []
+
+
+def test_a_commit_that_times_out_is_resumed_and_not_repeated_by_an_abort() -> None:
+    producer, script = scripted(commit_transaction=[TIMED_OUT, TIMED_OUT, None])
+
+    with block(producer, timeout=60):
+        pass
+
+    assert script.calls == ["begin_transaction"] + ["commit_transaction"] * 3
+
+
+def test_a_commit_without_an_answer_is_in_doubt_and_never_called_aborted() -> None:
+    producer, script = scripted(commit_transaction=[TIMED_OUT])
+    member = Member()
+
+    with pytest.raises(InDoubtError, match="may be committed") as caught, block(producer, member):
+        pass
+
+    assert caught.value.action is Action.REOPEN
+    assert "abort_transaction" not in script.calls
+    assert member.sought == [2]
+    with pytest.raises(InDoubtError, match="can no longer be used"), block(producer):
+        pass
+
+
+def test_a_commit_that_requires_an_abort_is_aborted_and_rewound() -> None:
+    producer, script = scripted(commit_transaction=[requires_abort(KafkaError._INCONSISTENT)])
+    member = Member()
+
+    with pytest.raises(AbortableError), block(producer, member):
+        pass
+
+    assert script.calls[-2:] == ["commit_transaction", "abort_transaction"]
+    assert member.sought == [2]
+
+
+def test_a_fenced_commit_is_not_aborted_and_closes_the_producer() -> None:
+    producer, script = scripted(commit_transaction=[fatal(KafkaError._FENCED)])
+    member = Member()
+
+    with pytest.raises(FencedError, match="'p' failed while committing"), block(producer, member):
+        pass
+
+    assert "abort_transaction" not in script.calls
+    assert member.sought == [2]
+    with pytest.raises(FencedError, match="can no longer be used"), block(producer):
+        pass
+
+
+def test_ctrl_c_that_hides_the_answer_of_a_finished_commit_is_told_committed() -> None:
+    producer, script = scripted(commit_transaction=[KeyboardInterrupt(), NO_SUCH_STATE])
+
+    with pytest.raises(KeyboardInterrupt) as caught, block(producer):
+        pass
+
+    assert caught.value.__notes__ == ["The transaction was committed before this was raised."]
+    assert "abort_transaction" not in script.calls
+
+
+def test_ctrl_c_during_a_commit_that_fails_is_told_uncommitted_and_aborts() -> None:
+    producer, script = scripted(
+        commit_transaction=[KeyboardInterrupt(), requires_abort(KafkaError._INCONSISTENT)]
+    )
+
+    with pytest.raises(KeyboardInterrupt) as caught, block(producer):
+        pass
+
+    assert "was not committed" in caught.value.__notes__[0]
+    assert script.calls[-1] == "abort_transaction"
+
+
+def test_a_second_ctrl_c_leaves_the_commit_in_doubt() -> None:
+    producer, script = scripted(commit_transaction=[KeyboardInterrupt(), KeyboardInterrupt()])
+
+    with pytest.raises(KeyboardInterrupt) as caught, block(producer, timeout=60):
+        pass
+
+    assert "may be committed" in caught.value.__notes__[0]
+    assert "abort_transaction" not in script.calls
+    with pytest.raises(InDoubtError), block(producer):
+        pass
+
+
+def test_records_not_acknowledged_in_time_abort_before_any_commit() -> None:
+    producer, script = scripted(flush=[3])
+
+    with pytest.raises(AbortableError, match="3 records"), block(producer):
+        pass
+
+    assert script.calls == ["begin_transaction", "abort_transaction"]
+
+
+def test_offsets_are_sent_again_after_a_retriable_answer() -> None:
+    producer, script = scripted(
+        send_offsets_to_transaction=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE), None]
+    )
+
+    with block(producer, Member(), timeout=60):
+        pass
+
+    assert script.calls.count("send_offsets_to_transaction") == 2
+    assert script.calls[-1] == "commit_transaction"
+
+
+def test_offsets_that_stay_unanswered_abort_the_block() -> None:
+    producer, script = scripted(
+        send_offsets_to_transaction=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE)]
+    )
+    member = Member()
+
+    with pytest.raises(RetriableError), block(producer, member):
+        pass
+
+    assert script.calls[-1] == "abort_transaction"
+    assert member.sought == [2]
+
+
+def test_an_abort_that_fails_is_a_note_on_the_exception_and_closes_the_producer() -> None:
+    producer, _ = scripted(abort_transaction=[fatal(KafkaError._FENCED)])
+
+    with pytest.raises(ZeroDivisionError) as caught, block(producer):
+        raise ZeroDivisionError
+
+    assert "Aborting failed" in caught.value.__notes__[0]
+    with pytest.raises(FencedError), block(producer):
+        pass
+
+
+def test_a_failure_whose_abort_is_fenced_is_raised_as_fenced() -> None:
+    producer, _ = scripted(
+        commit_transaction=[requires_abort(KafkaError.INVALID_PRODUCER_EPOCH)],
+        abort_transaction=[fatal(KafkaError._FENCED)],
+    )
+
+    with pytest.raises(FencedError, match="while aborting") as caught, block(producer):
+        pass
+
+    assert isinstance(caught.value.__cause__, AbortableError)
+
+
+def test_an_abort_without_an_answer_closes_the_producer() -> None:
+    producer, _ = scripted(abort_transaction=[TIMED_OUT])
+
+    with pytest.raises(ZeroDivisionError) as caught, block(producer):
+        raise ZeroDivisionError
+
+    assert "could not abort" in caught.value.__notes__[0]
+    with pytest.raises(FencedError, match="open another"), block(producer):
+        pass
+
+
+def test_ctrl_c_during_an_abort_is_raised_once_abort_and_rewind_are_done() -> None:
+    producer, script = scripted(abort_transaction=[KeyboardInterrupt(), None])
+    member = Member()
+
+    with pytest.raises(KeyboardInterrupt), block(producer, member):
+        raise ZeroDivisionError
+
+    assert script.calls[-2:] == ["abort_transaction", "abort_transaction"]
+    assert member.sought == [2]
+
+
+def test_ctrl_c_while_beginning_leaves_no_transaction_open() -> None:
+    producer, script = scripted(begin_transaction=[KeyboardInterrupt(), None])
+
+    with pytest.raises(KeyboardInterrupt), block(producer):
+        pass
+    with block(producer):
+        pass
+
+    assert script.calls == [
+        "begin_transaction",
+        "abort_transaction",
+        "begin_transaction",
+        "commit_transaction",
+    ]
+
+
+def test_a_rewind_that_fails_is_made_up_for_before_the_next_block() -> None:
+    producer, script = scripted()
+    member = Member()
+    member.answers = [KafkaError(KafkaError._TIMED_OUT)]
+
+    with pytest.raises(ZeroDivisionError) as caught, block(producer, member):
+        raise ZeroDivisionError
+    sought_after_the_failure = list(member.sought)
+    with block(producer, member):
+        sought_at_the_next_begin = list(member.sought)
+
+    assert "could not be rewound" in caught.value.__notes__[0]
+    assert sought_after_the_failure == []
+    assert sought_at_the_next_begin == [2]
+    assert script.calls[-1] == "commit_transaction"
+
+
+def test_a_fatal_report_out_of_a_callback_is_told_as_what_it_is() -> None:
+    wrapped = SystemError("returned a result with an exception set")
+    wrapped.__cause__ = KafkaException(fatal(KafkaError._FENCED))
+    producer, script = scripted(flush=[wrapped])
+
+    with pytest.raises(FencedError) as caught, block(producer):
+        pass
+
+    assert caught.value.__cause__ is wrapped
+    assert "abort_transaction" not in script.calls
+
+
+def test_a_full_queue_waits_for_room() -> None:
+    producer, script = scripted(produce=[BufferError(), BufferError(), None])
+
+    with block(producer) as t:
+        t.produce("out", b"v")
+
+    assert script.calls.count("produce") == 3
+
+
+def test_a_transaction_that_failed_in_the_background_tells_its_cause_to_produce() -> None:
+    cause = requires_abort(KafkaError.TRANSACTION_ABORTABLE)
+    producer, script = scripted(
+        begin_transaction=[None, cause], produce=[KafkaError(KafkaError._STATE)]
+    )
+
+    with pytest.raises(AbortableError, match="TRANSACTION_ABORTABLE"), block(producer) as t:
+        t.produce("out", b"v")
+
+    assert script.calls[-1] == "abort_transaction"
+
+
+def test_taking_over_waits_while_the_cluster_asks_for_patience() -> None:
+    script = Script(init_transactions=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE)])
+
+    with pytest.raises(RetriableError, match="taking over"):
+        Scripted(script)
+
+
+@pytest.fixture(autouse=True)
+def no_consumer_left_behind() -> Iterator[None]:
+    from txn.client.transaction import _ahead
+
+    yield
+    assert not _ahead

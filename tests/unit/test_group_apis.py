@@ -1,0 +1,532 @@
+"""The group APIs in every version, from request bytes to response bytes."""
+
+import asyncio
+import datetime
+import io
+import uuid
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from group_host import TOPICS, GroupNode
+from txn.broker.apis import groups as apis
+from txn.broker.host import Context
+from txn.coordinator.group.records import OffsetKey
+from txn.wire.messages import decode_request, encode_response, entity_builder
+
+NO_ID = uuid.UUID(int=99)
+RANGE = [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x01\x00\x06orders"}]
+
+
+def versions(api_key: int, since: int = 0) -> list[int]:
+    low, high = apis.VERSIONS[api_key]
+    return list(range(max(low, since), high + 1))
+
+
+def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
+    """Send a request of a version as bytes; return the response that its bytes say."""
+    body = io.BytesIO()
+    schema = load_request_schema(api_key, version)
+    entity_writer(schema)(body, entity_builder(schema)(fields))
+    request = decode_request(api_key, version, body.getvalue())
+    context = Context(api_key, version, "client", "127.0.0.1")
+    answer = asyncio.run(_answered(node, api_key, request, context))
+    data = encode_response(api_key, version, answer)
+    response, size = entity_reader(load_response_schema(api_key, version))(data, 0)
+    assert size == len(data)
+    return response
+
+
+async def _answered(node: GroupNode, api_key: int, request: Any, context: Context) -> Any:
+    answer = apis.HANDLERS[api_key](node.groups, request, context)
+    if not isinstance(answer, Awaitable):
+        return answer
+    waiting = asyncio.ensure_future(answer)
+    await asyncio.sleep(0)
+    node.host.pass_time(0)
+    return await waiting
+
+
+def join(node: GroupNode, version: int, **fields: Any) -> Any:
+    given: dict[str, Any] = {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "rebalance_timeout": 60_000,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": RANGE,
+        "reason": None,
+    }
+    return ask(node, apis.JOIN_GROUP, version, **given | fields)
+
+
+def sync(node: GroupNode, version: int, member_id: str, **fields: Any) -> Any:
+    given: dict[str, Any] = {
+        "group_id": "g",
+        "generation_id": 1,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": member_id, "assignment": b"all"}],
+    }
+    return ask(node, apis.SYNC_GROUP, version, **given | fields)
+
+
+def offsets_of(topic: str, *partitions: tuple[int, int], metadata: str = "") -> dict[str, Any]:
+    """A topic to commit: (partition, offset) pairs."""
+    return {
+        "name": topic,
+        "topic_id": TOPICS.get(topic, NO_ID),
+        "partitions": [
+            {
+                "partition_index": index,
+                "committed_offset": offset,
+                "committed_leader_epoch": 4,
+                "committed_metadata": metadata,
+            }
+            for index, offset in partitions
+        ],
+    }
+
+
+def commit(node: GroupNode, version: int, *topics: dict[str, Any], **fields: Any) -> Any:
+    given: dict[str, Any] = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": topics,
+    }
+    return ask(node, apis.OFFSET_COMMIT, version, **given | fields)
+
+
+def commit_in_transaction(node: GroupNode, version: int, *topics: dict[str, Any]) -> Any:
+    return ask(
+        node,
+        apis.TXN_OFFSET_COMMIT,
+        version,
+        transactional_id="t",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=0,
+        topics=topics,
+    )
+
+
+def fetch(
+    node: GroupNode, version: int, topics: list[tuple[str, list[int]]] | None, *, stable: bool
+) -> Any:
+    """Fetch from version 8 on: the answer for group "g"."""
+    asked = (
+        None
+        if topics is None
+        else [
+            {"name": name, "topic_id": TOPICS.get(name, NO_ID), "partition_indexes": indexes}
+            for name, indexes in topics
+        ]
+    )
+    group = {"group_id": "g", "topics": asked}
+    response = ask(node, apis.OFFSET_FETCH, version, groups=[group], require_stable=stable)
+    return response.groups[0]
+
+
+def codes(response: Any) -> list[ErrorCode]:
+    return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+# ---------------------------------------------------------------- members
+
+
+@pytest.mark.parametrize("version", versions(apis.JOIN_GROUP, since=4))
+def test_join_from_version_4_gives_an_id_first(version: int) -> None:
+    node = GroupNode()
+    told = join(node, version)
+    joined = join(node, version, member_id=told.member_id)
+    assert told.error_code is ErrorCode.member_id_required
+    assert told.member_id.startswith("client-")
+    assert (joined.generation_id, joined.leader) == (1, told.member_id)
+    assert [member.member_id for member in joined.members] == [told.member_id]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_join_before_version_4_takes_the_member_at_once(version: int) -> None:
+    joined = join(GroupNode(), version)
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.none, 1)
+    assert joined.protocol_name == "range"
+
+
+def test_join_version_0_has_its_session_timeout_for_the_rebalance_too() -> None:
+    node = GroupNode()
+    join(node, 0)
+    group = node.groups.group("g")
+    assert group is not None
+    assert group.rebalance_timeout_ms == 10_000
+
+
+def test_member_is_recorded_with_its_address_as_java_prints_it() -> None:
+    node = GroupNode()
+    join(node, 0)
+    group = node.groups.group("g")
+    assert group is not None
+    assert [member.client_host for member in group.members.values()] == ["/127.0.0.1"]
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
+def test_refused_join_names_no_protocol(version: int, name: str | None) -> None:
+    refused = join(GroupNode(), version, member_id="made up")
+    assert refused.error_code is ErrorCode.unknown_member_id
+    assert refused.protocol_name == name
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": ""}, ErrorCode.invalid_group_id),
+        ({"group_id": "g" * 32_001}, ErrorCode.invalid_group_id),
+        ({"session_timeout": 5_999}, ErrorCode.invalid_session_timeout),
+        ({"session_timeout": 1_800_001}, ErrorCode.invalid_session_timeout),
+        ({"group_instance_id": "i" * 32_001}, ErrorCode.invalid_request),
+        ({"protocols": []}, ErrorCode.inconsistent_group_protocol),
+    ],
+)
+def test_join_that_can_never_succeed_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
+    node = GroupNode()
+    assert join(node, 9, **fields).error_code is code
+    assert list(node.groups.groups()) == []
+
+
+@pytest.mark.parametrize("version", versions(apis.SYNC_GROUP))
+def test_sync_answers_with_the_assignment(version: int) -> None:
+    node = GroupNode()
+    member_id = join(node, 3).member_id
+    synced = sync(node, version, member_id)
+    assert (synced.error_code, synced.assignment) == (ErrorCode.none, b"all")
+
+
+def test_sync_from_version_5_has_to_name_its_protocol() -> None:
+    node = GroupNode()
+    member_id = join(node, 3).member_id
+    refused = sync(node, 5, member_id, protocol_name=None)
+    assert refused.error_code is ErrorCode.inconsistent_group_protocol
+
+
+@pytest.mark.parametrize("version", versions(apis.HEARTBEAT))
+def test_heartbeat_tells_members_from_strangers(version: int) -> None:
+    node = GroupNode()
+    member = node.form("g")
+    fields: dict[str, Any] = {"group_id": "g", "generation_id": 1}
+    known = ask(node, apis.HEARTBEAT, version, member_id=member.member_id, **fields)
+    stranger = ask(node, apis.HEARTBEAT, version, member_id="stranger", **fields)
+    assert (known.error_code, stranger.error_code) == (
+        ErrorCode.none,
+        ErrorCode.unknown_member_id,
+    )
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_leave_before_version_3_tells_the_error_at_the_top(version: int) -> None:
+    node = GroupNode()
+    member = node.form("g")
+    left = ask(node, apis.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
+    again = ask(node, apis.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
+    assert (left.error_code, again.error_code) == (ErrorCode.none, ErrorCode.unknown_member_id)
+
+
+@pytest.mark.parametrize("version", versions(apis.LEAVE_GROUP, since=3))
+def test_leave_from_version_3_tells_each_member_its_error(version: int) -> None:
+    node = GroupNode()
+    member = node.form("g")
+    members = [
+        {"member_id": name, "group_instance_id": None, "reason": "test"}
+        for name in (member.member_id, "stranger")
+    ]
+    left = ask(node, apis.LEAVE_GROUP, version, group_id="g", members=members)
+    assert left.error_code is ErrorCode.none
+    assert [entry.error_code for entry in left.members] == [
+        ErrorCode.none,
+        ErrorCode.unknown_member_id,
+    ]
+
+
+def test_requests_without_a_group_id_are_refused() -> None:
+    node = GroupNode()
+    beat = ask(node, apis.HEARTBEAT, 4, group_id="", generation_id=1, member_id="m")
+    left = ask(node, apis.LEAVE_GROUP, 5, group_id="", members=[])
+    synced = sync(node, 5, "m", group_id="")
+    assert {beat.error_code, left.error_code, synced.error_code} == {ErrorCode.invalid_group_id}
+
+
+# ---------------------------------------------------------------- offsets
+
+
+@pytest.mark.parametrize("version", versions(apis.OFFSET_COMMIT))
+def test_offsets_are_committed_in_every_version(version: int) -> None:
+    node = GroupNode()
+    response = commit(node, version, offsets_of("orders", (0, 5), (2, 6)))
+    assert codes(response) == [ErrorCode.none, ErrorCode.none]
+    assert (node.offset("g"), node.offset("g", partition=2)) == (5, 6)
+
+
+def test_each_partition_tells_why_its_offset_was_not_stored() -> None:
+    node = GroupNode(offset_metadata_max_bytes=3)
+    response = commit(
+        node,
+        9,
+        offsets_of("orders", (0, 5), (3, 6)),
+        offsets_of("nowhere", (0, 7)),
+        offsets_of("payments", (0, 8), metadata="long"),
+    )
+    assert codes(response) == [
+        ErrorCode.none,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.offset_metadata_too_large,
+    ]
+    assert list(node.groups.committed("g")) == [("orders", 0)]
+
+
+def test_commit_by_topic_id_tells_which_ids_are_unknown() -> None:
+    node = GroupNode()
+    response = commit(node, 10, offsets_of("nowhere", (0, 1)), offsets_of("orders", (0, 2)))
+    assert codes(response) == [ErrorCode.unknown_topic_id, ErrorCode.none]
+    assert [topic.topic_id for topic in response.topics] == [NO_ID, TOPICS["orders"]]
+
+
+def test_error_of_the_group_is_told_for_every_partition() -> None:
+    node = GroupNode()
+    node.form("g")
+    response = commit(node, 9, offsets_of("orders", (0, 5), (9, 5)))
+    assert codes(response) == [ErrorCode.unknown_member_id, ErrorCode.unknown_topic_or_partition]
+    assert node.offset("g") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(8, ErrorCode.illegal_generation), (9, ErrorCode.group_id_not_found)]
+)
+def test_member_of_a_group_that_is_not_there_commits_nothing(version: int, code: ErrorCode) -> None:
+    response = commit(
+        GroupNode(),
+        version,
+        offsets_of("orders", (0, 5)),
+        generation_id_or_member_epoch=1,
+        member_id="m",
+    )
+    assert codes(response) == [code]
+
+
+@pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
+def test_fetch_answers_group_by_group_from_version_8(version: int) -> None:
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5), metadata="note"))
+    group = fetch(node, version, [("orders", [0, 1])], stable=False)
+    known, unknown = group.topics[0].partitions
+    assert (known.committed_offset, known.metadata, known.committed_leader_epoch) == (5, "note", 4)
+    assert (unknown.committed_offset, unknown.error_code) == (-1, ErrorCode.none)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_fetch_before_version_8_answers_for_one_group(version: int) -> None:
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5)))
+    topics = [{"name": "orders", "partition_indexes": [0, 1]}]
+    response = ask(node, apis.OFFSET_FETCH, version, group_id="g", topics=topics)
+    assert [p.committed_offset for p in response.topics[0].partitions] == [5, -1]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_fetch_without_topics_before_version_8_answers_with_all_there_are(version: int) -> None:
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5)), offsets_of("payments", (1, 6)))
+    response = ask(node, apis.OFFSET_FETCH, version, group_id="g", topics=None)
+    assert [topic.partitions[0].committed_offset for topic in response.topics] == [5, 6]
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_commit_with_a_retention_time_has_an_expiry_of_its_own(version: int) -> None:
+    node = GroupNode()
+    day = datetime.timedelta(days=1)
+    commit(node, version, offsets_of("orders", (0, 5)), retention_time=day)
+    stored = node.groups.committed_offset(OffsetKey("g", "orders", 0))
+    assert stored is not None
+    assert stored.value.expire_timestamp_ms == node.host.now_ms() + 86_400_000
+
+
+@pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
+def test_fetch_without_topics_answers_with_all_there_are(version: int) -> None:
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5)), offsets_of("payments", (1, 6)))
+    group = fetch(node, version, None, stable=False)
+    assert [topic.partitions[0].committed_offset for topic in group.topics] == [5, 6]
+
+
+def test_fetch_by_topic_id_tells_which_ids_are_unknown() -> None:
+    group = fetch(GroupNode(), 10, [("nowhere", [0])], stable=False)
+    assert codes(group) == [ErrorCode.unknown_topic_id]
+
+
+@pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
+def test_P3_stable_fetch_is_held_back_while_a_transaction_has_offsets(version: int) -> None:
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5), (1, 6)))
+    commit_in_transaction(node, 5, offsets_of("orders", (0, 9)))
+    held = fetch(node, version, [("orders", [0, 1])], stable=True)
+    assert codes(held) == [ErrorCode.unstable_offset_commit, ErrorCode.none]
+    free = fetch(node, version, [("orders", [0])], stable=False)
+    assert free.topics[0].partitions[0].committed_offset == 5
+    node.end_transaction("g", is_commit=True)
+    after = fetch(node, version, [("orders", [0])], stable=True)
+    assert after.topics[0].partitions[0].committed_offset == 9
+
+
+@pytest.mark.parametrize("version", versions(apis.TXN_OFFSET_COMMIT))
+def test_transactional_offsets_join_under_the_version_of_the_request(version: int) -> None:
+    node = GroupNode()
+    response = commit_in_transaction(node, version, offsets_of("orders", (0, 5), (8, 5)))
+    assert codes(response) == [ErrorCode.none, ErrorCode.unknown_topic_or_partition]
+    ((_, producer_id, _, transaction_version, _),) = node.transactions.joined
+    assert (producer_id, transaction_version) == (7, 2 if version >= 5 else 1)
+    assert node.is_pending("g")
+
+
+def test_transaction_is_left_alone_when_no_offset_can_be_stored() -> None:
+    node = GroupNode()
+    commit_in_transaction(node, 5, offsets_of("nowhere", (0, 5)))
+    assert node.transactions.joined == []
+
+
+@pytest.mark.parametrize(
+    ("version", "refused", "told"),
+    [
+        (5, ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch),
+        (3, ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch),
+        (3, ErrorCode.transaction_abortable, ErrorCode.invalid_txn_state),
+        (4, ErrorCode.transaction_abortable, ErrorCode.transaction_abortable),
+        (1, ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available),
+        (2, ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_load_in_progress),
+        (3, ErrorCode.concurrent_transactions, ErrorCode.concurrent_transactions),
+        (5, ErrorCode.kafka_storage_error, ErrorCode.coordinator_not_available),
+        (3, ErrorCode.invalid_txn_state, ErrorCode.invalid_txn_state),
+    ],
+)
+def test_P7_refused_transactional_offsets_tell_what_the_version_knows(
+    version: int, refused: ErrorCode, told: ErrorCode
+) -> None:
+    node = GroupNode()
+    node.transactions.answer = refused
+    assert codes(commit_in_transaction(node, version, offsets_of("orders", (0, 5)))) == [told]
+    assert not node.is_pending("g")
+
+
+def test_offset_delete_spares_topics_that_members_consume() -> None:
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5)), offsets_of("payments", (0, 6)))
+    node.form("g")
+    topics = [
+        {"name": name, "partitions": [{"partition_index": 0}]}
+        for name in ("orders", "payments", "nowhere")
+    ]
+    response = ask(node, apis.OFFSET_DELETE, 0, group_id="g", topics=topics)
+    assert codes(response) == [
+        ErrorCode.group_subscribed_to_topic,
+        ErrorCode.none,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+    assert list(node.groups.committed("g")) == [("orders", 0)]
+
+
+def test_offset_delete_of_an_unknown_group_is_told_at_the_top() -> None:
+    response = ask(GroupNode(), apis.OFFSET_DELETE, 0, group_id="g", topics=[])
+    assert response.error_code is ErrorCode.group_id_not_found
+
+
+# ---------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize("version", versions(apis.DESCRIBE_GROUPS))
+def test_stable_group_is_described_with_its_assignments(version: int) -> None:
+    node = GroupNode()
+    member = node.form("g")
+    response = ask(
+        node,
+        apis.DESCRIBE_GROUPS,
+        version,
+        groups=["g"],
+        include_authorized_operations=True,
+    )
+    (group,) = response.groups
+    (described,) = group.members
+    assert (group.group_state, group.protocol_type, group.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert (described.member_id, described.member_assignment) == (member.member_id, b"all")
+    assert getattr(group, "authorized_operations", 3400) == 3400
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.none), (6, ErrorCode.group_id_not_found)]
+)
+def test_unknown_group_is_described_as_dead(version: int, code: ErrorCode) -> None:
+    fields = {"groups": ["g"], "include_authorized_operations": False}
+    (group,) = ask(GroupNode(), apis.DESCRIBE_GROUPS, version, **fields).groups
+    assert (group.group_state, group.error_code) == ("Dead", code)
+
+
+@pytest.mark.parametrize("version", versions(apis.LIST_GROUPS))
+def test_groups_are_listed_in_every_version(version: int) -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.form("h")
+    response = ask(node, apis.LIST_GROUPS, version)
+    assert {(group.group_id, group.protocol_type) for group in response.groups} == {
+        ("g", ""),
+        ("h", "consumer"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "listed"),
+    [
+        (["stable"], [], ["h"]),
+        (["EMPTY", "Stable"], [], ["g", "h"]),
+        (["Dead"], [], []),
+        ([], ["Classic"], ["g", "h"]),
+        ([], ["consumer"], []),
+    ],
+)
+def test_groups_are_listed_by_state_and_type(
+    states: list[str], types: list[str], listed: list[str]
+) -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.form("h")
+    response = ask(node, apis.LIST_GROUPS, 5, states_filter=states, types_filter=types)
+    assert [group.group_id for group in response.groups] == listed
+
+
+@pytest.mark.parametrize("version", versions(apis.DELETE_GROUPS))
+def test_groups_are_deleted_each_by_itself(version: int) -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.form("h")
+    response = ask(node, apis.DELETE_GROUPS, version, groups_names=["g", "h", "nowhere"])
+    assert [(result.group_id, result.error_code) for result in response.results] == [
+        ("g", ErrorCode.none),
+        ("h", ErrorCode.non_empty_group),
+        ("nowhere", ErrorCode.group_id_not_found),
+    ]
+    assert node.groups.committed_offset(OffsetKey("g", "orders", 0)) is None
+
+
+def test_every_announced_version_has_a_handler_and_a_schema() -> None:
+    announced = [
+        (key, version) for key, (low, high) in apis.VERSIONS.items() for version in (low, high)
+    ]
+    schemas = [load_response_schema(key, version).__version__ for key, version in announced]
+    assert apis.HANDLERS.keys() == apis.VERSIONS.keys()
+    assert schemas == [version for _, version in announced]

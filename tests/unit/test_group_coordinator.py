@@ -1,0 +1,361 @@
+"""The group coordinator on logs in memory: what is written, what counts, what a restart leaves."""
+
+import asyncio
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from group_host import TOPICS, GroupNode
+from txn.broker.groups import Committer
+from txn.broker.host import Durability
+from txn.coordinator.group.classic import GroupState, Leaver
+from txn.coordinator.group.records import OffsetKey, OffsetValue, encode_offset_key
+from txn.errors import CorruptLogError
+
+MINUTE_MS = 60_000
+RETENTION = {"offsets_retention_minutes": 10, "offsets_retention_check_interval_ms": MINUTE_MS}
+
+
+# ---------------------------------------------------------------- offsets in transactions
+
+
+def test_P3_offsets_of_a_transaction_count_only_once_it_is_committed() -> None:
+    node = GroupNode()
+    node.commit("g", 5)
+    assert node.commit_in_transaction("g", 9) is ErrorCode.none
+    assert (node.offset("g"), node.is_pending("g")) == (5, True)
+    node.end_transaction("g", is_commit=True)
+    assert (node.offset("g"), node.is_pending("g")) == (9, False)
+
+
+def test_P3_offsets_of_an_aborted_transaction_never_count() -> None:
+    node = GroupNode()
+    node.commit("g", 5)
+    node.commit_in_transaction("g", 9)
+    node.end_transaction("g", is_commit=False)
+    assert (node.offset("g"), node.is_pending("g")) == (5, False)
+
+
+def test_P3_all_offsets_of_a_transaction_begin_to_count_together() -> None:
+    node = GroupNode()
+    node.commit_in_transaction("g", 1, partition=0)
+    node.commit_in_transaction("g", 2, partition=1)
+    node.commit_in_transaction("g", 3, topic="payments")
+    node.end_transaction("g", is_commit=True)
+    offsets = {pair: stored.value.offset for pair, stored in node.groups.committed("g").items()}
+    assert offsets == {("orders", 0): 1, ("orders", 1): 2, ("payments", 0): 3}
+
+
+def test_P3_crash_before_the_marker_leaves_the_offsets_pending() -> None:
+    node = GroupNode()
+    node.commit_in_transaction("g", 9)
+    node.restart()
+    assert (node.offset("g"), node.is_pending("g")) == (None, True)
+    node.end_transaction("g", is_commit=True)
+    assert node.offset("g") == 9
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_P8_crash_after_the_marker_finds_the_decision_again(is_commit: bool) -> None:
+    node = GroupNode()
+    node.commit_in_transaction("g", 9)
+    node.end_transaction("g", is_commit=is_commit)
+    before = node.offset("g")
+    node.restart()
+    assert (node.offset("g"), node.is_pending("g")) == (before, False)
+
+
+def test_P3_marker_of_one_producer_leaves_the_offsets_of_another() -> None:
+    node = GroupNode()
+    node.commit_in_transaction("g", 1, producer_id=7)
+    node.commit_in_transaction("g", 2, producer_id=8, partition=1)
+    node.end_transaction("g", is_commit=True, producer_id=7)
+    assert (node.offset("g"), node.offset("g", partition=1)) == (1, None)
+    assert node.is_pending("g", partition=1)
+
+
+def test_P8_later_commit_wins_whichever_became_visible_first() -> None:
+    node = GroupNode()
+    node.commit_in_transaction("g", 1)
+    node.commit("g", 2)
+    node.end_transaction("g", is_commit=True)
+    assert node.offset("g") == 2
+    node.restart()
+    assert node.offset("g") == 2
+
+
+def test_P7_offsets_are_not_written_when_the_transaction_refuses_them() -> None:
+    node = GroupNode()
+    node.transactions.answer = ErrorCode.invalid_producer_epoch
+    assert node.commit_in_transaction("g", 1) is ErrorCode.invalid_producer_epoch
+    assert node.log_of("g").log_end_offset == 0
+
+
+def test_P7_offsets_of_a_member_that_was_left_behind_are_not_written() -> None:
+    node = GroupNode()
+    member = node.form("g")
+    node.groups.leave("g", (Leaver(member.member_id),))
+    node.form("g")
+    end = node.log_of("g").log_end_offset
+    assert node.commit_in_transaction("g", 1, committer=member) is ErrorCode.unknown_member_id
+    assert node.log_of("g").log_end_offset == end
+
+
+def test_P7_offsets_of_a_past_generation_are_not_written() -> None:
+    node = GroupNode()
+    member = node.form("g")
+    stale = Committer("g", member.generation - 1, member.member_id)
+    end = node.log_of("g").log_end_offset
+    assert node.commit_in_transaction("g", 1, committer=stale) is ErrorCode.illegal_generation
+    assert node.log_of("g").log_end_offset == end
+
+
+def test_transaction_is_asked_for_the_partition_of_the_group() -> None:
+    node = GroupNode()
+    node.commit_in_transaction("g", 1, producer_id=8)
+    place = ("__consumer_offsets", node.groups.group_partition("g"))
+    assert node.transactions.joined == [("t", 8, 0, 2, place)]
+
+
+def test_P7_old_epoch_is_refused_by_the_log_even_if_the_transaction_consents() -> None:
+    node = GroupNode()
+    node.host.break_disk(ErrorCode.invalid_producer_epoch)
+    assert node.commit_in_transaction("g", 1) is ErrorCode.invalid_producer_epoch
+    assert not node.is_pending("g")
+
+
+# ---------------------------------------------------------------- plain offsets
+
+
+def test_commit_outside_any_group_makes_a_group_without_members() -> None:
+    node = GroupNode()
+    assert node.commit("g", 3) is ErrorCode.none
+    group = node.groups.group("g")
+    assert group is not None
+    assert (group.state, group.protocol_type) == (GroupState.EMPTY, None)
+
+
+def test_P1_committed_offsets_survive_a_restart() -> None:
+    node = GroupNode()
+    node.commit("g", 3)
+    node.commit("g", 4, partition=2)
+    node.commit("h", 5)
+    node.restart()
+    assert (node.offset("g"), node.offset("g", partition=2), node.offset("h")) == (3, 4, 5)
+    assert {group.group_id for group in node.groups.groups()} == {"g", "h"}
+
+
+def test_commit_that_cannot_be_written_does_not_count() -> None:
+    node = GroupNode()
+    node.commit("g", 3)
+    node.host.break_disk()
+    assert node.commit("g", 4) is ErrorCode.not_coordinator
+    assert node.offset("g") == 3
+
+
+def test_commit_that_is_too_large_is_told_so() -> None:
+    node = GroupNode()
+    node.host.break_disk(ErrorCode.message_too_large)
+    assert node.commit("g", 4) is ErrorCode.invalid_commit_offset_size
+
+
+def test_commit_prolongs_the_session_of_its_member() -> None:
+    node = GroupNode()
+    member = node.form("g")
+    node.host.pass_time(9_000)
+    key = OffsetKey("g", "orders", 0)
+    node.groups.commit(member, {key: node.value(1)}, knows_group_not_found=True)
+    node.host.pass_time(9_000)
+    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
+
+
+def test_durability_always_syncs_the_partition_of_the_group() -> None:
+    node = GroupNode()
+    node.host.durability = Durability.ALWAYS
+    node.commit("g", 3)
+    asyncio.run(node.groups.sync_offsets("g"))
+    assert node.host.synced == [node.log_of("g")]
+
+
+def test_durability_commit_leaves_plain_commits_to_the_page_cache() -> None:
+    node = GroupNode()
+    node.host.durability = Durability.COMMIT
+    node.commit("g", 3)
+    asyncio.run(node.groups.sync_offsets("g"))
+    assert node.host.synced == []
+
+
+# ---------------------------------------------------------------- deleting
+
+
+def test_deleted_topic_takes_its_offsets_along() -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.commit("g", 2, topic="payments")
+    node.commit_in_transaction("h", 3)
+    del node.host.topics["orders"]
+    node.groups.on_topic_deleted("orders")
+    node.end_transaction("h", is_commit=True)
+    node.restart()
+    assert (node.offset("g"), node.offset("h")) == (None, None)
+    assert node.offset("g", topic="payments") == 2
+
+
+def test_offset_of_a_deleted_topic_is_not_shown_for_a_new_one_of_its_name() -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.host.topics["orders"] = TOPICS["payments"]
+    assert node.offset("g") is None
+    assert node.groups.committed("g") == {}
+
+
+def test_deleted_group_leaves_nothing_even_of_an_open_transaction() -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.commit_in_transaction("g", 2, partition=1)
+    assert node.groups.delete_group("g") is ErrorCode.none
+    node.end_transaction("g", is_commit=True)
+    node.restart()
+    assert node.groups.group("g") is None
+    assert node.groups.committed("g") == {}
+
+
+def test_group_with_members_is_not_deleted() -> None:
+    node = GroupNode()
+    node.form("g")
+    assert node.groups.delete_group("g") is ErrorCode.non_empty_group
+    assert node.groups.delete_group("h") is ErrorCode.group_id_not_found
+
+
+# ---------------------------------------------------------------- expiry
+
+
+def test_offsets_outside_any_group_expire_after_their_last_commit() -> None:
+    node = GroupNode(**RETENTION)
+    node.commit("g", 1)
+    node.host.pass_time(5 * MINUTE_MS)
+    node.commit("g", 2, partition=1)
+    node.host.pass_time(6 * MINUTE_MS)
+    assert (node.offset("g"), node.offset("g", partition=1)) == (None, 2)
+    node.host.pass_time(5 * MINUTE_MS)
+    assert node.groups.group("g") is None
+    node.restart()
+    assert node.groups.group("g") is None
+
+
+def test_offsets_of_a_group_expire_only_after_it_became_empty() -> None:
+    node = GroupNode(**RETENTION)
+    member = node.form("g")
+    node.groups.commit(
+        member, {OffsetKey("g", "orders", 0): node.value(1)}, knows_group_not_found=True
+    )
+    node.stay_alive(member, 12 * MINUTE_MS)
+    assert node.offset("g") == 1
+    node.groups.leave("g", (Leaver(member.member_id),))
+    node.host.pass_time(9 * MINUTE_MS)
+    assert node.offset("g") == 1
+    node.host.pass_time(2 * MINUTE_MS)
+    assert node.groups.group("g") is None
+
+
+def test_offset_that_a_transaction_holds_does_not_expire() -> None:
+    node = GroupNode(**RETENTION)
+    node.commit("g", 1)
+    node.commit_in_transaction("g", 2)
+    node.host.pass_time(20 * MINUTE_MS)
+    assert node.offset("g") == 1
+    node.end_transaction("g", is_commit=True)
+    assert node.offset("g") == 2
+
+
+def test_offset_with_an_expiry_of_its_own_follows_it() -> None:
+    node = GroupNode(**RETENTION)
+    expires_ms = node.host.now_ms() + 2 * MINUTE_MS
+    value = OffsetValue(1, -1, "", node.host.now_ms(), expires_ms)
+    node.groups.commit(
+        Committer("g"), {OffsetKey("g", "orders", 0): value}, knows_group_not_found=True
+    )
+    node.restart()
+    node.host.pass_time(MINUTE_MS)
+    assert node.offset("g") == 1
+    node.host.pass_time(2 * MINUTE_MS)
+    assert node.offset("g") is None
+
+
+def test_group_that_was_made_but_never_used_is_cleaned_up() -> None:
+    node = GroupNode(**RETENTION)
+    node.join("g", version=4)
+    assert node.groups.group("g") is not None
+    node.host.pass_time(2 * MINUTE_MS)
+    assert node.groups.group("g") is None
+
+
+# ---------------------------------------------------------------- members and the disk
+
+
+def test_P8_members_survive_a_restart_and_time_out_afterwards() -> None:
+    node = GroupNode()
+    member = node.form("g")
+    node.restart()
+    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
+    node.host.pass_time(10_000)
+    group = node.groups.group("g")
+    assert group is not None
+    assert (group.state, group.generation) == (GroupState.EMPTY, 2)
+
+
+def test_join_that_cannot_be_written_is_refused_and_makes_no_group() -> None:
+    node = GroupNode()
+    node.host.break_disk()
+    (answer,) = node.join("g")
+    assert answer.error is ErrorCode.not_coordinator
+    assert node.groups.group("g") is None
+
+
+def test_generation_that_cannot_be_written_is_not_handed_out() -> None:
+    node = GroupNode()
+    joined = node.join("g")
+    node.host.pass_time(0)
+    (answer,) = joined
+    node.host.break_disk()
+    (refused,) = node.sync("g", answer.member_id, answer.generation)
+    assert refused.error is ErrorCode.not_coordinator
+    node.host.mend_disk()
+    (assigned,) = node.sync("g", answer.member_id, answer.generation)
+    assert assigned.assignment == b"all"
+
+
+def test_group_that_cannot_be_written_as_empty_is_tried_again() -> None:
+    node = GroupNode()
+    member = node.form("g")
+    node.host.break_disk()
+    node.host.pass_time(10_000)
+    group = node.groups.group("g")
+    assert group is not None
+    assert set(group.members) == {member.member_id}
+    node.host.mend_disk()
+    node.host.pass_time(1_000)
+    group = node.groups.group("g")
+    assert group is not None
+    assert group.state is GroupState.EMPTY
+
+
+# ---------------------------------------------------------------- damage
+
+
+def test_P9_damaged_record_is_reported_by_partition_and_offset() -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    store = node.log_of("g")
+    key = encode_offset_key(OffsetKey("g", "orders", 0))
+    offset = store.append([(key, b"\x00\x04\x00")], timestamp_ms=0)
+    with pytest.raises(CorruptLogError, match=f"-{store.index} .* offset {offset}"):
+        node.restart()
+
+
+def test_records_of_other_protocols_are_passed_over() -> None:
+    node = GroupNode()
+    node.commit("g", 1)
+    node.log_of("g").append([(b"\x00\x03\x00\x01g", b"\x00\x00")], timestamp_ms=0)
+    node.restart()
+    assert node.offset("g") == 1

@@ -1,0 +1,162 @@
+"""Groups and transactions together: both coordinators on one host, syncs that the test finishes."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.groups import OFFSETS_TOPIC, Committer, GroupCoordinator
+from txn.broker.host import Durability
+from txn.broker.transactions import TransactionCoordinator
+from txn.config import BrokerSettings
+from txn.coordinator.group.records import OffsetKey, OffsetValue
+from txn.coordinator.transaction.states import Outcome, Producer
+from txn.storage.base import ProducerIdentity
+from txn_host import TOPIC, MemoryHost
+
+KEY = OffsetKey("g", TOPIC, 0)
+
+
+class Both:
+    """Both coordinators, wired as the node does."""
+
+    def __init__(self, host: MemoryHost) -> None:
+        self.host = host
+        for name in (
+            "group.initial.rebalance.delay.ms",
+            "group.max.size",
+            "offsets.retention.check.interval.ms",
+            "offsets.retention.minutes",
+        ):
+            host.settings[name] = BrokerSettings()[name]
+        self.transactions = TransactionCoordinator(host)
+        self.groups = GroupCoordinator(host, self.transactions)
+        self.transactions.marker_listeners.append(self.groups.on_offsets_marker)
+        self.groups.recover()
+        self.transactions.recover()
+
+    async def begin(self) -> Producer:
+        identity = await answer_of(self.transactions.init_producer_id("t", 60_000, None))
+        return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
+
+    def commit(self, producer: Producer, offset: int) -> Coroutine[Any, Any, ErrorCode]:
+        value = OffsetValue(offset, -1, "", self.host.now_ms())
+        return self.groups.commit_in_transaction(
+            Committer("g"),
+            {KEY: value},
+            transactional_id="t",
+            producer=ProducerIdentity(producer.producer_id, producer.producer_epoch),
+            transaction_version=2,
+        )
+
+    async def end(self, producer: Producer, outcome: Outcome) -> Producer:
+        identity = await answer_of(self.transactions.end("t", producer, outcome, bumps_epoch=True))
+        assert identity.code is ErrorCode.none
+        return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
+
+    def offset(self) -> int | None:
+        stored = self.groups.committed_offset(KEY)
+        return None if stored is None else stored.value.offset
+
+    def open_transactions(self) -> int:
+        stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
+        return sum(store.last_stable_offset < store.log_end_offset for store in stores)
+
+
+async def answer_of(answer: Any) -> Any:
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+async def settle(host: MemoryHost) -> None:
+    """Let everything run that can; finish the syncs that are waited for."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+        for sync in host.unfinished_syncs or ():
+            if not sync.done():
+                sync.set_result(None)
+
+
+def play(story: Callable[[Both], Coroutine[Any, Any, None]], durability: Durability) -> Both:
+    both = Both(MemoryHost(durability))
+    asyncio.run(story(both))
+    return both
+
+
+def test_P3_offsets_are_committed_with_their_transaction() -> None:
+    async def story(both: Both) -> None:
+        producer = await both.begin()
+        assert await both.commit(producer, 5) is ErrorCode.none
+        assert both.offset() is None
+        await both.end(producer, Outcome.COMMIT)
+
+    both = play(story, Durability.COMMIT)
+    assert (both.offset(), both.open_transactions()) == (5, 0)
+    assert Both(both.host.after_crash()).offset() == 5
+
+
+def test_P2_committed_offsets_survive_a_power_failure() -> None:
+    async def story(both: Both) -> None:
+        producer = await both.begin()
+        await both.commit(producer, 5)
+        await both.end(producer, Outcome.COMMIT)
+
+    both = play(story, Durability.COMMIT)
+    reopened = Both(both.host.after_power_failure(lambda synced, written: synced))
+    assert (reopened.offset(), reopened.open_transactions()) == (5, 0)
+
+
+def test_P3_offsets_of_a_transaction_that_timed_out_do_not_count() -> None:
+    async def story(both: Both) -> None:
+        producer = await both.begin()
+        await both.commit(producer, 5)
+        both.host.advance(61_000)
+        await settle(both.host)
+
+    both = play(story, Durability.PROCESS)
+    assert (both.offset(), both.groups.is_pending(KEY), both.open_transactions()) == (
+        None,
+        False,
+        0,
+    )
+
+
+def test_P7_offsets_that_had_to_wait_until_their_transaction_ended_are_not_written() -> None:
+    """A join that waits for the disk may be overtaken by the end of its transaction.
+
+    What is appended then comes after the marker: it would open a transaction that nobody
+    ends, hold the offsets pending and the last stable offset back for ever.
+    """
+    codes: list[ErrorCode] = []
+
+    async def story(both: Both) -> None:
+        producer = await both.begin()
+        both.host.unfinished_syncs = []
+        waiting = asyncio.ensure_future(both.commit(producer, 5))
+        await asyncio.sleep(0)
+        ending = asyncio.ensure_future(both.end(producer, Outcome.ABORT))
+        await asyncio.sleep(0)
+        await settle(both.host)
+        codes.append(await waiting)
+        await ending
+
+    both = play(story, Durability.ALWAYS)
+    assert codes == [ErrorCode.concurrent_transactions]
+    assert (both.offset(), both.groups.is_pending(KEY), both.open_transactions()) == (
+        None,
+        False,
+        0,
+    )
+
+
+def test_P7_offsets_of_a_fenced_producer_are_not_written() -> None:
+    codes: list[ErrorCode] = []
+
+    async def story(both: Both) -> None:
+        zombie = await both.begin()
+        await both.begin()
+        codes.append(await both.commit(zombie, 5))
+
+    both = play(story, Durability.PROCESS)
+    assert codes == [ErrorCode.invalid_producer_epoch]
+    assert not both.groups.is_pending(KEY)

@@ -1,0 +1,344 @@
+"""The gate of one partition: decisions, and what they leave behind."""
+
+import pytest
+
+from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, Partition, Verdict
+
+COORDINATOR, CLIENT_V1, CLIENT_V2 = 0, 1, 2
+DAY_MS = 86_400_000
+
+
+class Log:
+    """A partition with the log end that its log would have."""
+
+    def __init__(self) -> None:
+        self.gate = Partition()
+        self.end = 0
+
+    def produce(
+        self,
+        producer_id: int = 7,
+        *,
+        epoch: int = 0,
+        sequence: int = 0,
+        count: int = 1,
+        transactional: bool = False,
+        origin: int = CLIENT_V1,
+    ) -> Verdict:
+        verdict = self.gate.admit(
+            origin, self.end, producer_id, epoch, sequence, count, 1, transactional
+        )
+        self.end += count if verdict[0] == ADMIT else 0
+        return verdict
+
+    def transact(self, producer_id: int, *, epoch: int = 0, sequence: int = 0) -> Verdict:
+        self.gate.expect(producer_id, epoch)
+        return self.produce(producer_id, epoch=epoch, sequence=sequence, transactional=True)
+
+    def mark(
+        self,
+        producer_id: int = 7,
+        *,
+        epoch: int = 0,
+        commit: bool = True,
+        coordinator_epoch: int = 0,
+    ) -> Verdict:
+        verdict = self.gate.admit_marker(self.end, producer_id, epoch, coordinator_epoch, commit, 1)
+        self.end += 1 if verdict[0] == ADMIT else 0
+        return verdict
+
+
+# ---------------------------------------------------------------- storing once
+
+
+def test_P6_a_retried_batch_is_stored_once() -> None:
+    log = Log()
+    log.produce(sequence=0, count=5)
+    assert log.produce(sequence=0, count=5) == (DUPLICATE, 0, None)
+    assert log.produce(sequence=5) == (ADMIT, -1, None)
+
+
+def test_P6_a_refused_batch_changes_nothing() -> None:
+    log = Log()
+    log.produce(sequence=0)
+    before = log.gate.snapshot()
+    assert log.produce(sequence=9) == (REFUSE, 45, None)
+    assert log.gate.snapshot() == before
+
+
+def test_P6_a_late_retry_does_not_resurrect_a_finished_transaction() -> None:
+    log = Log()
+    log.transact(7)
+    log.mark(7)
+    log.gate.expect(7, 0)
+    assert log.produce(7, sequence=0, transactional=True) == (DUPLICATE, 0, None)
+    assert log.gate.first_unstable_offset() == -1
+
+
+# ---------------------------------------------------------------- joining
+
+
+def test_P7_a_transactional_batch_has_to_join_first() -> None:
+    assert Log().produce(transactional=True) == (ASK_TO_JOIN, 0, None)
+
+
+def test_a_batch_that_had_to_join_is_admitted_once_it_is_expected() -> None:
+    log = Log()
+    log.produce(transactional=True)
+    assert log.transact(7) == (ADMIT, 0, None)
+
+
+def test_P7_a_late_batch_of_a_finished_transaction_has_to_join_again() -> None:
+    log = Log()
+    log.transact(7)
+    log.mark(7)
+    assert log.produce(sequence=1, transactional=True) == (ASK_TO_JOIN, 0, None)
+
+
+def test_P7_a_late_batch_is_fenced_when_the_marker_bumped_the_epoch() -> None:
+    log = Log()
+    log.transact(7, epoch=0)
+    log.mark(7, epoch=1)
+    late = log.produce(epoch=0, sequence=1, transactional=True, origin=CLIENT_V2)
+    assert late == (REFUSE, 47, None)
+
+
+def test_a_withdrawn_expectation_has_to_be_asked_for_again() -> None:
+    log = Log()
+    log.gate.expect(7, 0)
+    log.gate.forget(7)
+    assert log.produce(transactional=True) == (ASK_TO_JOIN, 0, None)
+
+
+def test_withdrawing_what_was_never_expected_is_fine() -> None:
+    Log().gate.forget(7)
+
+
+def test_after_an_epoch_bump_by_a_marker_the_next_sequence_is_zero() -> None:
+    log = Log()
+    log.transact(7, epoch=0)
+    log.mark(7, epoch=1)
+    assert log.transact(7, epoch=1, sequence=1) == (REFUSE, 45, None)
+    assert log.transact(7, epoch=1, sequence=0) == (ADMIT, 2, None)
+
+
+def test_a_batch_cannot_overtake_one_that_was_turned_away_while_joining() -> None:
+    """The first batch of a new producer meets a coordinator that is loading.
+
+    Its second one, sent ahead, finds the coordinator ready. Stored first, it would leave the
+    first one out of order for ever (KAFKA-14561).
+    """
+    log = Log()
+    log.produce(sequence=0, transactional=True)
+    log.produce(sequence=1, transactional=True)
+    assert log.transact(7, sequence=1) == (REFUSE, 45, None)
+    assert log.transact(7, sequence=0) == (ADMIT, 0, None)
+    assert log.transact(7, sequence=1) == (ADMIT, 0, None)
+
+
+# ---------------------------------------------------------------- markers and the stable offset
+
+
+def test_P4_an_abort_names_the_transaction_it_ends() -> None:
+    log = Log()
+    log.transact(7)
+    assert log.mark(7, commit=False) == (ADMIT, -1, (7, 0, 1, 2))
+
+
+def test_P4_a_commit_names_nothing() -> None:
+    log = Log()
+    log.transact(7)
+    assert log.mark(7) == (ADMIT, -1, None)
+
+
+def test_P4_an_abort_without_open_transaction_names_nothing() -> None:
+    log = Log()
+    assert log.mark(7, commit=False) == (ADMIT, -1, None)
+    assert log.gate.aborted_entries() == []
+
+
+def test_P5_an_abort_carries_the_stable_offset_of_the_next_oldest_transaction() -> None:
+    log = Log()
+    log.transact(7)
+    log.transact(8)
+    assert log.mark(7, commit=False) == (ADMIT, 1, (7, 0, 2, 1))
+
+
+def test_P5_a_plain_batch_behind_an_open_transaction_leaves_the_stable_offset() -> None:
+    log = Log()
+    log.transact(7)
+    assert log.produce(8) == (ADMIT, 0, None)
+
+
+def test_P7_a_marker_of_an_older_coordinator_ends_nothing() -> None:
+    log = Log()
+    log.mark(7, coordinator_epoch=3)
+    log.transact(7)
+    assert log.mark(7, coordinator_epoch=2) == (REFUSE, 52, None)
+    assert log.gate.first_unstable_offset() == 1
+
+
+def test_P7_a_fencing_marker_ends_the_transaction_of_the_older_epoch() -> None:
+    log = Log()
+    log.transact(7, epoch=0)
+    assert log.mark(7, epoch=1, commit=False) == (ADMIT, -1, (7, 0, 1, 2))
+
+
+def test_a_coordinators_batch_opens_a_transaction_without_being_expected() -> None:
+    log = Log()
+    opened = log.produce(sequence=-1, transactional=True, origin=COORDINATOR)
+    assert opened == (ADMIT, 0, None)
+
+
+def test_P4_aborted_transactions_are_found_by_range() -> None:
+    log = Log()
+    log.transact(7)
+    log.mark(7, commit=False)
+    assert log.gate.aborted_in(1, 2) == [(7, 0)]
+    assert log.gate.aborted_in(2, 3) == []
+
+
+# ---------------------------------------------------------------- recovery
+
+
+def test_P8_a_snapshot_restores_the_open_transaction() -> None:
+    log = Log()
+    log.transact(7)
+    restored = Partition()
+    restored.restore(log.gate.snapshot(), [])
+    assert restored.first_unstable_offset() == 0
+    assert restored.describe() == log.gate.describe()
+
+
+def test_P8_restoring_forgets_everything_first() -> None:
+    log = Log()
+    log.transact(7)
+    log.mark(7, commit=False)
+    log.gate.expect(7, 0)
+    log.gate.restore(None, [])
+    assert (log.gate.describe(), log.gate.aborted_entries()) == ([], [])
+    assert log.produce(transactional=True) == (ASK_TO_JOIN, 0, None)
+
+
+def test_P9_a_damaged_snapshot_changes_nothing() -> None:
+    log = Log()
+    log.produce()
+    before = log.gate.describe()
+    with pytest.raises(ValueError, match="damaged"):
+        log.gate.restore(log.gate.snapshot()[:-1], [])
+    assert log.gate.describe() == before
+
+
+def test_P8_replay_returns_the_aborts_that_the_index_lacks() -> None:
+    partition = Partition()
+    partition.restore(None, [(7, 0, 1, 2)])
+    completed = partition.replay(
+        [
+            (0, 0, 7, 0, 0, 1, 1, -1),
+            (1, 1, 7, 0, -1, 1, 2, 0),
+            (2, 2, 7, 0, 1, 1, 1, -1),
+            (3, 3, 7, 0, -1, 1, 2, 0),
+        ]
+    )
+    assert completed == [(7, 2, 3, 4)]
+
+
+def test_P6_backfill_recalls_what_the_snapshot_left_out() -> None:
+    log = Log()
+    log.produce(sequence=0)
+    log.produce(sequence=1)
+    log.gate.restore(log.gate.snapshot(), [])
+    log.gate.backfill([(0, 0, 7, 0, 0, 1, 0, -1)])
+    assert log.produce(sequence=0) == (DUPLICATE, 0, None)
+    assert log.produce(sequence=2) == (ADMIT, -1, None)
+
+
+def test_P6_backfill_does_not_mix_an_older_epoch_into_the_window() -> None:
+    log = Log()
+    log.produce(epoch=0, sequence=0)
+    log.produce(epoch=1, sequence=0)
+    log.gate.restore(log.gate.snapshot(), [])
+    log.gate.backfill([(0, 0, 7, 0, 0, 1, 0, -1)])
+    assert log.produce(epoch=1, sequence=0) == (DUPLICATE, 1, None)
+
+
+def test_backfill_passes_over_markers_and_unknown_producers() -> None:
+    log = Log()
+    log.mark(epoch=1)
+    log.produce(epoch=1)
+    before = log.gate.describe()
+    log.gate.restore(log.gate.snapshot(), [])
+    log.gate.backfill([(0, 0, 7, 1, -1, 1, 3, 0), (0, 0, 99, 1, 0, 1, 0, -1)])
+    assert log.gate.describe() == before
+    assert log.produce(epoch=1, sequence=1) == (ADMIT, -1, None)
+
+
+# ---------------------------------------------------------------- idle producers
+
+
+def sweep(log: Log, now_ms: int) -> None:
+    log.gate.expire(now_ms)
+    log.gate.snapshot()
+
+
+def known(log: Log) -> list[int]:
+    return [producer.producer_id for producer in log.gate.describe()]
+
+
+def test_a_producer_idle_for_a_day_is_dropped() -> None:
+    log = Log()
+    log.produce()
+    sweep(log, 0)
+    sweep(log, DAY_MS - 1)
+    assert known(log) == [7]
+    sweep(log, DAY_MS)
+    assert known(log) == []
+
+
+def test_P6_a_producer_of_old_records_is_not_idle() -> None:
+    """Kafka's rule compares the clock with the newest record's timestamp.
+
+    A job that loads records of years ago lost its producer state at the first sweep, and the
+    batch it retried was stored twice. The records here are of 1970.
+    """
+    log = Log()
+    log.produce(sequence=0)
+    sweep(log, 50 * 365 * DAY_MS)
+    assert log.produce(sequence=0) == (DUPLICATE, 0, None)
+
+
+def test_a_producer_that_wrote_between_two_sweeps_is_not_idle() -> None:
+    log = Log()
+    log.produce(sequence=0)
+    sweep(log, 0)
+    log.produce(sequence=1)
+    sweep(log, DAY_MS)
+    assert known(log) == [7]
+
+
+def test_P5_a_producer_with_an_open_transaction_is_never_dropped() -> None:
+    log = Log()
+    log.transact(7)
+    sweep(log, 0)
+    sweep(log, 2 * DAY_MS)
+    assert known(log) == [7]
+
+
+def test_a_sweep_waits_for_the_next_call_under_the_lock() -> None:
+    log = Log()
+    log.produce()
+    sweep(log, 0)
+    log.gate.expire(DAY_MS)
+    assert known(log) == [7]
+    log.produce(8)
+    assert known(log) == [8]
+
+
+# ---------------------------------------------------------------- describing
+
+
+def test_a_described_producer_shows_its_newest_batch_and_open_transaction() -> None:
+    log = Log()
+    log.mark(7, epoch=3, coordinator_epoch=5)
+    log.transact(7, epoch=3)
+    assert log.gate.describe() == [(7, 3, 0, 1, 5, 1)]

@@ -1,0 +1,664 @@
+"""What the coordinator writes where, in which order, and what it answers meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import Durability
+from txn.broker.transactions import (
+    OFFSETS_TOPIC,
+    RETRY_MS,
+    TRANSACTIONS_TOPIC,
+    Identity,
+    TransactionCoordinator,
+)
+from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.listing import Filter
+from txn.coordinator.transaction.records import decode_value
+from txn.coordinator.transaction.states import Outcome, Producer, TxnState
+from txn.errors import CorruptLogError
+from txn.partition import ADMIT, ASK_TO_JOIN
+from txn.storage.base import Marker
+from txn_host import TOPIC, MemoryHost
+
+P0, P1 = (TOPIC, 0), (TOPIC, 1)
+OFFSETS = (OFFSETS_TOPIC, 1)
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+TIMEOUT_MS = 60_000
+
+
+class Bench:
+    """A coordinator on its host, and a client that does everything right."""
+
+    def __init__(self, host: MemoryHost | None = None) -> None:
+        self.host = host or MemoryHost()
+        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator.recover()
+
+    def init(self, transactional_id: str = "pay", shown: Producer | None = None) -> Producer:
+        identity = self.coordinator.init_producer_id(transactional_id, TIMEOUT_MS, shown)
+        assert isinstance(identity, Identity)
+        assert identity.code is ErrorCode.none
+        return identity.producer
+
+    def write(
+        self, producer: Producer, partition: tuple[str, int], sequence: int, value: bytes
+    ) -> int:
+        """Join and append; return the verdict's kind."""
+        store = self.host.store(*partition)
+        joined = self.coordinator.join(
+            "pay", producer.producer_id, producer.producer_epoch, TV2, [partition]
+        )
+        assert joined == {partition: 0}
+        return store.client_append(producer, sequence, value, TV2)[0]
+
+    def end(self, producer: Producer, outcome: Outcome, *, bumps_epoch: bool = True) -> Any:
+        return self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps_epoch)
+
+    def states(self) -> list[TxnState]:
+        """The states in `__transaction_state`, in the order they were written."""
+        return [
+            decode_value(record.value).state
+            for store in self.host.coordinator_partitions(TRANSACTIONS_TOPIC)
+            for batch in store.stored
+            for record in batch.records
+            if record.value is not None
+        ]
+
+    def state(self) -> TxnState:
+        txn = self.coordinator.transactions.get("pay")
+        assert txn is not None
+        return txn.state
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run an async test on a loop of its own."""
+
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def let_run() -> None:
+    """Give every task that can go on the time to do so."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# ---------------------------------------------------------------- a transaction's life
+
+
+def test_P3_a_commit_writes_its_decision_then_markers_then_completion() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.write(producer, P1, 0, b"b")
+    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    assert bench.end(producer, COMMIT) == Identity(following)
+    assert bench.states() == [
+        TxnState.EMPTY,
+        TxnState.ONGOING,
+        TxnState.ONGOING,
+        TxnState.PREPARE_COMMIT,
+        TxnState.COMPLETE_COMMIT,
+    ]
+    assert bench.host.store(*P0).committed() == [b"a"]
+    assert bench.host.store(*P1).committed() == [b"b"]
+
+
+def test_P4_an_abort_shows_nothing() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.end(producer, ABORT)
+    assert bench.host.store(*P0).committed() == []
+    assert bench.host.store(*P0).last_stable_offset == 2
+
+
+def test_markers_carry_the_bumped_epoch_under_version_2_alone() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    following = bench.end(producer, COMMIT).producer
+    bench.coordinator.add_partitions("pay", following, [P0])
+    bench.end(following, ABORT, bumps_epoch=False)
+    assert bench.host.store(*P0).markers() == [
+        (producer.producer_id, following.producer_epoch, True),
+        (producer.producer_id, following.producer_epoch, False),
+    ]
+
+
+def test_a_lost_answer_to_a_commit_is_given_again_without_writing() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    answer = bench.end(producer, COMMIT)
+    written = len(bench.states())
+    assert bench.end(producer, COMMIT) == answer
+    assert len(bench.states()) == written
+
+
+def test_P7_a_new_instance_aborts_what_the_old_one_left_and_gets_its_epoch_at_once() -> None:
+    bench = Bench()
+    old = bench.init()
+    bench.write(old, P0, 0, b"a")
+    new = bench.init()
+    assert new == Producer(old.producer_id, old.producer_epoch + 2)
+    assert bench.end(old, COMMIT).code is ErrorCode.producer_fenced
+    assert bench.host.store(*P0).client_append(old, 1, b"b", TV2) == (3, 47)
+    assert bench.host.store(*P0).committed() == []
+
+
+def test_a_batch_may_open_a_transaction_only_once_it_joined() -> None:
+    bench = Bench()
+    producer = bench.init()
+    assert bench.host.store(*P0).client_append(producer, 0, b"a", TV2)[0] == ASK_TO_JOIN
+    assert bench.write(producer, P0, 0, b"a") == ADMIT
+
+
+def test_version_1_joins_nothing_that_was_not_added() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.coordinator.add_partitions("pay", producer, [P0])
+    joined = bench.coordinator.join(
+        "pay", producer.producer_id, producer.producer_epoch, 1, [P0, P1, ("nowhere", 0)]
+    )
+    assert joined == {
+        P0: 0,
+        P1: ErrorCode.invalid_txn_state,
+        ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
+    }
+
+
+def test_version_2_joins_what_exists() -> None:
+    bench = Bench()
+    producer = bench.init()
+    joined = bench.coordinator.join(
+        "pay", producer.producer_id, producer.producer_epoch, TV2, [P0, (TOPIC, 9)]
+    )
+    assert joined == {P0: 0, (TOPIC, 9): ErrorCode.unknown_topic_or_partition}
+    assert bench.coordinator.is_joined("pay", producer, P0)
+    assert not bench.coordinator.is_joined("pay", producer, (TOPIC, 9))
+
+
+def test_P7_a_fenced_batch_is_told_so_in_the_words_of_produce() -> None:
+    bench = Bench()
+    old = bench.init()
+    bench.init()
+    joined = bench.coordinator.join("pay", old.producer_id, old.producer_epoch, TV2, [P0])
+    assert joined == {P0: ErrorCode.invalid_producer_epoch}
+
+
+def test_groups_are_told_of_markers_in_their_partitions() -> None:
+    bench = Bench()
+    told: list[tuple[int, int, bool]] = []
+    bench.coordinator.marker_listeners.append(lambda *marker: told.append(marker))
+    producer = bench.init()
+    bench.coordinator.add_partitions("pay", producer, [P0, OFFSETS])
+    bench.end(producer, COMMIT)
+    assert told == [(1, producer.producer_id, True)]
+
+
+def test_an_idempotent_producer_gets_an_id_of_its_own() -> None:
+    bench = Bench()
+    first = bench.coordinator.init_producer_id(None, 0, None)
+    second = bench.coordinator.init_producer_id(None, 0, None)
+    assert isinstance(first, Identity)
+    assert isinstance(second, Identity)
+    assert first.producer.producer_id != second.producer.producer_id
+    assert len(bench.coordinator.transactions) == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_beyond_the_limit_is_refused(timeout_ms: int) -> None:
+    identity = Bench().coordinator.init_producer_id("pay", timeout_ms, None)
+    assert isinstance(identity, Identity)
+    assert identity.code is ErrorCode.invalid_transaction_timeout
+
+
+@pytest.mark.parametrize("transactional_id", ["", "x" * 32_768, "ü" * 16_384])
+def test_an_id_that_no_record_can_hold_is_refused(transactional_id: str) -> None:
+    identity = Bench().coordinator.init_producer_id(transactional_id, 1, None)
+    assert isinstance(identity, Identity)
+    assert identity.code is ErrorCode.invalid_request
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_P5_an_abandoned_transaction_is_aborted_when_its_time_is_up() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.host.advance(TIMEOUT_MS - 1)
+    assert bench.host.store(*P0).last_stable_offset == 0
+    bench.host.advance(1)
+    assert bench.host.store(*P0).last_stable_offset == 2
+    assert bench.state() is TxnState.COMPLETE_ABORT
+    assert bench.end(producer, COMMIT).code is ErrorCode.producer_fenced
+
+
+def test_P5_writing_on_does_not_prolong_a_transaction() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.host.advance(TIMEOUT_MS - 1)
+    bench.write(producer, P1, 0, b"b")
+    bench.host.advance(1)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_a_transaction_that_ended_in_time_is_left_alone() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    following = bench.end(producer, COMMIT).producer
+    bench.host.advance(TIMEOUT_MS - 1)
+    bench.write(following, P0, 0, b"b")
+    bench.host.advance(1)
+    assert bench.state() is TxnState.ONGOING
+
+
+def test_P5_a_timeout_counts_over_a_restart() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.host.advance(TIMEOUT_MS - 1)
+    restarted = Bench(bench.host.after_crash())
+    restarted.host.advance(1)
+    assert restarted.state() is TxnState.COMPLETE_ABORT
+
+
+def test_P5_a_deleted_topic_holds_nothing_up() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.write(producer, OFFSETS, 0, b"b")
+    del bench.host.topics[TOPIC]
+    assert bench.end(producer, COMMIT).code is ErrorCode.none
+    assert bench.state() is TxnState.COMPLETE_COMMIT
+    assert bench.host.store(*OFFSETS).committed() == [b"b"]
+
+
+def test_an_id_that_nobody_used_for_long_is_forgotten() -> None:
+    bench = Bench()
+    bench.host.settings["transactional.id.expiration.ms"] = 5_000
+    bench = Bench(bench.host)
+    bench.init()
+    bench.host.advance(10_000)
+    assert len(bench.coordinator.transactions) == 0
+    assert len(Bench(bench.host.after_crash()).coordinator.transactions) == 0
+
+
+def test_an_open_transaction_is_not_forgotten() -> None:
+    bench = Bench()
+    bench.host.settings["transactional.id.expiration.ms"] = 5_000
+    bench = Bench(bench.host)
+    bench.write(bench.init(), P0, 0, b"a")
+    bench.host.advance(10_000)
+    assert bench.state() is TxnState.ONGOING
+
+
+# ---------------------------------------------------------------- a disk that refuses
+
+
+def test_P3_a_decision_that_cannot_be_written_is_not_taken() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        log.is_read_only = True
+    assert bench.end(producer, COMMIT).code is ErrorCode.coordinator_not_available
+    assert bench.state() is TxnState.ONGOING
+    assert bench.host.store(*P0).markers() == []
+
+
+def test_P3_a_marker_that_cannot_be_written_is_written_later() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.write(producer, P1, 0, b"b")
+    bench.host.store(*P1).is_read_only = True
+    following = bench.end(producer, COMMIT).producer
+    assert bench.state() is TxnState.PREPARE_COMMIT
+    joined = bench.coordinator.join(
+        "pay", following.producer_id, following.producer_epoch, TV2, [P0]
+    )
+    assert joined == {P0: ErrorCode.concurrent_transactions}
+    bench.host.advance(3 * RETRY_MS)
+    assert bench.state() is TxnState.PREPARE_COMMIT
+    bench.host.store(*P1).is_read_only = False
+    bench.host.advance(RETRY_MS)
+    assert bench.state() is TxnState.COMPLETE_COMMIT
+    assert bench.host.store(*P1).committed() == [b"b"]
+    assert len(bench.host.store(*P0).markers()) == 1
+
+
+def test_P5_an_abort_that_cannot_be_written_is_tried_again() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    logs = bench.host.coordinator_partitions(TRANSACTIONS_TOPIC)
+    for log in logs:
+        log.is_read_only = True
+    bench.host.advance(TIMEOUT_MS)
+    assert bench.state() is TxnState.ONGOING
+    for log in logs:
+        log.is_read_only = False
+    bench.host.advance(RETRY_MS)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_P9_a_damaged_record_stops_the_start() -> None:
+    bench = Bench()
+    bench.init()
+    for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        log.append([(b"\0\0\0\3pay", b"\0\1nonsense")], timestamp_ms=0)
+    with pytest.raises(CorruptLogError, match="damaged record at offset"):
+        Bench(bench.host.after_crash())
+
+
+# ---------------------------------------------------------------- recovery
+
+
+@pytest.mark.parametrize(
+    ("outcome", "values", "state"),
+    [
+        (COMMIT, [b"a"], TxnState.COMPLETE_COMMIT),
+        (ABORT, [], TxnState.COMPLETE_ABORT),
+    ],
+)
+def test_P3_recovery_finishes_a_decision_as_it_was_taken(
+    outcome: Outcome, values: list[bytes], state: TxnState
+) -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.host.store(*P0).is_read_only = True
+    bench.end(producer, outcome)
+    restarted = Bench(bench.host.after_crash())
+    assert restarted.state() is state
+    assert restarted.host.store(*P0).committed() == values
+
+
+def test_an_open_transaction_goes_on_after_a_crash() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.coordinator.add_partitions("pay", producer, [P0])
+    restarted = Bench(bench.host.after_crash())
+    assert restarted.host.store(*P0).client_append(producer, 0, b"a", 1)[0] == ADMIT
+    restarted.end(producer, COMMIT, bumps_epoch=False)
+    assert restarted.host.store(*P0).committed() == [b"a"]
+
+
+def test_a_fresh_directory_has_no_state_topic_until_it_is_used() -> None:
+    assert TRANSACTIONS_TOPIC not in Bench().host.topics
+
+
+def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.write(producer, P1, 0, b"b")
+    for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        log.stored = log.stored[:1]  # what was begun is lost, what was written is not
+    host = bench.host.after_crash()
+    coordinator = TransactionCoordinator(host)
+    coordinator.recover(power_failed=True, stores=host.stores())
+    assert [store.last_stable_offset for store in host.stores()] == [
+        store.log_end_offset for store in host.stores()
+    ]
+    assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == Identity(
+        Producer(-1, -1), ErrorCode.producer_fenced
+    )
+
+
+# ---------------------------------------------------------------- waiting for the disk
+
+
+class WaitingBench(Bench):
+    """A coordinator whose syncs are finished by the test."""
+
+    def __init__(self, durability: Durability = Durability.COMMIT) -> None:
+        super().__init__(MemoryHost(durability))
+
+    async def start(self) -> Producer:
+        """A producer with one record in each of two partitions."""
+        answer = self.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
+        assert not isinstance(answer, Identity)
+        producer = (await answer).producer
+        self.write(producer, P0, 0, b"a")
+        self.write(producer, P1, 0, b"b")
+        self.host.syncs.clear()
+        self.host.unfinished_syncs = []
+        return producer
+
+    async def finish_sync(self) -> None:
+        assert self.host.unfinished_syncs is not None
+        self.host.unfinished_syncs.pop(0).set_result(None)
+        await let_run()
+
+
+def log_of(bench: Bench) -> tuple[str, int]:
+    stores = bench.host.coordinator_partitions(TRANSACTIONS_TOPIC)
+    return next((s.topic, s.index) for s in stores if s.stored)
+
+
+@in_loop
+async def test_P2_records_are_synced_before_the_decision_and_it_before_the_markers() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    answer = asyncio.ensure_future(bench.end(producer, COMMIT))
+    await let_run()
+    assert bench.host.syncs == [[P0, P1]]
+    assert bench.state() is TxnState.ONGOING
+    await bench.finish_sync()
+    assert bench.host.syncs[1:] == [[log_of(bench)]]
+    assert bench.state() is TxnState.PREPARE_COMMIT
+    assert bench.host.store(*P0).markers() == []
+    assert not answer.done()
+    await bench.finish_sync()
+    assert answer.done()
+    assert bench.host.store(*P0).committed() == [b"a"]
+
+
+@in_loop
+async def test_P5_markers_are_synced_before_the_completion_that_forgets_them() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.end(producer, COMMIT)
+    await let_run()
+    await bench.finish_sync()
+    await bench.finish_sync()
+    assert bench.host.syncs[2:] == [[P0, P1]]
+    assert bench.state() is TxnState.PREPARE_COMMIT
+    await bench.finish_sync()
+    assert bench.state() is TxnState.COMPLETE_COMMIT
+    assert bench.host.syncs[3:] == [[log_of(bench)]]
+
+
+@in_loop
+async def test_the_next_transaction_waits_in_line_and_is_not_sent_away() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    end = asyncio.ensure_future(bench.end(producer, COMMIT))
+    await let_run()
+    await bench.finish_sync()
+    await bench.finish_sync()
+    following = (await end).producer
+    joining = bench.coordinator.join(
+        "pay", following.producer_id, following.producer_epoch, TV2, [P0]
+    )
+    assert isinstance(joining, asyncio.Future)
+    assert not bench.coordinator.is_joined("pay", following, P0)
+    await bench.finish_sync()
+    assert not joining.done()
+    await bench.finish_sync()
+    assert await joining == {P0: 0}
+    assert bench.coordinator.is_joined("pay", following, P0)
+
+
+@in_loop
+async def test_P7_a_late_batch_that_waited_in_line_finds_its_transaction_over() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.end(producer, COMMIT)
+    joining = bench.coordinator.join(
+        "pay", producer.producer_id, producer.producer_epoch, TV2, [OFFSETS]
+    )
+    assert not isinstance(joining, dict)
+    for _ in range(4):
+        await let_run()
+        await bench.finish_sync()
+    assert await joining == {OFFSETS: ErrorCode.invalid_producer_epoch}
+
+
+@in_loop
+async def test_requests_in_line_are_served_in_their_order() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    answers = [
+        bench.end(producer, COMMIT),
+        bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None),
+        bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None),
+    ]
+    epochs = [(await answer).producer.producer_epoch for answer in answers]
+    assert epochs == [1, 2, 3]
+
+
+@in_loop
+async def test_a_timeout_that_comes_during_a_commit_changes_nothing() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    end = asyncio.ensure_future(bench.end(producer, COMMIT))
+    await let_run()
+    bench.host.advance(TIMEOUT_MS)
+    for _ in range(4):
+        await bench.finish_sync()
+    assert (await end).code is ErrorCode.none
+    assert bench.state() is TxnState.COMPLETE_COMMIT
+
+
+@in_loop
+async def test_an_abort_does_not_wait_for_records() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.end(producer, ABORT)
+    await let_run()
+    assert bench.host.syncs == [[log_of(bench)]]
+
+
+@in_loop
+async def test_P2_records_that_cannot_be_synced_are_aborted() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    bench.host.store(*P1).is_unsyncable = True
+    assert (await bench.end(producer, COMMIT)).code is ErrorCode.transaction_abortable
+    bench.host.store(*P1).is_unsyncable = False
+    bench.host.advance(RETRY_MS)
+    await let_run()
+    assert bench.state() is TxnState.COMPLETE_ABORT
+    assert bench.host.store(*P0).committed() == []
+    assert bench.host.store(*P1).committed() == []
+
+
+@in_loop
+async def test_P2_a_decision_that_cannot_be_synced_reaches_no_partition() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    log = bench.host.store(*log_of(bench))
+    log.is_unsyncable = True
+    answer = await bench.end(producer, COMMIT)
+    assert answer.code is ErrorCode.coordinator_not_available
+    assert bench.host.store(*P0).markers() == []
+    log.is_unsyncable = False
+    bench.host.advance(RETRY_MS)
+    await let_run()
+    assert bench.host.store(*P0).committed() == [b"a"]
+
+
+@in_loop
+async def test_P7_an_epoch_is_synced_before_it_is_given_out() -> None:
+    bench = WaitingBench()
+    await bench.start()
+    answer = bench.coordinator.init_producer_id("other", TIMEOUT_MS, None)
+    assert not isinstance(answer, Identity)
+    waiting = asyncio.ensure_future(answer)
+    await let_run()
+    assert not waiting.done()
+    await bench.finish_sync()
+    assert waiting.done()
+
+
+@in_loop
+async def test_with_durability_always_joining_is_synced_before_records_are() -> None:
+    bench = WaitingBench(Durability.ALWAYS)
+    answer = bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
+    assert not isinstance(answer, Identity)
+    producer = (await answer).producer
+    bench.host.unfinished_syncs = []
+    joining = bench.coordinator.join(
+        "pay", producer.producer_id, producer.producer_epoch, TV2, [P0]
+    )
+    assert not isinstance(joining, dict)
+    await let_run()
+    assert bench.host.store(*P0).client_append(producer, 0, b"a", TV2)[0] == ASK_TO_JOIN
+    await bench.finish_sync()
+    assert await joining == {P0: 0}
+    assert bench.host.store(*P0).client_append(producer, 0, b"a", TV2)[0] == ADMIT
+
+
+@in_loop
+async def test_an_end_goes_on_when_the_one_who_asked_is_gone() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    asked = asyncio.ensure_future(bench.end(producer, COMMIT))
+    await let_run()
+    asked.cancel()
+    for _ in range(4):
+        await bench.finish_sync()
+    assert bench.state() is TxnState.COMPLETE_COMMIT
+
+
+# ---------------------------------------------------------------- listing
+
+
+def test_ids_are_found_by_what_is_asked_for() -> None:
+    bench = Bench()
+    producer = bench.init("pay")
+    other = bench.init("stock")
+    bench.write(producer, P0, 0, b"a")
+    bench.host.advance(1_000)
+
+    def found(wanted: Filter) -> list[str]:
+        return [transactional_id for transactional_id, _ in bench.coordinator.find(wanted)]
+
+    assert found(Filter()) == ["pay", "stock"]
+    assert found(Filter(states=[TxnState.ONGOING])) == ["pay"]
+    assert found(Filter(producer_ids=[other.producer_id])) == ["stock"]
+    assert found(Filter(states=[TxnState.ONGOING], longer_than_ms=999)) == ["pay"]
+    assert found(Filter(states=[TxnState.ONGOING], longer_than_ms=1_000)) == []
+
+
+def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:
+    """Pending offsets of a later epoch became committed without a marker in the log."""
+    bench = Bench()
+    told: list[object] = []
+    bench.coordinator.marker_listeners.append(lambda *marker: told.append(marker))
+    producer = bench.init()
+    later = Producer(producer.producer_id, producer.producer_epoch + 5)
+    bench.write(producer, OFFSETS, 0, b"offsets")
+    store = bench.host.store(*OFFSETS)
+    store.append_marker(Marker(later.producer_id, later.producer_epoch, 0, False, 0))
+
+    bench.end(producer, COMMIT, bumps_epoch=False)
+
+    assert told == []

@@ -1,0 +1,78 @@
+"""A bare Kafka connection: requests as bytes, for what no real client would send."""
+
+import io
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+WAIT_S = 10.0
+
+
+class RawConnection:
+    """One TCP connection to a broker."""
+
+    def __init__(self, servers: str) -> None:
+        host, _, port = servers.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+
+    def send_raw(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send_frame(self, payload: bytes) -> None:
+        self.send_raw(struct.pack(">i", len(payload)) + payload)
+
+    def is_closed_by_peer(self) -> bool:
+        """Wait for the broker to close; False if it answers instead."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def read_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def call(self, request: Any) -> Any:
+        """Send a kio request entity; return its response entity."""
+        schema = type(request)
+        key, version = schema.__api_key__, schema.__version__
+        body = io.BytesIO()
+        entity_writer(schema)(body, request)
+        header = struct.pack(">hhih", key, version, 7, -1) + (
+            b"\x00" if schema.__flexible__ else b""
+        )
+        self.send_frame(header + body.getvalue())
+        answer = self.read_frame()
+        assert answer[:4] == struct.pack(">i", 7), "the correlation id comes back"
+        skip = 5 if schema.__flexible__ and key != 18 else 4
+        response, size = entity_reader(load_response_schema(key, version))(answer[skip:], 0)
+        assert size == len(answer) - skip, "nothing follows the response"
+        return response
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            assert more, "the broker closed the connection"
+            data += more
+        return data
+
+
+def request(api_key: int, version: int) -> Any:
+    """The kio schema of a request."""
+    return load_request_schema(api_key, version)
