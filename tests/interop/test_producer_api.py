@@ -112,6 +112,24 @@ def test_a_block_that_raises_aborts_and_raises_the_same_exception(
     assert read_all(bootstrap, sink) == [b"kept"]
 
 
+def test_an_abort_right_after_a_commit_leaves_the_producer_fit(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    """A coordinator still writing the last markers refuses partitions, and then the abort too.
+
+    librdkafka's issue 4849: the refused abort is fatal to the producer.
+    """
+    for n in range(20):
+        with producer.transaction() as t:
+            t.produce(sink, b"%d" % n)
+        with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+            t.produce(sink, b"lost")
+            threading.Event().wait(n / 1000)  # the refusal meets the abort at some point
+            raise ZeroDivisionError
+
+    assert values_in(bootstrap, sink) == [b"%d" % n for n in range(20)]
+
+
 def test_ctrl_c_in_a_block_aborts(bootstrap: str, producer: Producer, sink: str) -> None:
     with pytest.raises(KeyboardInterrupt), producer.transaction() as t:
         t.produce(sink, b"lost")

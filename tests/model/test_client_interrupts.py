@@ -75,6 +75,9 @@ class Librdkafka:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def __len__(self) -> int:
+        return 0
+
     def init_transactions(self, timeout: float) -> None:
         self._cluster.end(commit=False)
 

@@ -1,7 +1,9 @@
 """What librdkafka's reports become, and what a block does about each of them."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
@@ -189,13 +191,18 @@ def test_an_unknown_property_is_a_config_error() -> None:
 class Script:
     """librdkafka's producer, playing a script: per call the answers to give, in order.
 
-    An answer is None for success, a value to return, or something to raise. A call without
-    answers left succeeds.
+    An answer is None for success, a value to return, something to raise, or an event to wait
+    for first. A call without answers left succeeds.
     """
 
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers
         self.calls: list[str] = []
+        self.waiting: list[int] = []
+        """How many records are on their way, each time that is asked; 0 at the end."""
+
+    def __len__(self) -> int:
+        return self.waiting.pop(0) if self.waiting else 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*arguments: object, **named: object) -> Any:
@@ -207,6 +214,9 @@ class Script:
                 raise KafkaException(answer)
             if isinstance(answer, BaseException):
                 raise answer
+            if isinstance(answer, threading.Event):
+                answer.wait()
+                return None
             return answer
 
         return call
@@ -390,6 +400,69 @@ def test_offsets_that_stay_unanswered_abort_the_block() -> None:
 
     assert script.calls[-1] == "abort_transaction"
     assert member.sought == [2]
+
+
+def test_offsets_that_librdkafka_never_comes_back_from_give_up_the_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka waits for a coordinator that restarted, for ever (its issue 5511)."""
+    monkeypatch.setattr("txn.client.transaction.OFFSETS_GRACE_SECONDS", 0.01)
+    comes_back = threading.Event()
+    producer, script = scripted(send_offsets_to_transaction=[comes_back])
+    member = Member()
+
+    try:
+        with pytest.raises(FencedError, match="has not come back"), block(producer, member):
+            pass
+        with pytest.raises(FencedError, match="open another"), block(producer):
+            pass
+    finally:
+        comes_back.set()
+
+    assert script.calls[-1] == "send_offsets_to_transaction"
+    assert member.sought == [2]
+
+
+def test_a_block_whose_offsets_were_interrupted_cannot_commit() -> None:
+    producer, script = scripted(send_offsets_to_transaction=[KeyboardInterrupt()])
+    member = Member()
+
+    with pytest.raises(AbortableError, match="was not seen to send"), block(producer, member) as t:
+        try:
+            t.send_offsets([TopicPartition("in", 0, 5)], cast(confluent_kafka.Consumer, member))
+        except KeyboardInterrupt:
+            t.produce("out", b"the program goes on")
+
+    assert script.calls[-1] == "abort_transaction"
+    assert member.sought == [2]
+
+
+def test_ctrl_c_while_offsets_are_sent_aborts_only_after_they_are() -> None:
+    """Offsets that are sent late would go into the next transaction."""
+    comes_back = threading.Event()
+    producer, script = scripted(send_offsets_to_transaction=[comes_back])
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    threading.Timer(0.4, comes_back.set).start()
+
+    with pytest.raises(KeyboardInterrupt), block(producer, Member(), timeout=60):
+        pass
+
+    assert comes_back.is_set()
+    assert script.calls[-1] == "abort_transaction"
+
+
+def test_an_abort_waits_until_the_coordinator_knows_of_the_transaction() -> None:
+    """The abort overtook the partitions, and the coordinator refused it for good."""
+    producer, script = scripted()
+
+    with pytest.raises(ZeroDivisionError), block(producer, timeout=60) as t:
+        t.produce("out", b"1")
+        t.produce("out", b"2")
+        script.waiting = [2, 2, 1]
+        raise ZeroDivisionError
+
+    assert script.waiting == []
+    assert script.calls[-1] == "abort_transaction"
 
 
 def test_an_abort_that_fails_is_a_note_on_the_exception_and_closes_the_producer() -> None:

@@ -21,20 +21,24 @@ The life of a block, and what each failure in it leads to:
   another, and a consumer whose block was not seen to commit is rewound before its next one.
 - *In doubt* is a commit without an answer at the deadline. It may be done, it may still
   happen; aborting it is neither possible nor honest. `InDoubtError` says so.
+- *Offsets* are sent on a thread of their own, since librdkafka may never come back from it.
+  Its producer is given up then; a transaction that was not seen to send them cannot commit.
 - *Rewind* after every failure, whatever the outcome, is right: it goes to what is committed.
 
 Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-98, KIP-447.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from txn.client.aside import Aside
 from txn.client.consumer import (
     Consumer,
     Offsets,
@@ -60,6 +64,12 @@ if TYPE_CHECKING:
     from txn.client.producer import Headers, Producer
 
 JOIN_SECONDS_MAX: Final = 10.0
+
+OFFSETS_GRACE_SECONDS: Final = 5.0
+"""How long past its own timeout librdkafka may take to send offsets before it is given up."""
+
+ARRIVE_SECONDS_MAX: Final = 5.0
+"""How long an abort waits for a first record to be stored; see `_let_one_arrive`."""
 
 PAUSE_SECONDS: Final = 0.1
 
@@ -97,8 +107,9 @@ class Transaction:
         self._timeout = timeout
         self._before: PlainState | None = None
         self._phase = Phase.NEW
-        self._has_produced = False
+        self._produced = 0
         self._has_sent_offsets = False
+        self._sending: Aside | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
 
     def __enter__(self) -> "Transaction":
@@ -176,8 +187,12 @@ class Transaction:
                 f"{self._producer._whose} cannot produce to {topic!r}: the transaction is over; "
                 "produce inside its `with` block"
             )
-        self._has_produced = True
-        self._producer._enqueue(topic, value, key, headers, partition, timestamp)
+        self._produced += 1
+        try:
+            self._producer._enqueue(topic, value, key, headers, partition, timestamp)
+        except Exception:
+            self._produced -= 1
+            raise
 
     def send_offsets(
         self,
@@ -233,6 +248,11 @@ class Transaction:
 
     def _finish(self) -> None:
         before_commit = Deadline(self._timeout)
+        if self._sending is not None:
+            raise AbortableError(
+                f"{self._producer._whose} was not seen to send the offsets it was asked to. The "
+                "transaction cannot commit; begin another"
+            )
         self._flush(before_commit)
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
@@ -260,7 +280,7 @@ class Transaction:
         if consumer is None:
             return {}
         try:
-            reason = what_was_lost(consumer, self._before, produced=self._has_produced)
+            reason = what_was_lost(consumer, self._before, produced=self._produced > 0)
             reached = reached_by(consumer)
         except KafkaException as raised:
             raise self._failure(
@@ -274,7 +294,7 @@ class Transaction:
         if not self._sends_positions:
             return {}
         offsets = {(p.topic, p.partition): p.offset for p in reached}
-        did_nothing = not self._has_produced and not self._has_sent_offsets
+        did_nothing = self._produced == 0 and not self._has_sent_offsets
         if did_nothing and self._producer._last_sent == (consumer, offsets):
             return offsets
         if reached:
@@ -293,24 +313,31 @@ class Transaction:
         metadata = consumer.consumer_group_metadata()
         # Retried with the same offsets and metadata: a request whose answer was lost may have
         # been carried out.
-        self._retry(
-            lambda: client.send_offsets_to_transaction(
-                list(offsets), metadata, max(PAUSE_SECONDS, deadline.remaining)
-            ),
-            "sending offsets",
-            deadline,
-        )
-
-    def _retry(self, call: Callable[[], None], doing: str, deadline: Deadline) -> None:
         while True:
+            seconds = max(PAUSE_SECONDS, deadline.remaining)
+            self._sending = Aside(
+                partial(client.send_offsets_to_transaction, list(offsets), metadata, seconds)
+            )
             try:
-                call()
-                return
+                if self._sending.run(Deadline(seconds + OFFSETS_GRACE_SECONDS)):
+                    break
             except KafkaException as raised:
                 error = error_of(raised)
                 if not _may_retry(error) or deadline.has_passed:
-                    raise self._failure(error, doing) from raised
+                    raise self._failure(error, "sending offsets") from raised
+            else:
+                self._give_up_offsets(deadline)
             self._producer._serve(deadline)
+        self._sending = None
+
+    def _give_up_offsets(self, deadline: Deadline) -> NoReturn:
+        failure = FencedError(
+            f"{self._producer._whose} sent offsets, and librdkafka has not come back from it "
+            f"within {deadline.seconds:g} s. The transaction is not committed; close this "
+            "producer and open another with its transactional id, which aborts it"
+        )
+        self._producer._give_up(failure)
+        raise failure
 
     def _commit(self, deadline: Deadline, sent: Offsets) -> None:
         """Commit, and return only when it is done. See the module's theory for what is raised."""
@@ -398,6 +425,8 @@ class Transaction:
         another would do.
         """
         self._phase = Phase.ABORTING
+        if not self._producer._broken and not self._offsets_are_settled():
+            self._producer._give_up(self._unsettled())
         interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
         self._phase = Phase.ENDED
         self._rewind_or_note(reason)
@@ -407,13 +436,20 @@ class Transaction:
             # "Begin another" would be wrong advice now.
             raise self._producer._broken from reason
 
+    def _offsets_are_settled(self) -> bool:
+        return self._sending is None or self._sending.is_over(Deadline(self._timeout))
+
     def _abort_at_cluster(self, reason: BaseException) -> BaseException | None:
         client = self._producer._client()
         deadline = Deadline(self._timeout)
         interrupt: BaseException | None = None
+        is_first = True
         pause = 0.0
         while True:
             try:
+                if is_first:
+                    is_first = False
+                    self._let_one_arrive(client)
                 time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
                 return interrupt
@@ -436,6 +472,22 @@ class Transaction:
                     self._give_up_abort(deadline, reason)
                     return interrupt
                 pause = _pause_after(error)
+
+    def _let_one_arrive(self, client: confluent_kafka.Producer) -> None:
+        """Wait until a record is stored, or none is on its way any more.
+
+        An abort overtakes what librdkafka still has to tell the coordinator. A coordinator that
+        has not heard of this transaction, because it is still writing the markers of the last
+        one, refuses to abort it, and that is the end of the producer (librdkafka's issue 4849).
+        """
+        if self._has_sent_offsets and self._sending is None:
+            return
+        deadline = Deadline(min(ARRIVE_SECONDS_MAX, self._timeout))
+        try:
+            while 0 < self._produced <= len(client) and not deadline.has_passed:
+                self._producer._wait(min(PAUSE_SECONDS, deadline.remaining))
+        except TxnError:
+            pass  # the abort that follows meets it too, and tells it
 
     def _give_up_abort(self, deadline: Deadline, reason: BaseException) -> None:
         failure = self._unsettled(f" within {deadline.seconds:g} s")
