@@ -1,129 +1,525 @@
 """The broker's and the topics' settings, by Kafka's own property names.
 
 A setting that is not in these tables is refused, with the closest known name; a value
-that does not fit is refused with what would. Settings that differ from Apache Kafka's
-defaults: `group.initial.rebalance.delay.ms` is 0 (Kafka: 3000), since a broker inside a
-program or a test has no fleet of consumers to wait for.
+that does not fit is refused with what would. A topic's setting is the topic's own, else the
+broker's default for topics (`TOPIC_SYNONYMS`); a broker's setting is, in this order, the one
+changed for this broker, the one changed for every broker, the one given at the start, or the
+default.
 
-Source: Apache Kafka 4.2 documentation, broker and topic configs.
+Deviations from Apache Kafka 4.2:
+
+- `group.initial.rebalance.delay.ms` is 0 (Kafka: 3000), since a broker inside a program or a
+  test has no fleet of consumers to wait for; `num.network.threads` is 2 (Kafka: 3), since a
+  reactor does the work of many of Kafka's threads.
+- What one node without tiered storage cannot honour is refused: more than one replica,
+  `remote.storage.enable`, a `compression.type` other than the producer's.
+- Kafka's settings for what txn does not have (quotas, replication between brokers, …) are
+  unknown here.
+
+Source: Apache Kafka 4.2, its definitions of broker and topic configs; KIP-226 (layers).
 """
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Final
 
 from txn.errors import ConfigError
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+
+SEGMENT_BYTES_MIN: Final = 1 << 20
+"""Smaller segments are for tests: `internal.segment.bytes`. Source: KIP-1030."""
+
+
+class Kind(IntEnum):
+    """What a property's value is, by the numbers of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One setting: how its text is read, and its default."""
+    """One setting: how its text is read, its default, and what it is for.
 
+    `is_dynamic`: of a broker's property, whether it may change while the broker runs.
+    `is_internal`: for tests and tools; taken, but not described.
+    """
+
+    kind: Kind
     parse: Callable[[str], Any]
     default: Any
     expects: str
+    about: str = ""
+    is_dynamic: bool = False
+    is_internal: bool = False
 
 
-def _integer(default: int, low: int, high: int = INT64_MAX) -> Property:
+def _number(kind: Kind, default: int | None, low: int, high: int, expects: str = "") -> Property:
     def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
+            raise ValueError(text)
         value = int(text)
         if not low <= value <= high:
             raise ValueError(text)
         return value
 
-    return Property(parse, default, f"a whole number from {low} to {high}")
+    return Property(kind, parse, default, expects or f"a whole number from {low} to {high}")
+
+
+def _int(default: int | None, low: int, high: int = INT32_MAX, expects: str = "") -> Property:
+    return _number(Kind.INT, default, low, high, expects)
+
+
+def _long(default: int | None, low: int) -> Property:
+    return _number(Kind.LONG, default, low, INT64_MAX)
+
+
+def _double(default: float, low: float, high: float) -> Property:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high or math.isnan(value):
+            raise ValueError(text)
+        return value
+
+    return Property(Kind.DOUBLE, parse, default, f"a number from {low:g} to {high:g}")
 
 
 def _flag(default: bool) -> Property:
-    return Property({"true": True, "false": False}.__getitem__, default, "true or false")
+    words = {"true": True, "false": False}
+    return Property(
+        Kind.BOOLEAN, lambda text: words[text.strip().lower()], default, "true or false"
+    )
 
 
 def _one_of(default: str, *others: str) -> Property:
     words = {word: word for word in (default, *others)}
-    return Property(words.__getitem__, default, " or ".join(words))
+    return Property(Kind.STRING, words.__getitem__, default, " or ".join(words))
 
 
-def _words(default: str, *allowed: str) -> Property:
-    """A comma-separated list of some of the allowed words."""
+def split_list(text: str) -> list[str]:
+    """The entries of a list as Kafka writes it, in order; without blanks and empty ones."""
+    return [word for word in (part.strip() for part in text.split(",")) if word]
+
+
+def _list(default: str, pattern: str, expects: str) -> Property:
+    """A comma-separated list whose entries match a pattern, none of them twice."""
 
     def parse(text: str) -> str:
-        if not text or not set(text.split(",")) <= set(allowed):
+        words = split_list(text)
+        if not all(re.fullmatch(pattern, word) for word in words):
             raise ValueError(text)
-        return text
+        return ",".join(dict.fromkeys(words))
 
-    return Property(parse, default, "a comma-separated list of " + ", ".join(allowed))
+    return Property(Kind.LIST, parse, default, expects)
 
 
 def _text(default: str | None, expects: str) -> Property:
-    return Property(str, default, expects)
+    return Property(Kind.STRING, str, default, expects)
 
 
-TOPIC_PROPERTIES: Final[Mapping[str, Property]] = {
-    "cleanup.policy": _words("delete", "delete", "compact"),
-    "compression.type": _one_of("producer"),
-    "delete.retention.ms": _integer(86_400_000, 0),
-    "file.delete.delay.ms": _integer(60_000, 0),
-    "flush.messages": _integer(INT64_MAX, 1),
-    "flush.ms": _integer(INT64_MAX, 0),
-    "index.interval.bytes": _integer(4096, 0, INT32_MAX),
-    "max.compaction.lag.ms": _integer(INT64_MAX, 1),
-    "max.message.bytes": _integer(1_048_588, 0, INT32_MAX),
-    "message.timestamp.type": _one_of("CreateTime", "LogAppendTime"),
-    "min.cleanable.dirty.ratio": Property(float, 0.5, "a number from 0 to 1"),
-    "min.compaction.lag.ms": _integer(0, 0),
-    "min.insync.replicas": _integer(1, 1, 1),
-    "preallocate": _flag(False),
-    "retention.bytes": _integer(-1, -1),
-    "retention.ms": _integer(604_800_000, -1),
-    "segment.bytes": _integer(1 << 30, 14, INT32_MAX),
-    "segment.index.bytes": _integer(10 << 20, 4, INT32_MAX),
-    "segment.jitter.ms": _integer(0, 0),
-    "segment.ms": _integer(604_800_000, 1),
-    "unclean.leader.election.enable": _flag(False),
+def _policies() -> Property:
+    return _list("delete", "delete|compact", "a comma-separated list of delete, compact")
+
+
+def _replicas() -> Property:
+    expects = "* or a comma-separated list of PARTITION:BROKER"
+    return _list("", r"[0-9]+:[0-9]+|\*", expects)
+
+
+def _about(table: Mapping[str, tuple[Property, str]], **facts: bool) -> dict[str, Property]:
+    return {
+        name: Property(entry.kind, entry.parse, entry.default, entry.expects, about, **facts)
+        for name, (entry, about) in table.items()
+    }
+
+
+_SEGMENT_BYTES = _int(
+    1 << 30,
+    SEGMENT_BYTES_MIN,
+    expects=f"a whole number from {SEGMENT_BYTES_MIN} to {INT32_MAX}; a topic for tests may "
+    "have less by internal.segment.bytes",
+)
+_COMPRESSION = {
+    "compression.type": (_one_of("producer"), "Batches are stored as the producer sent them."),
+    "compression.gzip.level": (
+        _int(-1, -1, 9),
+        "Level of gzip, were batches compressed here; -1 is the codec's own.",
+    ),
+    "compression.lz4.level": (_int(9, 1, 17), "Level of lz4, were batches compressed here."),
+    "compression.zstd.level": (
+        _int(3, -131_072, 22),
+        "Level of zstd, were batches compressed here.",
+    ),
 }
-"""Topic settings. The broker acts on index.interval.bytes, max.message.bytes,
-message.timestamp.type and segment.bytes; the others are kept and reported."""
-
-BROKER_PROPERTIES: Final[Mapping[str, Property]] = {
-    "advertised.listeners": _text(None, "PLAINTEXT://HOST:PORT"),
-    "auto.create.topics.enable": _flag(True),
-    "durability": _one_of("commit", "process", "always"),
-    "group.initial.rebalance.delay.ms": _integer(0, 0, INT32_MAX),
-    "group.max.session.timeout.ms": _integer(1_800_000, 1, INT32_MAX),
-    "group.max.size": _integer(INT32_MAX, 1, INT32_MAX),
-    "group.min.session.timeout.ms": _integer(6_000, 1, INT32_MAX),
-    "log.index.interval.bytes": _integer(4096, 0, INT32_MAX),
-    "log.message.timestamp.type": _one_of("CreateTime", "LogAppendTime"),
-    "log.segment.bytes": _integer(1 << 30, 14, INT32_MAX),
-    "max.connections": _integer(INT32_MAX, 1, INT32_MAX),
-    "message.max.bytes": _integer(1_048_588, 0, INT32_MAX),
-    "node.id": _integer(1, 0, INT32_MAX),
-    "num.network.threads": _integer(2, 1, 256),
-    "num.partitions": _integer(1, 1, 100_000),
-    "offset.metadata.max.bytes": _integer(4096, 0, INT32_MAX),
-    "offsets.retention.check.interval.ms": _integer(600_000, 1),
-    "offsets.retention.minutes": _integer(10_080, 1, INT32_MAX),
-    "offsets.topic.num.partitions": _integer(50, 1, 10_000),
-    "producer.id.expiration.check.interval.ms": _integer(600_000, 1, INT32_MAX),
-    "producer.id.expiration.ms": _integer(86_400_000, 1, INT32_MAX),
-    "socket.request.max.bytes": _integer(104_857_600, 1, INT32_MAX),
-    "transaction.max.timeout.ms": _integer(900_000, 1, INT32_MAX),
-    "transaction.state.log.num.partitions": _integer(50, 1, 10_000),
-    "transactional.id.expiration.ms": _integer(604_800_000, 1, INT32_MAX),
+_REPLICAS = {
+    "min.insync.replicas": (_int(1, 1, 1), "Replicas that acks=all waits for; there is one."),
+    "unclean.leader.election.enable": (
+        _flag(False),
+        "May a replica that lags behind lead? With one replica there is none.",
+    ),
 }
+
+TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
+    {
+        "cleanup.policy": (
+            _policies(),
+            "delete: old segments go. compact: the last record of each key stays. None: all stays.",
+        ),
+        "delete.retention.ms": (
+            _long(86_400_000, 0),
+            "How long compaction keeps the record that deletes a key.",
+        ),
+        "file.delete.delay.ms": (
+            _long(60_000, 0),
+            "How long a file renamed to .deleted stays on the disk.",
+        ),
+        "flush.messages": (_long(INT64_MAX, 1), "Sync the log after this many records."),
+        "flush.ms": (_long(INT64_MAX, 0), "Sync the log when a record is this old."),
+        "follower.replication.throttled.replicas": (
+            _replicas(),
+            "Followers to slow down; there are none.",
+        ),
+        "index.interval.bytes": (_int(4096, 0), "Bytes of log between two entries of an index."),
+        "leader.replication.throttled.replicas": (
+            _replicas(),
+            "Leaders to slow down; nobody replicates from them.",
+        ),
+        "local.retention.bytes": (
+            _long(-2, -2),
+            "Bytes kept here of a log in tiered storage; -2: retention.bytes.",
+        ),
+        "local.retention.ms": (
+            _long(-2, -2),
+            "How long records in tiered storage are kept here too; -2: retention.ms.",
+        ),
+        "max.compaction.lag.ms": (
+            _long(INT64_MAX, 1),
+            "A record is compacted at the latest when it is this old.",
+        ),
+        "max.message.bytes": (_int(1_048_588, 0), "The largest batch that is taken."),
+        "message.timestamp.after.max.ms": (
+            _long(HOUR_MS, 0),
+            "How far a record's time may be ahead of the broker's.",
+        ),
+        "message.timestamp.before.max.ms": (
+            _long(INT64_MAX, 0),
+            "How far a record's time may be behind the broker's.",
+        ),
+        "message.timestamp.type": (
+            _one_of("CreateTime", "LogAppendTime"),
+            "A record's time: the producer's, or that of the append.",
+        ),
+        "min.cleanable.dirty.ratio": (
+            _double(0.5, 0, 1),
+            "Compact when this part of the log has not been compacted yet.",
+        ),
+        "min.compaction.lag.ms": (
+            _long(0, 0),
+            "A record is not compacted away before it is this old.",
+        ),
+        "preallocate": (_flag(False), "Reserve the disk space of a segment when it is made."),
+        "remote.log.copy.disable": (_flag(False), "Copy nothing more to tiered storage."),
+        "remote.log.delete.on.disable": (
+            _flag(False),
+            "Delete what is in tiered storage when it is switched off.",
+        ),
+        "remote.storage.enable": (
+            Property(Kind.BOOLEAN, {"false": False}.__getitem__, False, "false"),
+            "Tiered storage, which this broker does not have.",
+        ),
+        "retention.bytes": (
+            _long(-1, -1),
+            "The oldest segments go while the log is larger than this; -1: any size.",
+        ),
+        "retention.ms": (
+            _long(604_800_000, -1),
+            "Segments go when their newest record is older than this; -1: never.",
+        ),
+        "segment.bytes": (_SEGMENT_BYTES, "A new segment begins when one is this large."),
+        "segment.index.bytes": (
+            _int(10 << 20, 4),
+            "A new segment begins when an index is this large.",
+        ),
+        "segment.jitter.ms": (
+            _long(0, 0),
+            "At most this much is taken off segment.ms, at random, so that logs do not all roll "
+            "at once.",
+        ),
+        "segment.ms": (_long(604_800_000, 1), "A new segment begins when one is this old."),
+        **_COMPRESSION,
+        **_REPLICAS,
+    }
+) | _about(
+    {"internal.segment.bytes": (_int(None, 1), "segment.bytes, for tests: any size.")},
+    is_internal=True,
+)
+"""Topic settings; those not internal are the ones DescribeConfigs tells."""
+
+BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
+    _about(
+        {
+            "advertised.listeners": (
+                _text(None, "PLAINTEXT://HOST:PORT"),
+                "Where clients are told to connect, if not to the address listened on.",
+            ),
+            "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
+            "default.replication.factor": (_int(1, 1, 1), "Replicas of a topic; there is one."),
+            "durability": (
+                _one_of("commit", "process", "always"),
+                "What survives a power failure: committed transactions, nothing of the last "
+                "moments, or every acks=all answer. txn's own.",
+            ),
+            "group.initial.rebalance.delay.ms": (
+                _int(0, 0),
+                "How long a new group waits for more members.",
+            ),
+            "group.max.session.timeout.ms": (
+                _int(1_800_000, 1),
+                "The longest session a member of a group may ask for.",
+            ),
+            "group.max.size": (_int(INT32_MAX, 1), "The most members of one group."),
+            "group.min.session.timeout.ms": (
+                _int(6_000, 1),
+                "The shortest session a member of a group may ask for.",
+            ),
+            "log.cleaner.enable": (_flag(True), "Compact topics with cleanup.policy=compact."),
+            "log.flush.offset.checkpoint.interval.ms": (
+                _int(60_000, 0),
+                "How often the recovery points are written.",
+            ),
+            "log.flush.scheduler.interval.ms": (
+                _long(INT64_MAX, 1),
+                "flush.ms of topics, when log.flush.interval.ms is not set.",
+            ),
+            "log.flush.start.offset.checkpoint.interval.ms": (
+                _int(60_000, 0),
+                "How often the log start offsets are written.",
+            ),
+            "log.retention.check.interval.ms": (
+                _long(300_000, 1),
+                "How often logs are looked through for what may go.",
+            ),
+            "log.retention.hours": (
+                _int(168, -1),
+                "retention.ms of topics in hours, when neither minutes nor ms are set.",
+            ),
+            "log.retention.minutes": (
+                _int(None, -1),
+                "retention.ms of topics in minutes, when ms is not set.",
+            ),
+            "log.roll.hours": (_int(168, 1), "segment.ms of topics in hours, when ms is not set."),
+            "log.roll.jitter.hours": (
+                _int(0, 0),
+                "segment.jitter.ms of topics in hours, when ms is not set.",
+            ),
+            "max.connections": (_int(INT32_MAX, 1), "The most connections at a time."),
+            "node.id": (_int(1, 0), "This node's number."),
+            "num.network.threads": (_int(2, 1, 256), "Threads that serve connections."),
+            "num.partitions": (
+                _int(1, 1, 100_000),
+                "Partitions of a topic whose maker does not say how many.",
+            ),
+            "offset.metadata.max.bytes": (
+                _int(4096, 0),
+                "The longest note beside a committed offset.",
+            ),
+            "offsets.retention.check.interval.ms": (
+                _long(600_000, 1),
+                "How often committed offsets are looked through for what may go.",
+            ),
+            "offsets.retention.minutes": (
+                _int(10_080, 1),
+                "How long the offsets of a group without members are kept.",
+            ),
+            "offsets.topic.num.partitions": (
+                _int(50, 1, 10_000),
+                "Partitions of __consumer_offsets.",
+            ),
+            "offsets.topic.replication.factor": (
+                _number(Kind.SHORT, 1, 1, 1),
+                "Replicas of __consumer_offsets; there is one.",
+            ),
+            "offsets.topic.segment.bytes": (
+                _int(100 << 20, 1),
+                "segment.bytes of __consumer_offsets, when it is made.",
+            ),
+            "replica.high.watermark.checkpoint.interval.ms": (
+                _long(5_000, 1),
+                "How often the high watermarks are written.",
+            ),
+            "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
+            "transaction.max.timeout.ms": (
+                _int(900_000, 1),
+                "The longest timeout a transaction may ask for.",
+            ),
+            "transaction.state.log.min.isr": (
+                _int(1, 1, 1),
+                "min.insync.replicas of __transaction_state.",
+            ),
+            "transaction.state.log.num.partitions": (
+                _int(50, 1, 10_000),
+                "Partitions of __transaction_state.",
+            ),
+            "transaction.state.log.replication.factor": (
+                _number(Kind.SHORT, 1, 1, 1),
+                "Replicas of __transaction_state; there is one.",
+            ),
+            "transaction.state.log.segment.bytes": (
+                _int(100 << 20, 1),
+                "segment.bytes of __transaction_state, when it is made.",
+            ),
+            "transactional.id.expiration.ms": (
+                _int(604_800_000, 1),
+                "How long an idle transactional id is remembered.",
+            ),
+        }
+    )
+    | _about(
+        {
+            "log.cleaner.backoff.ms": (
+                _long(15_000, 0),
+                "How long compaction rests when there is nothing to compact.",
+            ),
+            "log.cleaner.dedupe.buffer.size": (
+                _long(128 << 20, SEGMENT_BYTES_MIN + 1),
+                "Memory for the keys of logs being compacted, of all threads together.",
+            ),
+            "log.cleaner.delete.retention.ms": (
+                _long(86_400_000, 0),
+                "delete.retention.ms of topics.",
+            ),
+            "log.cleaner.io.buffer.load.factor": (
+                _double(0.9, 0, 1),
+                "How full the memory for keys may get.",
+            ),
+            "log.cleaner.io.buffer.size": (_int(512 << 10, 0), "Memory for compaction's files."),
+            "log.cleaner.io.max.bytes.per.second": (
+                _double(DOUBLE_MAX, 0, DOUBLE_MAX),
+                "Compaction reads and writes at most this much.",
+            ),
+            "log.cleaner.max.compaction.lag.ms": (
+                _long(INT64_MAX, 1),
+                "max.compaction.lag.ms of topics.",
+            ),
+            "log.cleaner.min.cleanable.ratio": (
+                _double(0.5, 0, 1),
+                "min.cleanable.dirty.ratio of topics.",
+            ),
+            "log.cleaner.min.compaction.lag.ms": (
+                _long(0, 0),
+                "min.compaction.lag.ms of topics.",
+            ),
+            "log.cleaner.threads": (_int(1, 0), "Threads that compact."),
+            "log.cleanup.policy": (_policies(), "cleanup.policy of topics."),
+            "log.flush.interval.messages": (_long(INT64_MAX, 1), "flush.messages of topics."),
+            "log.flush.interval.ms": (_long(None, 0), "flush.ms of topics."),
+            "log.index.interval.bytes": (_int(4096, 0), "index.interval.bytes of topics."),
+            "log.index.size.max.bytes": (_int(10 << 20, 4), "segment.index.bytes of topics."),
+            "log.local.retention.bytes": (_long(-2, -2), "local.retention.bytes of topics."),
+            "log.local.retention.ms": (_long(-2, -2), "local.retention.ms of topics."),
+            "log.message.timestamp.after.max.ms": (
+                _long(HOUR_MS, 0),
+                "message.timestamp.after.max.ms of topics.",
+            ),
+            "log.message.timestamp.before.max.ms": (
+                _long(INT64_MAX, 0),
+                "message.timestamp.before.max.ms of topics.",
+            ),
+            "log.message.timestamp.type": (
+                _one_of("CreateTime", "LogAppendTime"),
+                "message.timestamp.type of topics.",
+            ),
+            "log.preallocate": (_flag(False), "preallocate of topics."),
+            "log.retention.bytes": (_long(-1, -1), "retention.bytes of topics."),
+            "log.retention.ms": (_long(None, -1), "retention.ms of topics."),
+            "log.roll.jitter.ms": (_long(None, 0), "segment.jitter.ms of topics."),
+            "log.roll.ms": (_long(None, 1), "segment.ms of topics."),
+            "log.segment.bytes": (_SEGMENT_BYTES, "segment.bytes of topics."),
+            "log.segment.delete.delay.ms": (_long(60_000, 0), "file.delete.delay.ms of topics."),
+            "message.max.bytes": (_int(1_048_588, 0), "max.message.bytes of topics."),
+            "num.recovery.threads.per.data.dir": (
+                _int(2, 1),
+                "Threads that recover logs at the start and close them at the end.",
+            ),
+            "producer.id.expiration.ms": (
+                _int(86_400_000, 1),
+                "How long a partition remembers an idle producer.",
+            ),
+            **_COMPRESSION,
+            **_REPLICAS,
+        },
+        is_dynamic=True,
+    )
+    | _about(
+        {
+            "log.initial.task.delay.ms": (
+                _long(30_000, 0),
+                "How long after the start the first look through the logs comes.",
+            ),
+            "producer.id.expiration.check.interval.ms": (
+                _int(600_000, 1),
+                "How often partitions are looked through for idle producers.",
+            ),
+        },
+        is_internal=True,
+    )
+)
 """Broker settings. `durability` is txn's own: see design promise P2."""
 
-TOPIC_DEFAULTS_FROM_BROKER: Final[Mapping[str, str]] = {
-    "index.interval.bytes": "log.index.interval.bytes",
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "segment.bytes": "log.segment.bytes",
+TOPIC_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.type": ("compression.type",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "preallocate": ("log.preallocate",),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
-"""Topic setting → the broker setting it takes its default from."""
+"""Topic setting → the broker settings it takes its default from; the first that is set counts."""
+
+_UNIT_MS: Final[Mapping[str, int]] = {
+    "log.retention.hours": HOUR_MS,
+    "log.retention.minutes": MINUTE_MS,
+    "log.roll.hours": HOUR_MS,
+    "log.roll.jitter.hours": HOUR_MS,
+}
+"""Broker settings that are not in the milliseconds of their topic setting."""
 
 
 def parse_property(table: Mapping[str, Property], kind: str, name: str, text: str) -> Any:
@@ -138,11 +534,7 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
     Raises:
         ConfigError: the name is unknown, or the value does not fit.
     """
-    entry = table.get(name)
-    if entry is None:
-        close = difflib.get_close_matches(name, table, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ConfigError(f"unknown {kind} property {name!r}{hint}", property=name)
+    entry = known_property(table, kind, name)
     try:
         return entry.parse(text)
     except (ValueError, KeyError):
@@ -153,22 +545,46 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
         ) from None
 
 
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def known_property(table: Mapping[str, Property], kind: str, name: str) -> Property:
+    """Find a property; raises ConfigError with the closest name there is."""
+    entry = table.get(name)
+    if entry is None:
+        close = difflib.get_close_matches(name, table, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"unknown {kind} property {name!r}{hint}", property=name)
+    return entry
+
+
+def as_text(value: object) -> str:
+    """A parsed value as Kafka writes it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return str(value).replace("e+", "E").replace("e", "E")
+        case _:
+            return str(value)
 
 
 class BrokerSettings:
-    """The broker's settings: what was given, over the defaults."""
+    """The broker's settings, in layers: each counts for what those before it leave out.
+
+    `changed` and `changed_everywhere` hold what was altered while the broker ran, for it alone
+    and for every broker of the cluster; `given` what it was started with.
+    """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
+        self.changed: dict[str, Any] = {}
+        self.changed_everywhere: dict[str, Any] = {}
         self.given = {
-            name: parse_property(BROKER_PROPERTIES, "broker", name, _as_text(value))
+            name: parse_property(BROKER_PROPERTIES, "broker", name, as_text(value))
             for name, value in (given or {}).items()
         }
 
     def __getitem__(self, name: str) -> Any:
-        if name in self.given:
-            return self.given[name]
+        for layer in (self.changed, self.changed_everywhere, self.given):
+            if name in layer:
+                return layer[name]
         return BROKER_PROPERTIES[name].default
 
 
@@ -176,17 +592,43 @@ def parse_topic_settings(given: Mapping[str, str | None]) -> dict[str, str]:
     """Check a topic's settings; return them as text, without those set to null.
 
     Raises:
-        ConfigError: a name is unknown, or a value does not fit.
+        ConfigError: a name is unknown, a value does not fit, or two values contradict.
     """
     settings = {name: text for name, text in given.items() if text is not None}
-    for name, text in settings.items():
-        parse_property(TOPIC_PROPERTIES, "topic", name, text)
+    parsed = {
+        name: parse_property(TOPIC_PROPERTIES, "topic", name, text)
+        for name, text in settings.items()
+    }
+    low = parsed.get("min.compaction.lag.ms", 0)
+    high = parsed.get("max.compaction.lag.ms", INT64_MAX)
+    if low > high:
+        raise ConfigError(
+            f"topic property min.compaction.lag.ms is {low}, more than max.compaction.lag.ms, "
+            f"which is {high}",
+            property="min.compaction.lag.ms",
+        )
     return settings
 
 
+def topic_default(name: str, broker: BrokerSettings) -> Any:
+    """The value of a topic setting that the topic leaves out."""
+    for synonym in TOPIC_SYNONYMS.get(name, ()):
+        value = broker[synonym]
+        if value is not None:
+            return value * _UNIT_MS[synonym] if synonym in _UNIT_MS and value > 0 else value
+    return TOPIC_PROPERTIES[name].default
+
+
 def topic_setting(name: str, topic: Mapping[str, str], broker: BrokerSettings) -> Any:
-    """The value in force: the topic's own, else the broker's default for topics."""
+    """The value in force: the topic's own, else the broker's default for topics.
+
+    A stored value that does not fit, as another broker may have written it, counts for nothing.
+    """
+    if name == "segment.bytes" and "internal.segment.bytes" in topic:
+        name = "internal.segment.bytes"
     if name in topic:
-        return TOPIC_PROPERTIES[name].parse(topic[name])
-    inherited = TOPIC_DEFAULTS_FROM_BROKER.get(name)
-    return broker[inherited] if inherited else TOPIC_PROPERTIES[name].default
+        try:
+            return TOPIC_PROPERTIES[name].parse(topic[name])
+        except (ValueError, KeyError):
+            pass
+    return topic_default(name, broker)

@@ -14,7 +14,7 @@ from txn.broker.host import Durability, Timer
 from txn.broker.kept_answers import KeptAnswers
 from txn.broker.shared_sync import SharedSync
 from txn.broker.transactions import TransactionCoordinator
-from txn.config import BrokerSettings
+from txn.config import SEGMENT_BYTES_MIN, BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import (
@@ -42,9 +42,9 @@ METADATA_TOPIC_ID = uuid.UUID(int=1)
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
-INTERNAL_SETTINGS = {
-    OFFSETS_TOPIC: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-    TRANSACTIONS_TOPIC: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+SEGMENT_BYTES_SETTING = {
+    OFFSETS_TOPIC: "offsets.topic.segment.bytes",
+    TRANSACTIONS_TOPIC: "transaction.state.log.segment.bytes",
 }
 PARTITION_COUNT_SETTING = {
     OFFSETS_TOPIC: "offsets.topic.num.partitions",
@@ -166,7 +166,10 @@ class Node:
         """All partitions of a coordinator's topic, made if need be."""
         if topic not in self.stores:
             count = self.settings[PARTITION_COUNT_SETTING[topic]]
-            self.create_topic(topic, count, INTERNAL_SETTINGS[topic])
+            segment_bytes = self.settings[SEGMENT_BYTES_SETTING[topic]]
+            is_small = segment_bytes < SEGMENT_BYTES_MIN
+            size = "internal.segment.bytes" if is_small else "segment.bytes"
+            self.create_topic(topic, count, {"cleanup.policy": "compact", size: str(segment_bytes)})
         return tuple(self.stores[topic])
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
