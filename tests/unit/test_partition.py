@@ -122,6 +122,14 @@ def test_after_an_epoch_bump_by_a_marker_the_next_sequence_is_zero() -> None:
     assert log.transact(7, epoch=1, sequence=0) == (ADMIT, 2, None)
 
 
+def test_the_first_batch_of_an_epoch_overtakes_nobody() -> None:
+    """A batch at the last sequence before the wrap was turned away, and 0 seemed to come after."""
+    log = Log()
+    log.produce(sequence=2**31 - 1, transactional=True)
+    log.gate.expect(7, 0)
+    assert log.produce(sequence=0, transactional=True, origin=CLIENT_V2) == (ADMIT, 0, None)
+
+
 def test_a_batch_cannot_overtake_one_that_was_turned_away_while_joining() -> None:
     """The first batch of a new producer meets a coordinator that is loading.
 

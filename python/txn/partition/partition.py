@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import (
     ADMIT,
+    CLIENT_V2,
     JOIN,
     OUT_OF_ORDER_SEQUENCE,
     AbortedTxn,
@@ -132,7 +133,8 @@ class Partition:
             self._expected.get(producer_id),
         )
         if state is None and base_sequence >= 0:
-            refused = self._in_turn(refused, producer_id, producer_epoch, base_sequence)
+            begins = origin == CLIENT_V2 and is_transactional
+            refused = self._in_turn(refused, producer_id, producer_epoch, base_sequence, begins)
         if refused is not None:
             return refused
         self._apply_data(
@@ -365,13 +367,21 @@ class Partition:
     # -------------------------------------------------------- beside the log
 
     def _in_turn(
-        self, refused: Verdict | None, producer_id: int, producer_epoch: int, base_sequence: int
+        self,
+        refused: Verdict | None,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        begins_epoch: bool,
     ) -> Verdict | None:
-        """Keep an unknown producer's batches in order while some of them are asked to join."""
+        """Keep an unknown producer's batches in order while some of them are asked to join.
+
+        One that, if admitted, begins an epoch has nobody before it.
+        """
         is_early = is_out_of_turn(self._waiting.get(producer_id), producer_epoch, base_sequence)
         if refused is JOIN and not is_early:
             self._waiting[producer_id] = (producer_epoch, base_sequence)
-        elif refused is None and is_early:
+        elif refused is None and is_early and not begins_epoch:
             return OUT_OF_ORDER_SEQUENCE
         elif refused is None:
             self._waiting.pop(producer_id, None)
