@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from txn.metadata.image import Image, creation_records, name_fault
 from txn.metadata.records import (
+    BROKER_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -25,7 +26,9 @@ DIRECTORY_ID = uuid.UUID(int=9)
 records: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(TopicRecord, st.text(), st.uuids()),
     st.builds(PartitionRecord, st.integers(0, 2**31 - 1), st.uuids(), st.just(1), st.uuids()),
-    st.builds(ConfigRecord, st.text(), st.text(), st.none() | st.text()),
+    st.builds(
+        ConfigRecord, st.text(), st.text(), st.none() | st.text(), st.sampled_from([2, 4, 16, 32])
+    ),
     st.builds(RemoveTopicRecord, st.uuids()),
     st.builds(FeatureLevelRecord, st.text(), st.integers(0, 2**15 - 1)),
     st.builds(ProducerIdsRecord, st.just(1), st.integers(0, 2**63 - 1)),
@@ -76,6 +79,21 @@ def test_a_topic_is_there_with_partitions_and_settings() -> None:
 def test_a_removed_topic_leaves_nothing_and_its_name_is_free() -> None:
     image = _image(*_orders(), RemoveTopicRecord(TOPIC_ID), ConfigRecord("orders", "a", "b"))
     assert (image.topics, image.names) == ({}, {})
+
+
+def test_a_setting_of_a_broker_is_kept_apart_from_that_of_a_topic_of_its_name() -> None:
+    image = _image(
+        *creation_records("1", TOPIC_ID, 1, {}, node_id=1, directory_id=DIRECTORY_ID),
+        ConfigRecord("1", "log.retention.ms", "5", BROKER_RESOURCE),
+        ConfigRecord("1", "interval.ms", "6", 16),
+    )
+    assert image.topics["1"].settings == {}
+    assert image.broker_settings == {"1": {"log.retention.ms": "5"}}
+
+
+def test_a_setting_taken_away_is_gone() -> None:
+    image = _image(*_orders(), ConfigRecord("orders", "retention.ms", None))
+    assert image.topics["orders"].settings == {}
 
 
 def test_producer_ids_never_go_back() -> None:

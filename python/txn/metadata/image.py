@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from txn.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -48,6 +50,8 @@ class Image:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.names: dict[uuid.UUID, str] = {}
+        self.broker_settings: dict[str, dict[str, str]] = {}
+        """What was altered for a broker, by its number, or for every broker, by ""."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.version = 0
@@ -64,8 +68,8 @@ class Image:
                 if topic_id in self.names:
                     topic = self.topics[self.names[topic_id]]
                     topic.partition_count = max(topic.partition_count, partition + 1)
-            case ConfigRecord(name, setting, value):
-                self._set(name, setting, value)
+            case ConfigRecord(name, setting, value, kind):
+                _set(self._settings_of(kind, name), setting, value)
             case RemoveTopicRecord(topic_id):
                 if topic_id in self.names:
                     del self.topics[self.names.pop(topic_id)]
@@ -74,14 +78,20 @@ class Image:
             case ProducerIdsRecord(_, next_producer_id):
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
 
-    def _set(self, name: str, setting: str, value: str | None) -> None:
-        topic = self.topics.get(name)
-        if topic is None:
-            return
-        if value is None:
-            topic.settings.pop(setting, None)
-        else:
-            topic.settings[setting] = value
+    def _settings_of(self, kind: int, name: str) -> dict[str, str]:
+        """The settings that a record changes; a spare dict for what this node has no use for."""
+        if kind == TOPIC_RESOURCE and name in self.topics:
+            return self.topics[name].settings
+        if kind == BROKER_RESOURCE:
+            return self.broker_settings.setdefault(name, {})
+        return {}
+
+
+def _set(settings: dict[str, str], name: str, value: str | None) -> None:
+    if value is None:
+        settings.pop(name, None)
+    else:
+        settings[name] = value
 
 
 def name_fault(name: str, existing: Sequence[str] | dict[str, Topic]) -> str | None:

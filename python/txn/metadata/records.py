@@ -14,6 +14,12 @@ from dataclasses import dataclass
 
 FRAME_VERSION = 1
 
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+"""Kinds of resources that have settings. Source: KIP-133."""
+
+EVERY_BROKER = ""
+"""The broker resource whose settings count for each broker of the cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
@@ -35,11 +41,12 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A topic's setting has a value; None takes it away."""
+    """A setting of a topic, or of another kind of resource, has a value; None takes it away."""
 
-    topic: str
+    resource: str
     name: str
     value: str | None
+    kind: int = TOPIC_RESOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,6 @@ KEYS: dict[type, tuple[int, int]] = {
     ProducerIdsRecord: (15, 0),
 }
 """Record type → (key, the version written)."""
-
-CONFIG_RESOURCE_TOPIC = 2
 
 
 class _Writer:
@@ -177,9 +182,9 @@ def encode(record: MetadataRecord) -> bytes:
             out.pack("iii", node_id, 0, 0)  # leader, leader epoch, partition epoch
             out.varint(2)
             out.data += directory_id.bytes
-        case ConfigRecord(topic, name, value):
-            out.pack("b", CONFIG_RESOURCE_TOPIC)
-            out.string(topic)
+        case ConfigRecord(resource, name, value, kind):
+            out.pack("b", kind)
+            out.string(resource)
             out.string(name)
             out.string(value)
         case RemoveTopicRecord(topic_id):
@@ -224,11 +229,8 @@ def _decode(data: _Reader) -> MetadataRecord | None:
             directory_id = directories[0] if directories else uuid.UUID(int=0)
             return PartitionRecord(partition, topic_id, leader, directory_id)
         case 4:
-            (resource,) = data.unpack("b")
-            name, key_name, setting = data.text(), data.text(), data.string()
-            if resource != CONFIG_RESOURCE_TOPIC:
-                return None
-            return ConfigRecord(name, key_name, setting)
+            (kind,) = data.unpack("b")
+            return ConfigRecord(data.text(), data.text(), data.string(), kind)
         case 9:
             return RemoveTopicRecord(data.uuid())
         case 12:
