@@ -26,7 +26,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
 test-python: setup  ## tests of everything, through real clients
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest --durations=15 tests
 
 check: setup  ## formatting, lints and types
 	cargo fmt --all --check
