@@ -362,6 +362,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _long(5_000, 1),
                 "How often the high watermarks are written.",
             ),
+            "producer.id.expiration.ms": (
+                _int(86_400_000, 1),
+                "How long a partition remembers an idle producer.",
+            ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
             "transaction.max.timeout.ms": (
                 _int(900_000, 1),
@@ -455,10 +459,6 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "num.recovery.threads.per.data.dir": (
                 _int(2, 1),
                 "Threads that recover logs at the start and close them at the end.",
-            ),
-            "producer.id.expiration.ms": (
-                _int(86_400_000, 1),
-                "How long a partition remembers an idle producer.",
             ),
             **_COMPRESSION,
             **_REPLICAS,
@@ -581,11 +581,38 @@ class BrokerSettings:
             for name, value in (given or {}).items()
         }
 
+    def change(self, *, here: Mapping[str, str], everywhere: Mapping[str, str]) -> None:
+        """Replace what was altered, for this broker and for every broker.
+
+        What is not known, may not change or does not fit, as another broker may have stored it,
+        counts for nothing.
+        """
+        self.changed = _dynamic(here)
+        self.changed_everywhere = _dynamic(everywhere)
+
     def __getitem__(self, name: str) -> Any:
         for layer in (self.changed, self.changed_everywhere, self.given):
             if name in layer:
                 return layer[name]
         return BROKER_PROPERTIES[name].default
+
+
+def fits(entry: Property, text: str) -> bool:
+    """Say whether a property can have a value."""
+    try:
+        entry.parse(text)
+    except (ValueError, KeyError):
+        return False
+    return True
+
+
+def _dynamic(settings: Mapping[str, str]) -> dict[str, Any]:
+    entries = {name: BROKER_PROPERTIES.get(name) for name in settings}
+    return {
+        name: entry.parse(settings[name])
+        for name, entry in entries.items()
+        if entry is not None and entry.is_dynamic and fits(entry, settings[name])
+    }
 
 
 def parse_topic_settings(given: Mapping[str, str | None]) -> dict[str, str]:
@@ -626,9 +653,15 @@ def topic_setting(name: str, topic: Mapping[str, str], broker: BrokerSettings) -
     """
     if name == "segment.bytes" and "internal.segment.bytes" in topic:
         name = "internal.segment.bytes"
-    if name in topic:
-        try:
-            return TOPIC_PROPERTIES[name].parse(topic[name])
-        except (ValueError, KeyError):
-            pass
+    if name in topic and fits(TOPIC_PROPERTIES[name], topic[name]):
+        return TOPIC_PROPERTIES[name].parse(topic[name])
     return topic_default(name, broker)
+
+
+def topic_settings(topic: Mapping[str, str], broker: BrokerSettings) -> dict[str, Any]:
+    """Every topic setting's value in force, by Kafka's names."""
+    return {
+        name: topic_setting(name, topic, broker)
+        for name, entry in TOPIC_PROPERTIES.items()
+        if not entry.is_internal
+    }

@@ -5,7 +5,7 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from itertools import chain
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from txn.broker.host import Durability, Timer
 from txn.broker.kept_answers import KeptAnswers
 from txn.broker.shared_sync import SharedSync
 from txn.broker.transactions import TransactionCoordinator
-from txn.config import SEGMENT_BYTES_MIN, BrokerSettings
+from txn.config import SEGMENT_BYTES_MIN, BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import (
@@ -26,6 +26,9 @@ from txn.metadata.image import (
     partition_records,
 )
 from txn.metadata.records import (
+    EVERY_BROKER,
+    TOPIC_RESOURCE,
+    ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
@@ -33,7 +36,7 @@ from txn.metadata.records import (
     decode,
     encode,
 )
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionStore, Space
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -64,6 +67,10 @@ class LogStorage(Protocol):
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
+        ...
+
+    def space(self) -> Space:
+        """The directory, and the space of its disk. Raises StorageError."""
         ...
 
 
@@ -234,8 +241,35 @@ class Node:
                 log.error("partition.not_removed", reason=error.message)
         self.groups.on_topic_deleted(name)
 
+    def space(self) -> Space:
+        """The data directory, and the space of its disk. Raises StorageError."""
+        return self._storage.space()
+
+    # ------------------------------------------------------------ settings
+
+    def change_settings(self, kind: int, resource: str, changes: Mapping[str, str | None]) -> None:
+        """Change a topic's or a broker's own settings; they count when this returns.
+
+        Args:
+            kind: `TOPIC_RESOURCE` or `BROKER_RESOURCE`.
+            resource: The topic, or the broker's number, or `EVERY_BROKER`.
+            changes: Setting → value, None takes it away. They must have been checked.
+
+        Raises:
+            StorageError: they could not be written; all is as before.
+        """
+        self._write_metadata(
+            [ConfigRecord(resource, name, value, kind) for name, value in changes.items()]
+        )
+        if kind == TOPIC_RESOURCE:
+            self._configure(self.image.topics[resource])
+            return
+        self._take_over_broker_settings()
+        for topic in self.image.topics.values():
+            self._configure(topic)
+
     async def sync_metadata(self) -> None:
-        """Make topic changes durable, as far as `durability` asks for it."""
+        """Make changes of topics and settings durable, as far as `durability` asks for it."""
         if self.durability is not Durability.PROCESS:
             await self.sync([self._metadata])
 
@@ -273,6 +307,7 @@ class Node:
                 if isinstance(record, RemoveTopicRecord):
                     deleted.add(record.topic_id)
         self._storage.discard(deleted)
+        self._take_over_broker_settings()
         missing = [
             FeatureLevelRecord(name, level)
             for name, level in FEATURES.items()
@@ -294,6 +329,17 @@ class Node:
         if record is not None:
             self.image.apply(record)
         return record
+
+    def _take_over_broker_settings(self) -> None:
+        altered = self.image.broker_settings
+        self.settings.change(
+            here=altered.get(str(self.node_id), {}), everywhere=altered.get(EVERY_BROKER, {})
+        )
+
+    def _configure(self, topic: Topic) -> None:
+        settings = topic_settings(topic.settings, self.settings)
+        for store in self.stores[topic.name]:
+            store.configure(settings)
 
     def _forget_idle_producers(self) -> None:
         """Let every partition forget producers that have been idle for long, now and then."""

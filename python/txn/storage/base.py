@@ -5,10 +5,10 @@ model tests and simulations). Appends are synchronous and go to the page cache; 
 `sync` waits for the disk.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from txn.partition import Partition
 
@@ -63,6 +63,15 @@ class StoredBatch:
     records: tuple[Record, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The directory that holds every partition, and the space of its disk."""
+
+    directory: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class PartitionStore(Protocol):
     """One partition's log and its rules."""
 
@@ -94,6 +103,15 @@ class PartitionStore(Protocol):
     @property
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of what is stored."""
+        ...
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Take over the topic settings in force, by Kafka's names; they count at once."""
         ...
 
     def append(

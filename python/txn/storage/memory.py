@@ -4,7 +4,8 @@ The same rules (`txn.partition.Partition`) over a list of batches. Nothing survi
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from txn.errors import StorageError
 from txn.partition import Partition
@@ -30,6 +31,15 @@ class MemoryStore:
         """The end of what a read_committed reader may see."""
         unstable = self.gate.first_unstable_offset()
         return self.log_end_offset if unstable < 0 else unstable
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of keys and values."""
+        records = self._records(self.log_end_offset)
+        return sum(len(r.key or b"") + len(r.value or b"") for r in records)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Nothing here depends on settings."""
 
     def append(
         self,

@@ -6,16 +6,17 @@ A thin coat over `_core.PartitionLog`: records become batches, refusals become
 
 import shutil
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from txn import _core
-from txn.config import BrokerSettings, topic_setting
+from txn.config import BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
 from txn.partition import Partition
-from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch
+from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, Space, StoredBatch
 from txn.storage.ids import decode_id, encode_id
 
 READ_BYTES = 1 << 20
@@ -34,7 +35,7 @@ class NativeStore:
         index: int,
         *,
         topic_id: uuid.UUID,
-        settings: dict[str, int],
+        settings: Mapping[str, Any],
         producer_id_expiration_ms: int,
         was_clean: bool,
     ) -> None:
@@ -47,7 +48,7 @@ class NativeStore:
                 self.gate,
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
                 was_clean=was_clean,
-                **settings,  # type: ignore[arg-type]
+                **_log_settings(settings),
             )
         except _core.CorruptLogError as error:
             message, path, position = error.args
@@ -73,6 +74,15 @@ class NativeStore:
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
         return self.log.last_stable_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the segments."""
+        return self.log.size_bytes
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Take over the topic settings in force; they count from the next batch on."""
+        self.log.configure(**_log_settings(settings))
 
     def append(
         self,
@@ -210,23 +220,28 @@ class NativeStorage:
             topic.name,
             index,
             topic_id=topic.topic_id,
-            settings=self._log_settings(topic.settings),
+            settings=topic_settings(topic.settings, self._broker_settings),
             producer_id_expiration_ms=self._broker_settings["producer.id.expiration.ms"],
             was_clean=self.was_clean,
         )
 
-    def _log_settings(self, settings: dict[str, str]) -> dict[str, int]:
-        def value(name: str) -> int:
-            found: int = topic_setting(name, settings, self._broker_settings)
-            return found
+    def space(self) -> Space:
+        """The data directory, and the space of its disk. Raises StorageError."""
+        try:
+            usage = shutil.disk_usage(self.root)
+        except OSError as error:
+            raise StorageError(f"cannot read the space of {self.root}: {error}") from error
+        return Space(str(self.root), usage.total, usage.free)
 
-        stamp = topic_setting("message.timestamp.type", settings, self._broker_settings)
-        return {
-            "segment_bytes": value("segment.bytes"),
-            "index_interval_bytes": value("index.interval.bytes"),
-            "max_message_bytes": value("max.message.bytes"),
-            "log_append_time": stamp == "LogAppendTime",
-        }
+
+def _log_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `_core.PartitionLog` is told of a topic's settings."""
+    return {
+        "segment_bytes": settings["segment.bytes"],
+        "index_interval_bytes": settings["index.interval.bytes"],
+        "max_message_bytes": settings["max.message.bytes"],
+        "log_append_time": settings["message.timestamp.type"] == "LogAppendTime",
+    }
 
 
 def _topic_id_of(directory: Path) -> uuid.UUID | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.apis import groups, metadata, offsets, transactions
+from txn.broker.apis import configs, groups, log_dirs, metadata, offsets, transactions
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node
 from txn.wire.messages import encode_response
@@ -45,6 +45,8 @@ def build_table(node: Node) -> Mapping[int, Api]:
     areas: tuple[tuple[ModuleType, object], ...] = (
         (metadata, node),
         (offsets, node),
+        (configs, node),
+        (log_dirs, node),
         (transactions, node.transactions),
         (groups, node.groups),
     )

@@ -1,0 +1,56 @@
+"""DescribeLogDirs: the one data directory, its partitions and their sizes."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import Answer, Context
+from txn.broker.node import Node
+from txn.errors import StorageError
+from txn.logs import log
+
+DESCRIBE_LOG_DIRS = 35
+
+
+def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
+    """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out."""
+    if request.topics is None:
+        wanted = {name: range(len(stores)) for name, stores in node.stores.items()}
+    else:
+        wanted = {topic.topic: topic.partitions for topic in request.topics}
+    try:
+        space = node.space()
+    except StorageError as error:
+        log.error("directory.unreadable", reason=error.message)
+        return {"error_code": error.code, "results": ()}
+    topics = [(name, _sizes(node, name, indexes)) for name, indexes in wanted.items()]
+    return {
+        "error_code": ErrorCode.none,
+        "results": [
+            {
+                "error_code": ErrorCode.none,
+                "log_dir": space.directory,
+                "topics": [{"name": name, "partitions": sizes} for name, sizes in topics if sizes],
+                "total_bytes": space.total_bytes,
+                "usable_bytes": space.usable_bytes,
+            }
+        ],
+    }
+
+
+def _sizes(node: Node, topic: str, indexes: Any) -> list[dict[str, Any]]:
+    stores = [(index, node.partition(topic, index)) for index in indexes]
+    return [
+        {
+            "partition_index": index,
+            "partition_size": store.size_bytes,
+            "offset_lag": 0,
+            "is_future_key": False,
+        }
+        for index, store in stores
+        if store is not None
+    ]
+
+
+VERSIONS = {DESCRIBE_LOG_DIRS: (1, 4)}
+HANDLERS = {DESCRIBE_LOG_DIRS: describe_log_dirs}

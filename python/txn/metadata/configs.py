@@ -1,0 +1,208 @@
+"""Settings as clients see and alter them: what is in force and where it comes from.
+
+Pure. A value comes from the first layer that has one: the topic's own, then the broker's
+layers under the names of `TOPIC_SYNONYMS`. As in Kafka, a layer is told by the synonyms that
+lead to it, and the list begins with the first synonym's own name: a `retention.ms` that comes
+from `log.retention.hours` alone is told as a default without synonyms.
+
+Sources: KIP-133, KIP-226 (synonyms and sources), KIP-339 (incremental alterations),
+KIP-569 (types and documentation); the answers of Apache Kafka 4.2.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from txn.config import (
+    BROKER_PROPERTIES,
+    TOPIC_PROPERTIES,
+    TOPIC_SYNONYMS,
+    BrokerSettings,
+    Kind,
+    Property,
+    as_text,
+    fits,
+    known_property,
+    split_list,
+    topic_default,
+)
+from txn.errors import ConfigError
+
+
+class Source(IntEnum):
+    """Where a value comes from, by the numbers of DescribeConfigs."""
+
+    TOPIC = 1
+    BROKER = 2
+    EVERY_BROKER = 3
+    GIVEN = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A setting that a value comes from, or would come from were it not for those before it."""
+
+    name: str
+    value: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One setting, as DescribeConfigs tells it."""
+
+    name: str
+    value: str | None
+    kind: Kind
+    about: str
+    is_read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+    @property
+    def source(self) -> Source:
+        """Where the value comes from."""
+        return self.synonyms[0].source if self.synonyms else Source.DEFAULT
+
+
+def describe_topic(own: Mapping[str, str], broker: BrokerSettings) -> list[Described]:
+    """Every setting of a topic, by name; of the internal ones those that the topic has."""
+    return [
+        _topic_setting(name, entry, own, broker)
+        for name, entry in sorted(TOPIC_PROPERTIES.items())
+        if not entry.is_internal or name in own
+    ]
+
+
+def describe_broker(broker: BrokerSettings) -> list[Described]:
+    """Every setting of the broker, by name."""
+    return [
+        _broker_setting(name, broker[name], _broker_synonyms(name, broker))
+        for name, entry in sorted(BROKER_PROPERTIES.items())
+        if not entry.is_internal
+    ]
+
+
+def describe_every_broker(broker: BrokerSettings) -> list[Described]:
+    """What was altered for every broker of the cluster."""
+    return [
+        _broker_setting(name, value, (Synonym(name, as_text(value), Source.EVERY_BROKER),))
+        for name, value in sorted(broker.changed_everywhere.items())
+    ]
+
+
+def _topic_setting(
+    name: str, entry: Property, own: Mapping[str, str], broker: BrokerSettings
+) -> Described:
+    synonyms = _broker_synonyms(TOPIC_SYNONYMS[name][0], broker) if name in TOPIC_SYNONYMS else ()
+    value = topic_default(name, broker)
+    if name in own and fits(entry, own[name]):
+        value = entry.parse(own[name])
+        synonyms = (Synonym(name, as_text(value), Source.TOPIC), *synonyms)
+    return Described(name, _text(value), entry.kind, entry.about, False, synonyms)
+
+
+def _broker_setting(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> Described:
+    entry = BROKER_PROPERTIES[name]
+    return Described(name, _text(value), entry.kind, entry.about, not entry.is_dynamic, synonyms)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else as_text(value)
+
+
+_GROUPS: Final = {name: group for group in TOPIC_SYNONYMS.values() for name in group}
+"""Broker setting → the ones that stand for the same setting of a topic."""
+
+
+def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
+    """What a broker setting comes from, layer by layer; those before its own name are left out."""
+    group = _GROUPS.get(name, (name,))
+    found = [
+        Synonym(synonym, as_text(layer[synonym]), source)
+        for source, layer in (
+            (Source.BROKER, broker.changed),
+            (Source.EVERY_BROKER, broker.changed_everywhere),
+            (Source.GIVEN, broker.given),
+            (Source.DEFAULT, {synonym: BROKER_PROPERTIES[synonym].default for synonym in group}),
+        )
+        for synonym in group
+        if layer.get(synonym) is not None
+    ]
+    first = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
+    return tuple(found[first:])
+
+
+class Operation(IntEnum):
+    """What an alteration does to a value, by the numbers of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One change of one setting; `value` is not looked at by DELETE."""
+
+    name: str
+    operation: Operation
+    value: str = ""
+
+
+Changes = dict[str, str | None]
+"""Setting → its new value; None takes it away. Settings that stay as they are, are not there."""
+
+
+def alter(
+    table: Mapping[str, Property],
+    kind: str,
+    own: Mapping[str, str],
+    alterations: Iterable[Alteration],
+) -> Changes:
+    """Say what alterations change of a resource's own settings.
+
+    Args:
+        table: `TOPIC_PROPERTIES` or `BROKER_PROPERTIES`.
+        kind: "topic" or "broker", for messages.
+        own: The settings the resource has.
+        alterations: At most one for each setting.
+
+    Raises:
+        ConfigError: a name is unknown, or the entries of a setting that is no list are altered.
+    """
+    wanted = {change.name: _altered(table, kind, own, change) for change in alterations}
+    return {name: value for name, value in wanted.items() if own.get(name) != value}
+
+
+def _altered(
+    table: Mapping[str, Property], kind: str, own: Mapping[str, str], change: Alteration
+) -> str | None:
+    if change.operation is Operation.DELETE and change.name in own:
+        return None  # whatever it is: another broker may have known it
+    entry = known_property(table, kind, change.name)
+    match change.operation:
+        case Operation.SET:
+            return change.value
+        case Operation.DELETE:
+            return None
+        case _ if entry.kind is not Kind.LIST:
+            raise ConfigError(
+                f"{kind} property {change.name} is no list: it can be set or deleted, not "
+                "appended to or subtracted from",
+                property=change.name,
+            )
+    present = split_list(own.get(change.name, as_text(entry.default)))
+    given = split_list(change.value)
+    if change.operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*present, *given]))
+    return ",".join(word for word in present if word not in given)
+
+
+def replace(own: Mapping[str, str], given: Mapping[str, str]) -> Changes:
+    """Say what changes when a resource's own settings become the given ones and no others."""
+    wanted: Changes = {name: None for name in own if name not in given}
+    wanted |= given
+    return {name: value for name, value in wanted.items() if own.get(name) != value}
