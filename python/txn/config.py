@@ -128,10 +128,6 @@ def _list(default: str, pattern: str, expects: str) -> Property:
     return Property(Kind.LIST, parse, default, expects)
 
 
-def _text(default: str | None, expects: str) -> Property:
-    return Property(Kind.STRING, str, default, expects)
-
-
 def _policies() -> Property:
     return _list("delete", "delete|compact", "a comma-separated list of delete, compact")
 
@@ -274,7 +270,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     _about(
         {
             "advertised.listeners": (
-                _text(None, "PLAINTEXT://HOST:PORT"),
+                Property(Kind.LIST, str, None, "PLAINTEXT://HOST:PORT"),
                 "Where clients are told to connect, if not to the address listened on.",
             ),
             "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),

@@ -1,0 +1,230 @@
+"""Settings as Apache Kafka 4.2 tells them: names, values, sources, synonyms, types, error codes.
+
+What differs on purpose is listed with its reason; a difference that is not listed fails.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from clients import create_topic
+from txn.wire.messages import entity_builder
+from wire_client import RawConnection, request
+
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+GIVEN = 4
+
+TOPIC_DIFFERENCES = {
+    "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
+}
+BROKER_DIFFERENCES = {
+    "group.initial.rebalance.delay.ms": "0: see config.py",
+    "max.connections": "does not change while the broker runs",
+    "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
+    "num.network.threads": "2, and does not change while the broker runs: see config.py",
+    "offsets.topic.replication.factor": "one node has one replica",
+    "producer.id.expiration.ms": "does not change while the broker runs",
+    "transaction.state.log.min.isr": "one node has one replica",
+    "transaction.state.log.replication.factor": "one node has one replica",
+}
+ONLY_HERE = {"durability"}
+
+pytestmark = pytest.mark.peer
+
+
+def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
+    with RawConnection(servers) as connection:
+        return connection.call(entity_builder(request(api_key, version))(values))
+
+
+def described(servers: str, kind: int, name: str) -> dict[str, Any]:
+    """Everything that is told of a resource's settings, but for the prose, by name."""
+    answer = ask(
+        servers,
+        DESCRIBE_CONFIGS,
+        4,
+        resources=[{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
+        include_synonyms=True,
+        include_documentation=False,
+    )
+    assert int(answer.results[0].error_code) == 0
+    return {entry.name: entry for entry in answer.results[0].configs}
+
+
+def altered(servers: str, kind: int, name: str, *entries: tuple[str, int, str | None]) -> int:
+    """Send IncrementalAlterConfigs; return the error code."""
+    configs = [
+        {"name": setting, "config_operation": operation, "value": value}
+        for setting, operation, value in entries
+    ]
+    answer = ask(
+        servers,
+        INCREMENTAL_ALTER_CONFIGS,
+        1,
+        resources=[{"resource_type": kind, "resource_name": name, "configs": configs}],
+        validate_only=False,
+    )
+    return int(answer.responses[0].error_code)
+
+
+def waited_for(look: Callable[[], Any], expected: Any) -> Any:
+    """What is seen once it is as expected, or at last: Kafka's broker learns of changes later."""
+    seen = look()
+    for _ in range(1000):
+        if seen == expected:
+            break
+        seen = look()
+    return seen
+
+
+def test_every_topic_setting_is_told_as_kafka_tells_it(
+    txn_broker: str, kafka_peer: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("told")
+    create_topic(txn_broker, topic)
+    create_topic(kafka_peer, topic)
+    ours, theirs = (described(servers, TOPIC, topic) for servers in (txn_broker, kafka_peer))
+    assert ours.keys() == theirs.keys()
+    assert {name for name in ours if ours[name] != theirs[name]} == set(TOPIC_DIFFERENCES)
+
+
+def test_a_topics_own_settings_are_told_as_kafka_tells_them(
+    txn_broker: str, kafka_peer: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("own")
+    own: dict[str, Any] = {
+        "cleanup.policy": "compact, delete",
+        "internal.segment.bytes": "1000",
+        "leader.replication.throttled.replicas": "0:1,1:1",
+        "min.cleanable.dirty.ratio": "0.25",
+        "preallocate": "TRUE",
+        "retention.ms": " 5 ",
+        "segment.bytes": "2000000",
+    }
+    create_topic(txn_broker, topic, **own)
+    create_topic(kafka_peer, topic, **own)
+    ours, theirs = (described(servers, TOPIC, topic) for servers in (txn_broker, kafka_peer))
+    assert [ours[name] for name in own] == [theirs[name] for name in own]
+
+
+def test_every_broker_setting_is_told_as_kafka_tells_it(txn_broker: str, kafka_peer: str) -> None:
+    ours, theirs = (described(servers, BROKER, "1") for servers in (txn_broker, kafka_peer))
+    assert ours.keys() - theirs.keys() == ONLY_HERE
+    both = ours.keys() & theirs.keys()
+    given = {
+        name for name in both if GIVEN in (ours[name].config_source, theirs[name].config_source)
+    }
+    unlike = {name for name in both - given if ours[name] != theirs[name]}
+    assert unlike == set(BROKER_DIFFERENCES) - given
+    kinds = [{name: entry.config_type for name, entry in told.items()} for told in (ours, theirs)]
+    assert {name: kinds[0][name] for name in both} == {name: kinds[1][name] for name in both}
+
+
+@pytest.fixture
+def altered_broker(bootstrap: str) -> Iterator[str]:
+    """A broker that some setting is altered of; as before when the test has ended."""
+    yield bootstrap
+    for name in ("1", ""):
+        assert altered(bootstrap, BROKER, name, ("log.retention.ms", DELETE, None)) == 0
+
+
+def test_what_is_altered_for_brokers_comes_before_what_they_were_given(
+    altered_broker: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("layers")
+    create_topic(altered_broker, topic, retention_ms="1000000000")
+    assert altered(altered_broker, BROKER, "1", ("log.retention.ms", SET, "1000000001")) == 0
+    assert altered(altered_broker, BROKER, "", ("log.retention.ms", SET, "1000000002")) == 0
+
+    def look() -> list[tuple[str, str, int]]:
+        entry = described(altered_broker, TOPIC, topic)["retention.ms"]
+        return [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms]
+
+    expected = [
+        ("retention.ms", "1000000000", 1),
+        ("log.retention.ms", "1000000001", 2),
+        ("log.retention.ms", "1000000002", 3),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert waited_for(look, expected) == expected
+
+
+NONE, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 0, 3, 17, 40, 42
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ([("cleanup.policy", SET, "")], NONE),
+        ([("cleanup.policy", SET, "compact,compact")], NONE),
+        ([("cleanup.policy", SET, "Compact")], INVALID_CONFIG),
+        ([("cleanup.policy", APPEND, "compact")], NONE),
+        ([("cleanup.policy", SUBTRACT, "nothing")], NONE),
+        ([("retention.ms", APPEND, "1")], INVALID_CONFIG),
+        ([("retention.msec", SET, "1")], INVALID_CONFIG),
+        ([("retention.ms", SET, "x")], INVALID_CONFIG),
+        ([("retention.ms", SET, "-2")], INVALID_CONFIG),
+        ([("retention.ms", SET, None)], INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], INVALID_REQUEST),
+        ([("segment.bytes", SET, "1048575")], INVALID_CONFIG),
+        ([("segment.bytes", SET, "1048576")], NONE),
+        ([("remote.storage.enable", SET, "true")], INVALID_CONFIG),
+        (
+            [("min.compaction.lag.ms", SET, "2"), ("max.compaction.lag.ms", SET, "1")],
+            INVALID_CONFIG,
+        ),
+        ([("preallocate", SET, "yes")], INVALID_CONFIG),
+        ([("leader.replication.throttled.replicas", SET, "*")], NONE),
+        ([("leader.replication.throttled.replicas", SET, "all")], INVALID_CONFIG),
+        ([("message.downconversion.enable", SET, "true")], INVALID_CONFIG),
+    ],
+)
+def test_an_alteration_is_taken_or_refused_as_by_kafka(
+    bootstrap: str, unique: Callable[[str], str], entries: list[Any], code: int
+) -> None:
+    topic = unique("judged")
+    create_topic(bootstrap, topic)
+    assert altered(bootstrap, TOPIC, topic, *entries) == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "setting", "code"),
+    [
+        (TOPIC, "nobody", "retention.ms", UNKNOWN_TOPIC),
+        (TOPIC, "a/b", "retention.ms", INVALID_TOPIC),
+        (BROKER, "7", "log.retention.ms", INVALID_REQUEST),
+        (BROKER, "x", "log.retention.ms", INVALID_REQUEST),
+        (BROKER, "1", "log.retention.hours", INVALID_REQUEST),
+        (1, "t", "retention.ms", INVALID_REQUEST),
+        (99, "t", "retention.ms", INVALID_REQUEST),
+    ],
+)
+def test_an_alteration_of_what_is_not_there_is_refused_as_by_kafka(
+    bootstrap: str, kind: int, name: str, setting: str, code: int
+) -> None:
+    assert altered(bootstrap, kind, name, (setting, SET, "1000000000")) == code
+
+
+def test_a_replacement_takes_back_what_it_does_not_name(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("replaced")
+    create_topic(bootstrap, topic, retention_ms="5", flush_ms="6")
+    resource = {
+        "resource_type": TOPIC,
+        "resource_name": topic,
+        "configs": [{"name": "retention.ms", "value": "7"}],
+    }
+    answer = ask(bootstrap, ALTER_CONFIGS, 2, resources=[resource], validate_only=False)
+    assert int(answer.responses[0].error_code) == NONE
+
+    def look() -> list[tuple[str, int]]:
+        found = described(bootstrap, TOPIC, topic)
+        entries = [found["retention.ms"], found["flush.ms"]]
+        return [(entry.value, entry.config_source) for entry in entries]
+
+    expected = [("7", 1), (str(2**63 - 1), 5)]
+    assert waited_for(look, expected) == expected
