@@ -127,6 +127,15 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int: ...
     @property
+    def leader_epoch(self) -> int:
+        """The epoch that batches are stamped with; from the start that of the newest batch, or 0."""
+    def lead(self, leader_epoch: int) -> None:
+        """Lead in an epoch from now on, if it is a later one."""
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was or will be written."""
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The latest epoch up to the given one and the offset where it ends; None for one to come."""
+    @property
     def size_bytes(self) -> int: ...
     def configure(
         self,

@@ -80,9 +80,6 @@ from txn.wire.hashing import coordinator_partition
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-COORDINATOR_EPOCH: Final = 0
-"""On one node the coordinator never moves, so its leader epoch stays what it began with."""
-
 RETRY_MS: Final = 1_000
 """Between two attempts to finish a Prepare that a disk refused."""
 
@@ -446,11 +443,12 @@ class TransactionCoordinator:
         """Write a Prepare's markers; what a disk refuses stays in `_unmarked` and is retried."""
         txn = self._prepared(transactional_id)
         is_commit = txn.state is TxnState.PREPARE_COMMIT
+        coordinator_epoch = self._log_of(transactional_id).leader_epoch
         wanted = self._unmarked.pop(transactional_id, txn.partitions)
         failures: dict[TopicPartition, StorageError] = {}
         for partition in sorted(wanted):
             try:
-                self._append_marker(partition, txn.producer, is_commit)
+                self._append_marker(partition, txn.producer, coordinator_epoch, is_commit)
             except StorageError as error:
                 failures[partition] = error
         if failures:
@@ -458,7 +456,11 @@ class TransactionCoordinator:
             self._retry_later(transactional_id, next(iter(failures.values())))
 
     def _append_marker(
-        self, partition: TopicPartition, producer: Producer, is_commit: bool
+        self,
+        partition: TopicPartition,
+        producer: Producer,
+        coordinator_epoch: int,
+        is_commit: bool,
     ) -> None:
         store = self._host.partition(*partition)
         if store is None:  # the topic was deleted, and its readers with it
@@ -466,7 +468,7 @@ class TransactionCoordinator:
         marker = Marker(
             producer.producer_id,
             producer.producer_epoch,
-            COORDINATOR_EPOCH,
+            coordinator_epoch,
             is_commit,
             self._host.now_ms(),
         )
@@ -630,7 +632,8 @@ class TransactionCoordinator:
                     producer_epoch=producer.producer_epoch,
                     outcome=outcome.value,
                 )
-                self._append_marker(partition, producer, outcome is Outcome.COMMIT)
+                epoch = max(active.coordinator_epoch, 0)
+                self._append_marker(partition, producer, epoch, outcome is Outcome.COMMIT)
 
 
 def _as_of_a_batch(code: ErrorCode) -> ErrorCode:

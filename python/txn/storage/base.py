@@ -114,6 +114,26 @@ class PartitionStore(Protocol):
         """Take over the topic settings in force, by Kafka's names; they count at once."""
         ...
 
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch it is led in, and its batches are written in."""
+        ...
+
+    def lead(self, leader_epoch: int) -> None:
+        """Lead in an epoch from now on, if it is later than that of the newest batch."""
+        ...
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was or will be written."""
+        ...
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The latest epoch up to the given one and the offset where it ends; None for one to come.
+
+        Source: OffsetsForLeaderEpoch, KIP-101 and KIP-279.
+        """
+        ...
+
     def append(
         self,
         records: Sequence[tuple[bytes | None, bytes | None]],

@@ -25,6 +25,7 @@ class MemoryStore:
         self._bases: list[int] = []
         self.log_start_offset = 0
         self.log_end_offset = 0
+        self.leader_epoch = 0
 
     @property
     def last_stable_offset(self) -> int:
@@ -40,6 +41,18 @@ class MemoryStore:
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Nothing here depends on settings."""
+
+    def lead(self, leader_epoch: int) -> None:
+        """Lead in an epoch from now on; what is stored counts as written in it."""
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was or will be written."""
+        return self.leader_epoch
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The one epoch it knows, and the log's end."""
+        return (epoch, self.log_end_offset) if epoch == self.leader_epoch else None
 
     def append(
         self,

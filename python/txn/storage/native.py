@@ -84,6 +84,23 @@ class NativeStore:
         """Take over the topic settings in force; they count from the next batch on."""
         self.log.configure(**_log_settings(settings))
 
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch it is led in, and its batches are written in."""
+        return self.log.leader_epoch
+
+    def lead(self, leader_epoch: int) -> None:
+        """Lead in an epoch from now on, if it is later than that of the newest batch."""
+        self.log.lead(leader_epoch)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was or will be written."""
+        return self.log.epoch_of(offset)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The latest epoch up to the given one and the offset where it ends."""
+        return self.log.end_of_epoch(epoch)
+
     def append(
         self,
         records: Sequence[tuple[bytes | None, bytes | None]],

@@ -10,6 +10,7 @@ mod aborted;
 pub mod batch;
 pub mod builder;
 pub mod compression;
+mod epochs;
 mod error;
 pub mod gate;
 mod index;

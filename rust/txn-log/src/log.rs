@@ -20,7 +20,7 @@
 //! Reads go on.
 //!
 //! # Deviations from Kafka
-//! One leader epoch, 0. Segments roll by size only. A batch larger than a segment is stored
+//! Segments roll by size only. A batch larger than a segment is stored
 //! in a segment of its own rather than refused. Records with other offsets than 0, 1, 2 … in
 //! an uncompressed batch are refused, where Kafka renumbers them.
 
@@ -28,7 +28,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,6 +36,7 @@ use crate::aborted::{self, AbortedRanges};
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
 use crate::compression::{self, Codec};
+use crate::epochs::Epochs;
 use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
@@ -44,8 +45,6 @@ use crate::recovery;
 use crate::segment::Segment;
 use crate::snapshot;
 
-/// The epoch of the only leader there ever is.
-const LEADER_EPOCH: i32 = 0;
 /// What is appended to the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
 /// Largest content of a compressed batch that a search by time looks into.
@@ -129,6 +128,8 @@ pub struct PartitionLog {
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     ends: Ends,
     aborted: RwLock<AbortedRanges>,
+    leader_epoch: AtomicI32,
+    epochs: RwLock<Epochs>,
     watchers: Watchers,
     synced: Mutex<Synced>,
     has_new_files: AtomicBool,
@@ -190,6 +191,8 @@ impl PartitionLog {
             segments: RwLock::new(Arc::new(found.segments)),
             ends: Ends::new(start, end, stable),
             aborted: RwLock::new(found.aborted),
+            leader_epoch: AtomicI32::new(found.epochs.latest().unwrap_or(0)),
+            epochs: RwLock::new(found.epochs),
             watchers: Watchers::default(),
             synced: Mutex::new(Synced { end: synced_end }),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
@@ -273,6 +276,9 @@ impl PartitionLog {
         let segment = self
             .segment_for(settings, base_offset, batch.len() as u64, last_offset)
             .map_err(AppendError::Io)?;
+        let leader_epoch = self.leader_epoch();
+        self.begin_epoch(leader_epoch, base_offset)
+            .map_err(AppendError::Io)?;
         header.base_offset = base_offset;
         let mut append_time = -1;
         if settings.log_append_time {
@@ -295,7 +301,7 @@ impl PartitionLog {
             Some(Verdict::Join) => return Err(AppendError::Join),
             Some(Verdict::Refuse { code }) => return Err(self.refused_by_gate(code, &header)),
         }
-        batch::stamp_offset(batch, base_offset, LEADER_EPOCH);
+        batch::stamp_offset(batch, base_offset, leader_epoch);
         if settings.log_append_time {
             batch::stamp_append_time(batch, append_time);
         }
@@ -390,7 +396,7 @@ impl PartitionLog {
                 active.store_indexes()?;
                 self.write_snapshot(base_offset)?;
             }
-            None => self.make_directory(base_offset)?,
+            None => self.make_directory()?,
         }
         let interval = settings.index_interval_bytes;
         let created = Arc::new(Segment::create(&self.directory, base_offset, interval)?);
@@ -403,7 +409,7 @@ impl PartitionLog {
         Ok(created)
     }
 
-    fn make_directory(&self, start_offset: i64) -> io::Result<()> {
+    fn make_directory(&self) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
         let metadata = self.directory.join("partition.metadata");
         if let Some(text) = &self.partition_metadata
@@ -411,11 +417,20 @@ impl PartitionLog {
         {
             fs::write(metadata, text)?;
         }
-        let epochs = self.directory.join("leader-epoch-checkpoint");
-        if !epochs.exists() {
-            // Version 0, one entry: from `start_offset` on the epoch is 0.
-            fs::write(epochs, format!("0\n1\n{LEADER_EPOCH} {start_offset}\n"))?;
+        Ok(())
+    }
+
+    /// Notes where the leader's epoch begins, before its first batch. Called under the lock.
+    fn begin_epoch(&self, leader_epoch: i32, base_offset: i64) -> io::Result<()> {
+        let mut epochs = self.epochs.write().unwrap_or_else(PoisonError::into_inner);
+        if epochs.latest() == Some(leader_epoch) {
+            return Ok(());
         }
+        let mut grown = epochs.clone();
+        grown.begin(leader_epoch, base_offset);
+        grown.store(&self.directory)?;
+        *epochs = grown;
+        self.has_new_files.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -483,6 +498,7 @@ impl PartitionLog {
             segment.sync()?;
         }
         if has_new_files {
+            Epochs::sync(&self.directory)?;
             txn_sys::sync_directory(&self.directory)?;
             if let Some(parent) = self.directory.parent() {
                 let parent = if parent.as_os_str().is_empty() {
@@ -828,10 +844,39 @@ impl PartitionLog {
         self.watchers.remove(id);
     }
 
-    /// Epoch of the leader; this broker is the only one.
+    /// Leads in an epoch from now on, if it is a later one than that of the newest batch.
+    pub fn lead(&self, leader_epoch: i32) {
+        self.leader_epoch.fetch_max(leader_epoch, Ordering::AcqRel);
+    }
+
+    /// The epoch that batches are stamped with: the one it leads in, from the start that of the
+    /// newest batch, 0 in an empty log.
     #[must_use]
     pub fn leader_epoch(&self) -> i32 {
-        LEADER_EPOCH
+        self.leader_epoch.load(Ordering::Acquire)
+    }
+
+    /// The epoch in which an offset was or will be written.
+    #[must_use]
+    pub fn epoch_of(&self, offset: i64) -> i32 {
+        if offset >= self.ends.end() {
+            return self.leader_epoch();
+        }
+        let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
+        epochs.at(offset).unwrap_or(self.leader_epoch())
+    }
+
+    /// The latest epoch up to the given one, and the offset where it ends; `None` for an epoch
+    /// that has yet to come.
+    #[must_use]
+    pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
+        let (leader_epoch, end) = (self.leader_epoch(), self.ends.end());
+        let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
+        match epoch {
+            _ if epoch > leader_epoch || epoch < 0 => None,
+            _ if epoch == leader_epoch => Some((epoch, end)),
+            _ => Some(epochs.end_of(epoch, end)),
+        }
     }
 
     fn settings(&self) -> Settings {

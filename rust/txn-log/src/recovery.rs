@@ -28,6 +28,7 @@ use std::sync::Arc;
 use crate::aborted::{self, AbortedRanges};
 use crate::batch::{BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
+use crate::epochs::Epochs;
 use crate::error::{CorruptLog, OpenError};
 use crate::gate::{AbortedTxn, BatchKind, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
@@ -52,6 +53,7 @@ pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
     pub first_unstable_offset: Option<i64>,
     pub aborted: AbortedRanges,
+    pub epochs: Epochs,
 }
 
 /// Opens what is in a directory, which need not exist, and brings the gate to its state.
@@ -84,6 +86,8 @@ pub(crate) fn recover(
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
     snapshot::keep_newest(directory, log_end_offset)?;
+    let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
+    let epochs = recover_epochs(directory, &segments, seen)?;
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
     let mut aborted = AbortedRanges::default();
     for entry in &entries {
@@ -94,7 +98,37 @@ pub(crate) fn recover(
         segments,
         first_unstable_offset,
         aborted,
+        epochs,
     })
+}
+
+/// Reads which epoch began where; `seen` are the (epoch, base offset) of the batches that a
+/// scan went through. Without a sound file every header is read.
+fn recover_epochs(
+    directory: &Path,
+    segments: &[Arc<Segment>],
+    seen: Option<&[(i32, i64)]>,
+) -> Result<Epochs, OpenError> {
+    let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
+    let stored = Epochs::load(directory)?;
+    let mut epochs = stored.clone().unwrap_or_default();
+    epochs.truncate(log_end_offset);
+    if stored.is_some() {
+        for &(epoch, base_offset) in seen.unwrap_or_default() {
+            epochs.begin(epoch, base_offset);
+        }
+    } else {
+        for segment in segments {
+            let mut scanner = Scanner::headers(&segment.file, 0, segment.size());
+            while let Some((_, header)) = scanner.next().map_err(|error| segment.damaged(error))? {
+                epochs.begin(header.leader_epoch(), header.base_offset());
+            }
+        }
+    }
+    if stored.as_ref() != Some(&epochs) {
+        epochs.store(directory)?;
+    }
+    Ok(epochs)
 }
 
 fn gate_failed(error: GateError) -> OpenError {
@@ -404,16 +438,26 @@ fn remove_segment(directory: &Path, base_offset: i64) -> io::Result<()> {
     Ok(())
 }
 
-/// What a full scan saw of aborted transactions, to hold the transaction indexes against.
+/// What a full scan saw of aborted transactions and leader epochs, to hold their files against.
 #[derive(Debug, Default)]
 struct Evidence {
     open: HashSet<i64>,
     /// Abort markers by offset: whose, and whether data of the transaction was seen before it.
     markers: HashMap<i64, (i64, bool)>,
+    /// The first batches of leader epochs: (epoch, base offset).
+    epochs: Vec<(i32, i64)>,
 }
 
 impl Evidence {
     fn note(&mut self, batch: &BatchView<'_>) {
+        let leader_epoch = batch.leader_epoch();
+        if self
+            .epochs
+            .last()
+            .is_none_or(|&(last, _)| leader_epoch > last)
+        {
+            self.epochs.push((leader_epoch, batch.base_offset()));
+        }
         let producer_id = batch.producer_id();
         if producer_id < 0 || !batch.is_transactional() {
             return;

@@ -298,6 +298,23 @@ impl PyPartitionLog {
     }
 
     #[getter]
+    fn leader_epoch(&self) -> i32 {
+        self.log.leader_epoch()
+    }
+
+    fn lead(&self, leader_epoch: i32) {
+        self.log.lead(leader_epoch);
+    }
+
+    fn epoch_of(&self, offset: i64) -> i32 {
+        self.log.epoch_of(offset)
+    }
+
+    fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
+        self.log.end_of_epoch(epoch)
+    }
+
+    #[getter]
     fn size_bytes(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.log.size_bytes())
     }

@@ -78,11 +78,11 @@ def _topic(node: Node, topic: Topic) -> dict[str, Any]:
                 "error_code": 0,
                 "partition_index": index,
                 "leader_id": node.node_id,
-                "leader_epoch": 0,
+                "leader_epoch": store.leader_epoch,
                 "replica_nodes": replicas,
                 "isr_nodes": replicas,
             }
-            for index in range(topic.partition_count)
+            for index, store in enumerate(node.stores[topic.name])
         ],
     }
 

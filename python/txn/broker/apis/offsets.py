@@ -13,9 +13,6 @@ LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005."""
 
-LEADER_EPOCH = 0
-"""One node leads every partition from the beginning, in the epoch Kafka starts with."""
-
 READ_COMMITTED = 1
 NOTHING = (-1, -1)
 
@@ -51,7 +48,7 @@ def _offset(node: Node, topic: str, wanted: Any, is_committed: bool) -> dict[str
         "error_code": ErrorCode.none,
         "offset": offset,
         "timestamp": found_ms,
-        "leader_epoch": LEADER_EPOCH if offset >= 0 else -1,
+        "leader_epoch": store.epoch_of(offset) if offset >= 0 else -1,
     }
 
 
@@ -73,13 +70,15 @@ def _lookup(store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
 def _epoch_fault(store: PartitionStore | None, current_leader_epoch: int) -> ErrorCode:
     if store is None:
         return ErrorCode.unknown_topic_or_partition
-    if current_leader_epoch > LEADER_EPOCH:
+    if current_leader_epoch > store.leader_epoch:
         return ErrorCode.unknown_leader_epoch
+    if 0 <= current_leader_epoch < store.leader_epoch:
+        return ErrorCode.fenced_leader_epoch
     return ErrorCode.none
 
 
 def offset_for_leader_epoch(node: Node, request: Any, context: Context) -> Answer:
-    """Answer where an epoch ends: the one epoch there is ends at the log's end."""
+    """Answer where epochs end: the leader's ends at the log's end."""
     return {
         "topics": [
             {
@@ -97,12 +96,11 @@ def _epoch_end(node: Node, topic: str, asked: Any) -> dict[str, Any]:
     code = _epoch_fault(store, asked.current_leader_epoch)
     if store is None or code is not ErrorCode.none:
         return answer | {"error_code": code}
-    if asked.leader_epoch != LEADER_EPOCH:
-        return answer | {"error_code": ErrorCode.none}
+    leader_epoch, end_offset = store.end_of_epoch(asked.leader_epoch) or NOTHING
     return answer | {
         "error_code": ErrorCode.none,
-        "leader_epoch": LEADER_EPOCH,
-        "end_offset": store.log_end_offset,
+        "leader_epoch": leader_epoch,
+        "end_offset": end_offset,
     }
 
 
