@@ -20,10 +20,10 @@ pub mod columns;
 mod connection;
 pub mod error;
 pub mod fetch;
-mod messages;
+pub mod messages;
 pub mod partitioner;
 pub mod rows;
-mod wire;
+pub mod wire;
 pub mod writer;
 
 pub use client::Client;

@@ -8,6 +8,10 @@
 //! allocated or sliced, so a damaged or hostile answer ends in `Malformed` and in nothing else.
 //!
 //! Sources: Apache Kafka protocol guide, "Protocol primitive types"; KIP-482 (flexible versions).
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "what reads bytes fails with `Malformed` and with nothing else"
+)]
 
 use std::fmt;
 

@@ -4,6 +4,10 @@
 //! has no use for are written as their defaults and skipped when read. All versions are flexible.
 //!
 //! Source: the message schemas of Apache Kafka 4.2 (field order, types, versions).
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "what reads bytes fails with `Malformed` and with nothing else"
+)]
 
 pub mod cluster;
 pub mod fetch;

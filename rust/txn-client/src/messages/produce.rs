@@ -31,6 +31,7 @@ pub struct Outcome {
 ///
 /// `head` is what the frame starts with (size and header); the size is filled in by the sender.
 /// Parts of one topic must follow each other: each run becomes one topic of the request.
+#[must_use]
 pub fn encode(
     head: Encoder,
     transactional_id: Option<&str>,

@@ -1,0 +1,151 @@
+//! A connection to one node: frames out without a copy, frames in from one buffer.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+
+use txn_client::messages::{self, Api, encode_header};
+use txn_client::wire::{Encoder, Malformed, Reader};
+
+use crate::arguments::Failure;
+
+const CLIENT_ID: &str = "txn-bench";
+/// Where a request's correlation id stands in its frame.
+const CORRELATION_AT: usize = 8;
+/// Large enough to ask the kernel rarely, small enough to stay in a core's cache.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// An open connection.
+pub struct Connection {
+    stream: TcpStream,
+    correlation: i32,
+    /// Allocated when something is first received: an idle connection is only its socket.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Connection {
+    /// Connects to HOST:PORT.
+    pub fn open(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            correlation: 0,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+        })
+    }
+
+    /// Gives its buffer back.
+    pub fn into_idle(mut self) -> Self {
+        debug_assert!(self.start == self.end);
+        self.buffer = Vec::new();
+        self
+    }
+
+    /// Sends a frame of three pieces; size and correlation id are written into the first.
+    pub fn send(&mut self, head: &mut [u8], body: &[u8], tail: &[u8]) -> io::Result<()> {
+        let size = (head.len() + body.len() + tail.len() - 4) as i32;
+        head[..4].copy_from_slice(&size.to_be_bytes());
+        head[CORRELATION_AT..CORRELATION_AT + 4].copy_from_slice(&self.correlation.to_be_bytes());
+        self.correlation = self.correlation.wrapping_add(1);
+        let mut slices = [IoSlice::new(head), IoSlice::new(body), IoSlice::new(tail)];
+        let mut slices = slices.as_mut_slice();
+        while !slices.is_empty() {
+            match self.stream.write_vectored(slices)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                sent => IoSlice::advance_slices(&mut slices, sent),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next `len` bytes of the stream, which must fit the buffer.
+    pub fn take(&mut self, len: usize) -> io::Result<&[u8]> {
+        while self.end - self.start < len {
+            if self.buffer.is_empty() {
+                self.buffer = vec![0; BUFFER_BYTES];
+            }
+            if self.start + len > self.buffer.len() {
+                if len > self.buffer.len() {
+                    return Err(io::Error::other(format!("{len} bytes at once")));
+                }
+                self.buffer.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            match self.stream.read(&mut self.buffer[self.end..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                received => self.end += received,
+            }
+        }
+        let taken = self.start..self.start + len;
+        self.start += len;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(&self.buffer[taken])
+    }
+
+    /// Passes over `len` bytes of the stream; they are received all the same.
+    pub fn skip(&mut self, mut len: usize) -> io::Result<()> {
+        while len > 0 {
+            let piece = len.min(match self.end - self.start {
+                0 => BUFFER_BYTES,
+                buffered => buffered,
+            });
+            if self.end > self.start {
+                self.take(piece)?;
+                len -= piece;
+                continue;
+            }
+            if self.buffer.is_empty() {
+                self.buffer = vec![0; BUFFER_BYTES];
+            }
+            match self.stream.read(&mut self.buffer[..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                received => {
+                    let passed = received.min(len);
+                    (self.start, self.end) = (passed, received);
+                    len -= passed;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives a whole frame, without its size; it must fit the buffer.
+    pub fn receive(&mut self) -> io::Result<&[u8]> {
+        let size = self.take(4)?;
+        let size = u32::from_be_bytes(*size.first_chunk().expect("four bytes were taken"));
+        self.take(size as usize)
+    }
+
+    /// Sends a request in its highest version and reads the answer.
+    pub fn call<T>(
+        &mut self,
+        api: Api,
+        encode: impl FnOnce(&mut Encoder),
+        decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, Failure> {
+        let mut request = head(api);
+        encode(&mut request);
+        self.send(&mut request.bytes, &[], &[])?;
+        let mut reader = Reader::new(self.receive()?);
+        let answer = reader
+            .i32()
+            .and_then(|_| messages::decode_header(&mut reader, api))
+            .and_then(|()| decode(&mut reader));
+        answer.map_err(|error| format!("{}: {error}", api.name).into())
+    }
+}
+
+/// The beginning of a request's frame, in the highest version this client knows.
+pub fn head(api: Api) -> Encoder {
+    let mut encoder = Encoder::default();
+    encoder.i32(0); // the size
+    encode_header(&mut encoder, api, api.highest, 0, CLIENT_ID);
+    encoder
+}

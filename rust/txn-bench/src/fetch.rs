@@ -1,0 +1,248 @@
+//! `fetch`: partitions from their start to their end, one request after the other.
+//!
+//! Answers are read as a stream: of each batch only the header is looked at, its records are
+//! received into a small buffer and forgotten, as a consumer's kernel would hand them over.
+
+use std::io;
+use std::time::Instant;
+
+use txn_client::messages::FETCH;
+use txn_log::batch::{HEADER_BYTES, Header};
+
+use crate::arguments::{Arguments, Failure};
+use crate::connection::{Connection, head};
+use crate::samples::{Samples, print};
+
+const MIB: f64 = 1_048_576.0;
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut connection = Connection::open(arguments.text("bootstrap")?)?;
+    let topic = arguments.text("topic")?;
+    let partitions = arguments.number("partitions", 1)?;
+    let is_read_committed = match arguments.text("isolation")? {
+        "read_committed" => true,
+        "read_uncommitted" => false,
+        other => return Err(format!("there is no isolation level {other:?}").into()),
+    };
+    let request = Request {
+        topic,
+        is_read_committed,
+        partition_bytes: arguments.number("partition-bytes", 1 << 20)?,
+    };
+    let rounds = arguments.number("rounds", 1)?;
+    let mut seen = Seen::default();
+    let began = Instant::now();
+    for _ in 0..rounds {
+        let mut positions = vec![0; partitions];
+        while request.fetch(&mut connection, &mut positions, &mut seen)? > 0 {}
+    }
+    let elapsed = began.elapsed();
+    print(&[
+        ("requests", seen.requests),
+        ("bytes", seen.bytes),
+        ("batches", seen.batches),
+        ("aborted", seen.aborted),
+        ("seconds", elapsed.as_secs_f64()),
+        ("p50_us_per_mib", seen.per_mib.percentile(0.5)),
+        ("p99_us_per_mib", seen.per_mib.percentile(0.99)),
+    ]);
+    Ok(())
+}
+
+/// What is counted over all requests.
+#[derive(Default)]
+struct Seen {
+    requests: f64,
+    bytes: f64,
+    batches: f64,
+    /// Aborted transactions that were named.
+    aborted: f64,
+    per_mib: Samples,
+}
+
+struct Request<'a> {
+    topic: &'a str,
+    is_read_committed: bool,
+    partition_bytes: i32,
+}
+
+impl Request<'_> {
+    /// Fetches once and moves the positions on; returns the record bytes received.
+    fn fetch(
+        &self,
+        connection: &mut Connection,
+        positions: &mut [i64],
+        seen: &mut Seen,
+    ) -> Result<usize, Failure> {
+        let began = Instant::now();
+        let mut request = self.encode(positions);
+        connection.send(&mut request, &[], &[])?;
+        let bytes = Answer::new(connection)?.read(positions, seen)?;
+        seen.requests += 1.0;
+        seen.bytes += bytes as f64;
+        if bytes > 0 {
+            let mib = bytes as f64 / MIB;
+            seen.per_mib.push(began.elapsed().as_secs_f64() * 1e6 / mib);
+        }
+        Ok(bytes)
+    }
+
+    fn encode(&self, positions: &[i64]) -> Vec<u8> {
+        let mut e = head(FETCH);
+        e.i32(-1); // replica id: a consumer
+        e.i32(0); // max wait: the end of the log answers at once
+        e.i32(1); // min bytes
+        e.i32(50 << 20); // max bytes: what consumers ask for
+        e.i8(i8::from(self.is_read_committed));
+        e.i32(0); // no session
+        e.i32(-1);
+        e.length(1);
+        e.string(self.topic);
+        e.array_of(positions.iter().enumerate(), |e, (index, position)| {
+            e.i32(index as i32);
+            e.i32(-1); // leader epoch: not known
+            e.i64(*position);
+            e.i32(-1); // last fetched epoch
+            e.i64(-1); // log start offset
+            e.i32(self.partition_bytes);
+            e.no_tags();
+        });
+        e.no_tags();
+        e.length(0); // forgotten topics
+        e.string(""); // rack
+        e.no_tags();
+        e.bytes
+    }
+}
+
+/// An answer to Fetch v12 on its way in.
+struct Answer<'a> {
+    connection: &'a mut Connection,
+    left: usize,
+}
+
+impl<'a> Answer<'a> {
+    fn new(connection: &'a mut Connection) -> io::Result<Self> {
+        let size = connection.take(4)?.first_chunk().copied();
+        let left = u32::from_be_bytes(size.expect("four bytes were taken")) as usize;
+        Ok(Self { connection, left })
+    }
+
+    fn take(&mut self, len: usize) -> Result<&[u8], Failure> {
+        self.left = self
+            .left
+            .checked_sub(len)
+            .ok_or("an answer to Fetch ends too soon")?;
+        Ok(self.connection.take(len)?)
+    }
+
+    fn skip(&mut self, len: usize) -> Result<(), Failure> {
+        self.left = self
+            .left
+            .checked_sub(len)
+            .ok_or("an answer to Fetch ends too soon")?;
+        Ok(self.connection.skip(len)?)
+    }
+
+    fn i16(&mut self) -> Result<i16, Failure> {
+        let taken = self.take(2)?.first_chunk().copied();
+        Ok(i16::from_be_bytes(taken.expect("two bytes were taken")))
+    }
+
+    fn i32(&mut self) -> Result<i32, Failure> {
+        let taken = self.take(4)?.first_chunk().copied();
+        Ok(i32::from_be_bytes(taken.expect("four bytes were taken")))
+    }
+
+    fn uvarint(&mut self) -> Result<usize, Failure> {
+        let mut value = 0;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.take(1)?[0];
+            value |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        Ok(value)
+    }
+
+    /// An array's count or the length of bytes; null is empty.
+    fn length(&mut self) -> Result<usize, Failure> {
+        Ok(self.uvarint()?.saturating_sub(1))
+    }
+
+    fn tags(&mut self) -> Result<(), Failure> {
+        for _ in 0..self.uvarint()? {
+            self.uvarint()?;
+            let length = self.uvarint()?;
+            self.skip(length)?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything; returns the record bytes.
+    fn read(mut self, positions: &mut [i64], seen: &mut Seen) -> Result<usize, Failure> {
+        self.i32()?; // correlation id
+        self.tags()?;
+        self.i32()?; // throttle time
+        check(self.i16()?)?;
+        self.i32()?; // session id
+        let mut bytes = 0;
+        for _ in 0..self.length()? {
+            let name = self.length()?;
+            self.skip(name)?;
+            for _ in 0..self.length()? {
+                let index = self.i32()? as usize;
+                check(self.i16()?)?;
+                self.skip(24)?; // high watermark, last stable offset, log start
+                let aborted = self.length()?;
+                self.skip(aborted * 17)?; // producer id, first offset, no tags
+                seen.aborted += aborted as f64;
+                self.i32()?; // preferred replica
+                let records = self.length()?;
+                bytes += records;
+                let position = positions
+                    .get_mut(index)
+                    .ok_or("a partition nobody asked for")?;
+                self.read_batches(records, position, seen)?;
+                self.tags()?;
+            }
+            self.tags()?;
+        }
+        self.tags()?;
+        match self.left {
+            0 => Ok(bytes),
+            left => Err(format!("{left} bytes are left over of an answer to Fetch").into()),
+        }
+    }
+
+    fn read_batches(
+        &mut self,
+        mut left: usize,
+        position: &mut i64,
+        seen: &mut Seen,
+    ) -> Result<(), Failure> {
+        while left >= HEADER_BYTES {
+            let header =
+                Header::parse(self.take(HEADER_BYTES)?).map_err(|error| error.to_string())?;
+            left -= HEADER_BYTES;
+            let records = header.size() - HEADER_BYTES;
+            if records > left {
+                break; // Kafka may cut the last batch
+            }
+            self.skip(records)?;
+            left -= records;
+            *position = header.last_offset() + 1;
+            seen.batches += 1.0;
+        }
+        self.skip(left)
+    }
+}
+
+fn check(code: i16) -> Result<(), Failure> {
+    match code {
+        0 => Ok(()),
+        code => Err(format!("Fetch was answered with error {code}").into()),
+    }
+}

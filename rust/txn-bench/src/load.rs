@@ -1,0 +1,174 @@
+//! The batches that are sent: the same bytes again and again, with a sequence that moves on.
+
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use txn_client::messages::transactions::Identity;
+use txn_client::messages::{PRODUCE, produce};
+use txn_log::batch::HEADER_BYTES;
+use txn_log::builder::BatchBuilder;
+use txn_log::compression::Codec;
+
+use crate::arguments::Failure;
+use crate::connection::{Connection, head};
+
+/// Where a batch's checksum, producer, epoch and base sequence stand.
+const CRC_AT: usize = 17;
+const CRC_START: usize = 21;
+const PRODUCER_AT: usize = 43;
+const SEQUENCE_AT: usize = 53;
+
+/// What follows the batch in a Produce of one: no tags of the partition, the topic, the request.
+const TAIL: [u8; 3] = [0; 3];
+
+/// One Produce request with one batch.
+pub struct Load {
+    head: Vec<u8>,
+    batch: Vec<u8>,
+    records: i32,
+    sequence: i32,
+    /// Where in an answer the partition's error code stands.
+    error_at: usize,
+}
+
+impl Load {
+    /// Prepares a batch of at most `batch_bytes`, at least one record.
+    pub fn new(
+        topic: &str,
+        partition: i32,
+        transactional_id: Option<&str>,
+        record_bytes: usize,
+        batch_bytes: usize,
+        records_max: i32,
+    ) -> Self {
+        let batch = batch(
+            record_bytes,
+            batch_bytes,
+            records_max,
+            transactional_id.is_some(),
+        );
+        let records = i32::from_be_bytes(
+            *batch[HEADER_BYTES - 4..]
+                .first_chunk()
+                .expect("a whole header"),
+        );
+        let part = produce::Part {
+            topic,
+            partition,
+            batch: &batch,
+        };
+        let mut pieces = produce::encode(head(PRODUCE), transactional_id, 30_000, &[part]);
+        let head = pieces.swap_remove(0);
+        Self {
+            head,
+            batch,
+            records,
+            sequence: 0,
+            // correlation id, tags; array of topics; name; array of partitions; index
+            error_at: 4 + 1 + 1 + 1 + topic.len() + 1 + 4,
+        }
+    }
+
+    /// Makes the batch one of this producer, from its first sequence on.
+    pub fn begin(&mut self, (producer_id, producer_epoch): Identity) {
+        let at = PRODUCER_AT;
+        self.batch[at..at + 8].copy_from_slice(&producer_id.to_be_bytes());
+        self.batch[at + 8..at + 10].copy_from_slice(&producer_epoch.to_be_bytes());
+        self.sequence = 0;
+    }
+
+    /// Sends the batch as the producer's next.
+    pub fn send(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let at = SEQUENCE_AT;
+        self.batch[at..at + 4].copy_from_slice(&self.sequence.to_be_bytes());
+        let crc = crc32c::crc32c(&self.batch[CRC_START..]);
+        self.batch[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
+        connection.send(&mut self.head, &self.batch, &TAIL)?;
+        let next = i64::from(self.sequence) + i64::from(self.records);
+        self.sequence = (next % (1 << 31)) as i32;
+        Ok(())
+    }
+
+    /// Takes the last `send` back: the next sends the same batch again.
+    pub fn unsend(&mut self) {
+        self.sequence -= self.records;
+    }
+
+    /// Receives the answer to the oldest `send` and returns its error code.
+    pub fn answer(&self, connection: &mut Connection) -> io::Result<i16> {
+        let answer = connection.receive()?;
+        let code = answer.get(self.error_at..).and_then(<[u8]>::first_chunk);
+        code.map(|code| i16::from_be_bytes(*code))
+            .ok_or_else(|| io::Error::other("the answer to Produce is too short"))
+    }
+
+    /// As `answer`, where only 0 will do.
+    pub fn confirm(&self, connection: &mut Connection) -> Result<(), Failure> {
+        match self.answer(connection)? {
+            0 => Ok(()),
+            code => Err(format!("Produce was answered with error {code}").into()),
+        }
+    }
+
+    /// Bytes of the batch.
+    pub fn bytes(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Records of the batch.
+    pub fn records(&self) -> i32 {
+        self.records
+    }
+}
+
+/// A batch of records whose values have `record_bytes` bytes that do not compress.
+pub fn batch(
+    record_bytes: usize,
+    batch_bytes: usize,
+    records_max: i32,
+    is_transactional: bool,
+) -> Vec<u8> {
+    let now_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64);
+    let mut builder = BatchBuilder::new(Codec::None);
+    builder.is_transactional = is_transactional;
+    let mut noise = 1_u64;
+    let mut value = vec![0; record_bytes];
+    loop {
+        for byte in &mut value {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            *byte = (noise >> 56) as u8;
+        }
+        builder.push(now_ms, None, Some(&value), &[]);
+        // What a record takes beyond its value: lengths, attributes, deltas, counts.
+        let next_bytes = builder.size() + record_bytes + 16;
+        if next_bytes > batch_bytes || builder.record_count() >= records_max {
+            return builder.seal().expect("nothing is compressed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn_log::batch::BatchView;
+
+    #[test]
+    fn a_batch_is_as_full_as_it_may_be_and_sound() {
+        let bytes = batch(100, 64 << 10, i32::MAX, false);
+        assert!((65_000..=64 << 10).contains(&bytes.len()));
+        let view = BatchView::parse(&bytes).unwrap();
+        assert_eq!(view.validate(), Ok(()));
+        assert_eq!(view.record_count() - 1, view.last_offset_delta());
+    }
+
+    #[test]
+    fn a_batch_holds_at_least_one_record_and_no_more_than_allowed() {
+        let count = |bytes: &[u8]| BatchView::parse(bytes).unwrap().record_count();
+        assert_eq!(count(&batch(100, 0, i32::MAX, false)), 1);
+        assert_eq!(count(&batch(100, 64 << 10, 10, false)), 10);
+    }
+}

@@ -1,0 +1,111 @@
+//! `create-topics`: topics by prefix and number, and one record into each partition if wanted.
+
+use std::time::Instant;
+
+use txn_client::messages::cluster::{decode_create_topics, encode_create_topics};
+use txn_client::messages::{CREATE_TOPICS, PRODUCE, decode_header, produce};
+use txn_client::wire::Reader;
+
+use crate::arguments::{Arguments, Failure};
+use crate::connection::{Connection, head};
+use crate::load::batch;
+use crate::samples::print;
+
+const TIMEOUT_MS: i32 = 120_000;
+/// Partitions written by one Produce.
+const PARTITIONS_AT_ONCE: i32 = 100;
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut connection = Connection::open(arguments.text("bootstrap")?)?;
+    let prefix = arguments.text("prefix")?;
+    let topics: i32 = arguments.number("topics", 1)?;
+    let partitions: i32 = arguments.number("partitions", 1)?;
+    let is_written: bool = arguments.number("write", false)?;
+    let names: Vec<_> = (0..topics)
+        .map(|number| format!("{prefix}-{number}"))
+        .collect();
+    let began = Instant::now();
+    for name in &names {
+        create(&mut connection, name, partitions)?;
+    }
+    let created = began.elapsed();
+    if is_written {
+        for name in &names {
+            write(&mut connection, name, partitions)?;
+        }
+    }
+    print(&[
+        ("partitions", f64::from(topics * partitions)),
+        ("seconds_created", created.as_secs_f64()),
+        ("seconds_written", began.elapsed().as_secs_f64()),
+    ]);
+    Ok(())
+}
+
+fn create(connection: &mut Connection, name: &str, partitions: i32) -> Result<(), Failure> {
+    let answers = connection.call(
+        CREATE_TOPICS,
+        |e| encode_create_topics(e, name, partitions, &[], TIMEOUT_MS),
+        |r| decode_create_topics(r, CREATE_TOPICS.highest),
+    )?;
+    match answers.first() {
+        Some((0, _)) => Ok(()),
+        other => Err(format!("CreateTopics of {name} was answered with {other:?}").into()),
+    }
+}
+
+/// Writes one record to each partition; a partition that is not there yet is asked again.
+fn write(connection: &mut Connection, topic: &str, partitions: i32) -> Result<(), Failure> {
+    const NOT_THERE_YET: [i16; 3] = [3, 5, 6];
+    let record = batch(100, 0, 1, false);
+    let mut waiting: Vec<i32> = (0..partitions).rev().collect();
+    let began = Instant::now();
+    while !waiting.is_empty() {
+        let from = waiting.len().saturating_sub(PARTITIONS_AT_ONCE as usize);
+        let taken = waiting.split_off(from);
+        for (partition, code) in write_once(connection, topic, &taken, &record)? {
+            match code {
+                0 => {}
+                code if NOT_THERE_YET.contains(&code) && began.elapsed().as_secs() < 120 => {
+                    waiting.push(partition);
+                }
+                code => return Err(format!("Produce was answered with error {code}").into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_once(
+    connection: &mut Connection,
+    topic: &str,
+    partitions: &[i32],
+    batch: &[u8],
+) -> Result<Vec<(i32, i16)>, Failure> {
+    let parts: Vec<_> = partitions
+        .iter()
+        .map(|&partition| produce::Part {
+            topic,
+            partition,
+            batch,
+        })
+        .collect();
+    let pieces = produce::encode(head(PRODUCE), None, TIMEOUT_MS, &parts);
+    let mut frame = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        frame.extend_from_slice(piece);
+        frame.extend_from_slice(parts.get(index).map_or(&[], |part| part.batch));
+    }
+    connection.send(&mut frame, &[], &[])?;
+    let mut reader = Reader::new(connection.receive()?);
+    let outcomes = reader
+        .i32()
+        .and_then(|_| decode_header(&mut reader, PRODUCE))
+        .and_then(|()| produce::decode(&mut reader))
+        .map_err(|error| error.to_string())?;
+    Ok(outcomes
+        .into_iter()
+        .map(|outcome| (outcome.partition, outcome.error_code))
+        .collect())
+}
