@@ -8,7 +8,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-rust test-python check fmt bench demo wheel clean prerequisites
+.PHONY: help setup build test test-rust test-python check fmt bench micro demo wheel clean prerequisites
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,9 +42,12 @@ fmt: setup  ## format Rust and Python
 	$(BIN)/ruff check --fix python tests benches
 	$(BIN)/ruff format python tests benches
 
-bench: setup  ## micro-benchmarks, and transactions beside a real Apache Kafka
-	$(BIN)/python -m pytest benches --benchmark-only
-	$(BIN)/python benches/transactions.py
+bench: setup  ## txn beside a real Apache Kafka, about 20 minutes (BENCH=--quick: 4)
+	cargo build --quiet --release --package txn-bench
+	$(BIN)/python -m benches.compare $(BENCH)
+
+micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commits
+	$(BIN)/python -m pytest benches --benchmark-only --benchmark-autosave
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

@@ -1,18 +1,25 @@
 """Micro-benchmarks of what happens once per batch, for pytest-benchmark.
 
-`make bench` runs them; save a run with `--benchmark-save NAME` and compare two commits
-with `pytest-benchmark compare`.
+`make micro` runs them and saves the run under `.benchmarks/`, named after the commit. To
+compare two commits run it on both, then `.venv/bin/pytest-benchmark compare`.
 """
 
+import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+import txn
 from txn import _core
 from txn.partition import Partition
 from txn.wire.messages import decode_request, encode_response
 
 RECORDS_PER_BATCH = 600
+BATCHES = 2000
+ROWS = 50_000
 CLIENT_V1 = 1
 NOW_MS = 1_700_000_000_000
 
@@ -59,3 +66,109 @@ def test_decoding_an_end_txn_request(benchmark: BenchmarkFixture) -> None:
 def test_encoding_an_end_txn_answer(benchmark: BenchmarkFixture) -> None:
     answer = {"error_code": 0, "producer_id": 7, "producer_epoch": 1}
     assert benchmark(encode_response, 26, 5, answer)
+
+
+# ---------------------------------------------------------------- the log
+
+
+def batch_of_64_kib() -> bytes:
+    records = [(b"%08d" % number, b"v" * 100) for number in range(545)]
+    return _core.encode_batch(records, NOW_MS)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[_core.PartitionLog]:
+    opened = _core.PartitionLog(str(tmp_path / "log-0"), Partition())
+    yield opened
+    opened.delete()
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_core.PartitionLog]:
+    directory = tmp_path_factory.mktemp("long") / "log-0"
+    opened = _core.PartitionLog(str(directory), Partition())
+    batch = batch_of_64_kib()
+    for _ in range(BATCHES):
+        opened.append(batch)
+    yield opened
+    opened.delete()
+
+
+def test_appending_a_batch_of_64_kib(benchmark: BenchmarkFixture, log: _core.PartitionLog) -> None:
+    batch = batch_of_64_kib()
+    benchmark.pedantic(log.append, args=(batch,), rounds=2000, warmup_rounds=50)
+    assert log.log_end_offset > 0
+
+
+def test_appending_one_record(benchmark: BenchmarkFixture, log: _core.PartitionLog) -> None:
+    batch = _core.encode_batch([(None, b"v" * 100)], NOW_MS)
+    benchmark.pedantic(log.append, args=(batch,), rounds=20_000, warmup_rounds=50)
+    assert log.log_end_offset > 0
+
+
+def test_checksum_of_one_mebibyte(benchmark: BenchmarkFixture) -> None:
+    """A flipped bit is found by the checksum, before anything else of the batch is looked at."""
+    damaged = bytearray(_core.encode_batch([(None, b"v" * (1 << 20))], NOW_MS))
+    damaged[-1] ^= 1
+
+    def refuse() -> None:
+        with pytest.raises(_core.CorruptLogError):
+            _core.decode_batches(bytes(damaged))
+
+    benchmark(refuse)
+
+
+def test_index_lookup_in_a_log_of_2000_batches(
+    benchmark: BenchmarkFixture, long_log: _core.PartitionLog
+) -> None:
+    """From an offset in the middle to the first byte of its batch, and that batch read."""
+    middle = long_log.log_end_offset // 2
+    assert benchmark(long_log.read, middle, 1)
+
+
+def test_recovery_scan_of_128_mib(
+    benchmark: BenchmarkFixture, long_log: _core.PartitionLog
+) -> None:
+    """Opening a log that was not closed: every batch is read and its checksum compared."""
+
+    def recover() -> _core.PartitionLog:
+        return _core.PartitionLog(long_log.directory, Partition(), was_clean=False)
+
+    recovered = benchmark.pedantic(recover, rounds=5)
+    assert recovered.log_end_offset == long_log.log_end_offset
+
+
+# ---------------------------------------------------------------- rows as columns
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[_core.KafkaClient]:
+    with txn.Broker() as broker:
+        client = _core.KafkaClient(broker.bootstrap_servers)
+        client.create_topic("rows", 1, {})
+        client.create_topic("written", 1, {})
+        yield client
+        client.close()
+
+
+def write_rows(client: _core.KafkaClient, topic: str) -> int:
+    offsets = struct.pack(f"<{ROWS + 1}i", *range(0, 100 * (ROWS + 1), 100))
+    writer = client.writer(None, -1, -1)
+    writer.write(topic, ROWS, None, (offsets, b"v" * (100 * ROWS), None))
+    return writer.flush()
+
+
+def test_encoding_50000_arrow_rows(benchmark: BenchmarkFixture, client: _core.KafkaClient) -> None:
+    """From Arrow buffers to acknowledged batches, over loopback."""
+    assert benchmark.pedantic(write_rows, args=(client, "written"), rounds=10) == ROWS
+
+
+def test_decoding_50000_arrow_rows(benchmark: BenchmarkFixture, client: _core.KafkaClient) -> None:
+    """From stored batches to Arrow buffers, over loopback."""
+    write_rows(client, "rows")
+
+    def read() -> int:
+        chunks = client.fetch("rows", 0, 0, ROWS)
+        return sum(int(str(chunk["rows"])) for chunk in chunks)
+
+    assert benchmark.pedantic(read, rounds=10) == ROWS

@@ -1,0 +1,590 @@
+"""What is measured: one function per case, from a broker to figures.
+
+A *case* is a kind of load; a *figure* is a number it gives, with the target of txn and, where
+there is one, the limit of the machine. Steady cases run against two brokers that stay up, in
+turns; the others start brokers of their own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benches.contestants import (
+    ROOT,
+    Contestant,
+    HeldConnections,
+    Kafka,
+    Txn,
+    create_topic,
+    delete_topic,
+    load,
+    resident_mb,
+    wait_for_quiet,
+)
+
+GB: Final = 1e9
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the table.
+
+    Attributes:
+        key: Its name among what a case returns.
+        title: What it says.
+        unit: Of the value.
+        target: The value to reach, None where there is none.
+        is_rate: More is better; else less is.
+        of_peer: The target is a multiple of the peer's value.
+        limit: Key of the machine's limit (`limits`), or None.
+    """
+
+    key: str
+    title: str
+    unit: str
+    target: float | None = None
+    is_rate: bool = False
+    of_peer: bool = False
+    limit: str | None = None
+
+    def is_met(self, value: float, peer: float | None) -> bool | None:
+        """Say whether a value reaches the target; None where that cannot be said."""
+        if self.target is None or (self.of_peer and not peer):
+            return None
+        goal = self.target * (peer or 1) if self.of_peer else self.target
+        return value >= goal if self.is_rate else value <= goal
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is sent: all of it, or a little for a first look."""
+
+    produce_bytes: int
+    fetch_rounds: int
+    sync_requests: int
+    small_transactions: int
+    warm_up_records: int
+    partitions: int
+    idle_partitions: int
+    connections: int
+    crash_bytes: int
+
+
+FULL: Final = Scale(
+    produce_bytes=10**9,
+    fetch_rounds=4,
+    sync_requests=50_000,
+    small_transactions=10_000,
+    warm_up_records=12_000_000,
+    partitions=1000,
+    idle_partitions=10_000,
+    connections=5000,
+    crash_bytes=10**9,
+)
+QUICK: Final = Scale(
+    produce_bytes=2 * 10**8,
+    fetch_rounds=1,
+    sync_requests=10_000,
+    small_transactions=2000,
+    warm_up_records=1_000_000,
+    partitions=200,
+    idle_partitions=2000,
+    connections=500,
+    crash_bytes=2 * 10**8,
+)
+
+Measured = dict[str, float]
+Measure = Callable[[Contestant, Scale], Measured]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of load.
+
+    Attributes:
+        name: For `--case`.
+        title: For people.
+        figures: What it gives.
+        measure: Runs it once against a broker.
+        is_steady: The broker stays up between rounds, and Kafka is warmed up first.
+        for_peer: Whether Apache Kafka is measured too.
+    """
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    measure: Measure
+    is_steady: bool = True
+    for_peer: bool = True
+
+
+# ---------------------------------------------------------------- steady loads
+
+_numbers = count()
+
+
+def _fresh_name(prefix: str) -> str:
+    return f"{prefix}{next(_numbers)}"
+
+
+def _produce(record_bytes: int, batch_bytes: int) -> Measure:
+    def measure(broker: Contestant, scale: Scale) -> Measured:
+        name = _fresh_name("produce")
+        create_topic(broker, name, 1)
+        done = load(
+            broker,
+            "produce",
+            topic=f"{name}-0",
+            bytes=scale.produce_bytes,
+            record_bytes=record_bytes,
+            batch_bytes=batch_bytes,
+        )
+        delete_topic(broker, f"{name}-0")
+        gigabytes = done["bytes"] / GB
+        return {
+            "cpu_s_per_gb": done["cpu_s"] / gigabytes,
+            "user_s_per_gb": done["cpu_user_s"] / gigabytes,
+            "mb_per_s": done["bytes"] / 1e6 / done["seconds"],
+        }
+
+    return measure
+
+
+def _fetch(isolation: str) -> Measure:
+    def measure(broker: Contestant, scale: Scale) -> Measured:
+        topic = _kept_topic(broker, "fetch", 6, scale, _fill_six_partitions)
+        done = load(
+            broker,
+            "fetch",
+            topic=topic,
+            partitions=6,
+            isolation=isolation,
+            rounds=scale.fetch_rounds,
+        )
+        gigabytes = done["bytes"] / GB
+        return {
+            "cpu_s_per_gb": done["cpu_s"] / gigabytes,
+            "user_s_per_gb": done["cpu_user_s"] / gigabytes,
+            "gb_per_s": gigabytes / done["seconds"],
+        }
+
+    return measure
+
+
+def _fill_six_partitions(broker: Contestant, topic: str, scale: Scale) -> None:
+    load(
+        broker,
+        "produce",
+        topic=topic,
+        partitions=6,
+        connections=6,
+        bytes=scale.produce_bytes // 2,
+    )
+
+
+def _sync_produce(clients: int) -> Measure:
+    def measure(broker: Contestant, scale: Scale) -> Measured:
+        name = _fresh_name("sync")
+        create_topic(broker, name, 6)
+        done = load(
+            broker,
+            "produce",
+            topic=f"{name}-0",
+            partitions=min(clients, 6),
+            connections=clients,
+            in_flight=1,
+            batch_bytes=0,
+            requests=scale.sync_requests * (1 if clients == 1 else 4),
+        )
+        delete_topic(broker, f"{name}-0")
+        return {
+            "p50_us": done["p50_us"],
+            "p99_us": done["p99_us"],
+            "cpu_us": done["cpu_s"] / done["requests"] * 1e6,
+        }
+
+    return measure
+
+
+def _transactions(broker: Contestant, scale: Scale) -> Measured:
+    name = _fresh_name("small")
+    create_topic(broker, name, 1)
+    count = scale.small_transactions // 10
+    done = load(broker, "transactions", topic=f"{name}-0", id="bench-small", count=count)
+    delete_topic(broker, f"{name}-0")
+    return {"p50_us": done["p50_us"], "cpu_us": done["cpu_s"] / count * 1e6}
+
+
+def _aborted(broker: Contestant, scale: Scale) -> Measured:
+    topic = _kept_topic(broker, "aborted", 1, scale, _fill_with_aborts)
+    times: dict[str, list[float]] = {"read_uncommitted": [], "read_committed": []}
+    for _ in range(5):
+        for isolation, seen in times.items():
+            done = load(
+                broker,
+                "fetch",
+                topic=topic,
+                partitions=1,
+                isolation=isolation,
+                rounds=10 * scale.fetch_rounds,
+            )
+            seen.append(done["p50_us_per_mib"])
+    plain, committed = (median(seen) for seen in times.values())
+    return {
+        "uncommitted_us_per_mib": plain,
+        "committed_us_per_mib": committed,
+        "ratio": committed / plain,
+    }
+
+
+def _fill_with_aborts(broker: Contestant, topic: str, scale: Scale) -> None:
+    load(
+        broker,
+        "transactions",
+        topic=topic,
+        id="bench-aborted",
+        count=scale.small_transactions,
+        abort_every=2,
+    )
+
+
+_kept: dict[tuple[int, str], str] = {}
+
+
+def _kept_topic(
+    broker: Contestant,
+    prefix: str,
+    partitions: int,
+    scale: Scale,
+    fill: Callable[[Contestant, str, Scale], None],
+) -> str:
+    """A topic that is filled once per broker and read in every round."""
+    key = (broker.pid, prefix)
+    if key not in _kept:
+        name = _fresh_name(prefix)
+        create_topic(broker, name, partitions)
+        _kept[key] = f"{name}-0"
+        fill(broker, _kept[key], scale)
+    return _kept[key]
+
+
+def warm_up(broker: Contestant, scale: Scale) -> None:
+    """Let a JIT settle: many records in, all of them out, many small requests."""
+    name = _fresh_name("warm")
+    create_topic(broker, name, 6)
+    topic = f"{name}-0"
+    per_batch = (64 << 10) // 108
+    load(
+        broker,
+        "produce",
+        topic=topic,
+        partitions=6,
+        connections=2,
+        requests=scale.warm_up_records // per_batch,
+    )
+    for isolation in ("read_uncommitted", "read_committed"):
+        load(broker, "fetch", topic=topic, partitions=6, isolation=isolation)
+    load(
+        broker,
+        "produce",
+        topic=topic,
+        partitions=6,
+        connections=8,
+        in_flight=1,
+        batch_bytes=0,
+        requests=2 * scale.sync_requests,
+    )
+    delete_topic(broker, topic)
+    wait_for_quiet(broker.pid)
+
+
+# ---------------------------------------------------------------- brokers of their own
+
+
+def _memory(broker: Contestant, scale: Scale) -> Measured:
+    with _Started(broker):
+        idle = resident_mb(broker.pid)
+        create_topic(broker, "memory", 6)
+        for connections, batch_bytes in ((6, 64 << 10), (2, MIB)):
+            load(
+                broker,
+                "produce",
+                topic="memory-0",
+                partitions=6,
+                connections=connections,
+                batch_bytes=batch_bytes,
+                bytes=scale.produce_bytes,
+            )
+        load(broker, "fetch", topic="memory-0", partitions=6, isolation="read_committed")
+        return {"idle_mb": idle, "loaded_mb": resident_mb(broker.pid)}
+
+
+def _start(broker: Contestant, scale: Scale) -> Measured:
+    began = time.perf_counter()
+    with _Started(broker):
+        return {"serve_ms": (time.perf_counter() - began) * 1000}
+
+
+IN_PROCESS: Final = """\
+import time, txn, txn.server.embedded
+times = []
+for _ in range(6):
+    began = time.perf_counter()
+    broker = txn.Broker()
+    times.append(time.perf_counter() - began)
+    broker.close()
+print(min(times[1:]) * 1000, sorted(times[1:])[2] * 1000)
+"""
+
+
+def _start_in_process(broker: Contestant, scale: Scale) -> Measured:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PROCESS], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return {"broker_ms": float(done.stdout.split()[1])}
+
+
+def _crash(broker: Contestant, scale: Scale) -> Measured:
+    with _Started(broker):
+        create_topic(broker, "crash", 1)
+        load(broker, "produce", topic="crash-0", bytes=scale.crash_bytes)
+        broker.kill()
+        began = time.perf_counter()
+        broker.start()
+        load(broker, "produce", topic="crash-0", requests=1, batch_bytes=0)
+        return {"seconds": time.perf_counter() - began}
+
+
+def _partitions(broker: Contestant, scale: Scale) -> Measured:
+    with _Started(broker):
+        made = load(
+            broker,
+            "create-topics",
+            prefix="many",
+            topics=1,
+            partitions=scale.partitions,
+            write="true",
+        )
+        return {
+            "created_per_s": made["partitions"] / made["seconds_created"],
+            "written_per_s": made["partitions"] / made["seconds_written"],
+        }
+
+
+def _idle_partitions(broker: Contestant, scale: Scale) -> Measured:
+    assert isinstance(broker, Txn), "only txn promises that they cost next to nothing"
+    with _Started(broker):
+        create_topic(broker, "first", 1)
+        before = resident_mb(broker.pid)
+        load(
+            broker,
+            "create-topics",
+            prefix="idle",
+            topics=scale.idle_partitions // 1000,
+            partitions=1000,
+        )
+        after = resident_mb(broker.pid)
+        files = sum(1 for path in broker.data.iterdir() if path.name.startswith("idle-"))
+        return {"bytes_each": (after - before) * 1e6 / scale.idle_partitions, "files": files}
+
+
+def _connections(broker: Contestant, scale: Scale) -> Measured:
+    with _Started(broker):
+        create_topic(broker, "first", 1)
+        with HeldConnections(broker, 100):
+            pass  # what the first connections load
+        before = resident_mb(broker.pid)
+        with HeldConnections(broker, scale.connections) as opened:
+            after = resident_mb(broker.pid)
+        return {
+            "held": 100 * opened["connections"] / scale.connections,
+            "kb_each": (after - before) * 1000 / scale.connections,
+        }
+
+
+class _Started:
+    """A broker that runs inside a `with` block."""
+
+    def __init__(self, broker: Contestant) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> None:
+        self._broker.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._broker.stop()
+
+
+def in_a_place(kind: type[Txn] | type[Kafka], measure: Measure, scale: Scale) -> Measured:
+    """Run a case that is not steady, on a fresh directory."""
+    place = Path(tempfile.mkdtemp(prefix="txn-bench-", dir=os.environ.get("TXN_BENCH_DIR")))
+    try:
+        return measure(kind(place), scale)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _produce_figures(cpu: float, rate: float | None = None) -> tuple[Figure, ...]:
+    return (
+        Figure("cpu_s_per_gb", "broker CPU per GB", "s", cpu, limit="produce_cpu_s_per_gb"),
+        Figure("mb_per_s", "rate", "MB/s", rate, is_rate=True, of_peer=True),
+    )
+
+
+FETCH_FIGURES: Final = (
+    Figure("cpu_s_per_gb", "broker CPU per GB", "s", 0.2, limit="sendfile_cpu_s_per_gb"),
+    Figure("gb_per_s", "rate", "GB/s", 4.0, is_rate=True, limit="sendfile_gb_per_s"),
+)
+
+CASES: Final = (
+    Case(
+        "produce-100",
+        "produce 100 B records, 64 KiB batches, one connection",
+        _produce_figures(0.9, 3.0),
+        _produce(100, 64 << 10),
+    ),
+    Case(
+        "produce-1k",
+        "produce 1 KiB records, 64 KiB batches",
+        _produce_figures(0.8),
+        _produce(1024, 64 << 10),
+    ),
+    Case(
+        "produce-1mb",
+        "produce 1 KiB records, 1 MiB batches",
+        _produce_figures(0.7),
+        _produce(1024, MIB),
+    ),
+    Case(
+        "fetch",
+        "fetch from page cache, 6 partitions, read_uncommitted",
+        FETCH_FIGURES,
+        _fetch("read_uncommitted"),
+    ),
+    Case(
+        "fetch-committed",
+        "fetch from page cache, 6 partitions, read_committed",
+        FETCH_FIGURES,
+        _fetch("read_committed"),
+    ),
+    Case(
+        "sync",
+        "sync produce of 100 B, one client",
+        (
+            Figure("p50_us", "p50", "µs", 25, limit="round_trip_p50_us"),
+            Figure("cpu_us", "broker CPU per request", "µs", 12, limit="round_trip_cpu_us"),
+        ),
+        _sync_produce(1),
+    ),
+    Case(
+        "sync-64",
+        "sync produce of 100 B, 64 clients",
+        (
+            Figure("p50_us", "p50", "µs"),
+            Figure("cpu_us", "broker CPU per request", "µs", 7, limit="round_trip_cpu_us"),
+        ),
+        _sync_produce(64),
+    ),
+    Case(
+        "transactions",
+        "transaction of 10 records, version 2",
+        (
+            Figure("p50_us", "p50, produce to end", "µs"),
+            Figure("cpu_us", "broker CPU each", "µs"),
+        ),
+        _transactions,
+    ),
+    Case(
+        "aborted",
+        "fetch over 10,000 small transactions, half of them aborted",
+        (
+            Figure("uncommitted_us_per_mib", "read_uncommitted, p50 per MiB", "µs"),
+            Figure("committed_us_per_mib", "read_committed, p50 per MiB", "µs"),
+            Figure("ratio", "read_committed to read_uncommitted", "×", 1.1),
+        ),
+        _aborted,
+    ),
+    Case(
+        "memory",
+        "resident memory",
+        (
+            Figure("idle_mb", "idle", "MB", 50),
+            Figure("loaded_mb", "after load", "MB", 110),
+        ),
+        _memory,
+        is_steady=False,
+    ),
+    Case(
+        "start",
+        "start of the server, from exec to serving",
+        (Figure("serve_ms", "time", "ms", 150),),
+        _start,
+        is_steady=False,
+    ),
+    Case(
+        "start-in-process",
+        "`txn.Broker()`",
+        (Figure("broker_ms", "time", "ms", 10),),
+        _start_in_process,
+        is_steady=False,
+        for_peer=False,
+    ),
+    Case(
+        "crash",
+        "kill -9 with 1 GB of log, until the next ack",
+        (Figure("seconds", "time", "s", 1.0),),
+        _crash,
+        is_steady=False,
+    ),
+    Case(
+        "partitions",
+        "1,000 partitions made",
+        (
+            Figure("created_per_s", "created and writable", "1/s", 5000, is_rate=True),
+            Figure("written_per_s", "and one record in each", "1/s", is_rate=True),
+        ),
+        _partitions,
+        is_steady=False,
+    ),
+    Case(
+        "idle-partitions",
+        "10,000 idle partitions",
+        (
+            Figure("bytes_each", "memory each", "B", 1000),
+            Figure("files", "directories", "", 0),
+        ),
+        _idle_partitions,
+        is_steady=False,
+        for_peer=False,
+    ),
+    Case(
+        "connections",
+        "5,000 idle connections",
+        (
+            Figure("held", "held", "%", 100, is_rate=True),
+            Figure("kb_each", "memory each", "kB", 10),
+        ),
+        _connections,
+        is_steady=False,
+    ),
+)
+
+
+def limits(directory: Path, bytes_: int) -> Measured:
+    """Measure what this machine can do at best; produce needs append, checksum and receive."""
+    found = load(None, "limits", directory=directory, bytes=bytes_)
+    parts = ("append_cpu_s_per_gb", "crc_cpu_s_per_gb", "receive_cpu_s_per_gb")
+    return found | {"produce_cpu_s_per_gb": sum(found[part] for part in parts)}

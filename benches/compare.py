@@ -1,0 +1,204 @@
+"""txn beside a real Apache Kafka 4.2, in turns, in one run: `make bench`.
+
+    python -m benches.compare [--quick] [--case NAME]... [--rounds 5] [--alone] [--json FILE]
+
+Both brokers stay up and take turns (A B A B); the same native client loads both. What a
+broker spends is read from `/proc`, so neighbours disturb it less than they disturb times. The
+first round finds Kafka cold; then it is warmed up with twelve million records, because its
+JIT needs some ten million before its cost settles. Medians of the rounds after that are
+compared. What the machine can do at best is measured in every round too.
+
+Both brokers keep what Kafka keeps on one node: acknowledged means in the page cache.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benches.cases import CASES, FULL, QUICK, Case, Scale, in_a_place, limits, warm_up
+from benches.contestants import ROOT, Contestant, Kafka, Txn
+from benches.report import page
+from benches.results import Line, Results, shown
+from rich.console import Console
+from rich.table import Table
+
+REPORT: Final = Path(__file__).parent / "report.html"
+FULL_MINUTES: Final = 20
+QUICK_MINUTES: Final = 4
+
+
+def main() -> None:
+    arguments = _parse()
+    scale = QUICK if arguments.quick else FULL
+    rounds = arguments.rounds or (2 if arguments.quick else 5)
+    wanted = [case for case in CASES if not arguments.case or case.name in arguments.case]
+    console = Console(stderr=True)
+    if not arguments.case:
+        minutes = QUICK_MINUTES if arguments.quick else FULL_MINUTES
+        console.print(f"{len(wanted)} cases, {rounds} rounds: about {minutes} minutes")
+    results = Results(_machine(), _commit(), rounds, arguments.quick)
+    run = _Run(results, scale, rounds, console, is_alone=arguments.alone)
+    run.steady([case for case in wanted if case.is_steady])
+    run.others([case for case in wanted if not case.is_steady])
+    Console(width=None if os.isatty(1) else 160).print(_table(results, wanted))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(vars(results), indent=1))
+    if not arguments.case:
+        REPORT.write_text(page(results, wanted))
+        console.print(f"charts: {REPORT}")
+
+
+def _parse() -> argparse.Namespace:
+    names = [case.name for case in CASES]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="less of everything; not to quote")
+    parser.add_argument("--case", action="append", choices=names, help="only this one")
+    parser.add_argument("--rounds", type=int, help="how many are compared (5; quick: 2)")
+    parser.add_argument("--alone", action="store_true", help="txn only")
+    parser.add_argument("--json", type=Path, help="write every value there")
+    return parser.parse_args()
+
+
+class _Run:
+    """One run of the benches, with its progress."""
+
+    def __init__(
+        self, results: Results, scale: Scale, rounds: int, console: Console, *, is_alone: bool
+    ) -> None:
+        self._results = results
+        self._scale = scale
+        self._rounds = rounds
+        self._console = console
+        self._kinds: Sequence[type[Txn] | type[Kafka]] = (Txn,) if is_alone else (Txn, Kafka)
+        self._began = time.monotonic()
+
+    def steady(self, cases: list[Case]) -> None:
+        """Cases whose brokers stay up, in turns."""
+        if not cases:
+            return
+        with tempfile.TemporaryDirectory(
+            prefix="txn-bench-", dir=os.environ.get("TXN_BENCH_DIR")
+        ) as folder:
+            place = Path(folder)
+            brokers: list[Contestant] = [kind(place) for kind in self._kinds]
+            for broker in brokers:
+                self._say(f"starting {broker.name}")
+                broker.start()
+            try:
+                self._take_turns(brokers, cases, place)
+            finally:
+                for broker in brokers:
+                    broker.stop()
+
+    def _take_turns(self, brokers: list[Contestant], cases: list[Case], place: Path) -> None:
+        for case in cases:
+            for broker in brokers:
+                figures = self._measure(case, broker, "cold")
+                if broker.name == Kafka.name:
+                    self._results.kafka_cold[case.name] = figures
+        for broker in brokers:
+            self._say(f"warming up {broker.name}")
+            warm_up(broker, self._scale)
+        for number in range(1, self._rounds + 1):
+            self._results.busy.append(os.getloadavg()[0])
+            for key, value in limits(place, self._scale.produce_bytes).items():
+                self._results.limits.setdefault(key, []).append(value)
+            for case in cases:
+                for broker in brokers:
+                    figures = self._measure(case, broker, f"round {number}/{self._rounds}")
+                    self._results.note(broker.name, case, figures)
+
+    def _measure(self, case: Case, broker: Contestant, when: str) -> dict[str, float]:
+        figures = case.measure(broker, self._scale)
+        self._say(f"{when}  {case.name}  {broker.name}: {_in_short(case, figures)}")
+        return figures
+
+    def others(self, cases: list[Case]) -> None:
+        """Cases that start brokers of their own."""
+        for case in cases:
+            for number in range(1, self._rounds + 1):
+                for kind in self._kinds:
+                    if kind is Kafka and not case.for_peer:
+                        continue
+                    figures = in_a_place(kind, case.measure, self._scale)
+                    self._results.note(kind.name, case, figures)
+                    when = f"round {number}/{self._rounds}"
+                    self._say(f"{when}  {case.name}  {kind.name}: {_in_short(case, figures)}")
+
+    def _say(self, what: str) -> None:
+        self._console.print(f"[{time.monotonic() - self._began:5.0f} s] {what}", markup=False)
+
+
+def _in_short(case: Case, figures: dict[str, float]) -> str:
+    return ", ".join(
+        f"{figure.title} {figures[figure.key]:.4g} {figure.unit}".rstrip()
+        for figure in case.figures
+    )
+
+
+def _table(results: Results, cases: list[Case]) -> Table:
+    busy = statistics.median(results.busy) if results.busy else os.getloadavg()[0]
+    title = (
+        f"txn {results.commit} beside Apache Kafka 4.2, medians of {results.rounds} rounds; "
+        f"{results.machine}; load average {busy:.1f}"
+    )
+    table = Table(title=title, title_justify="left")
+    for column in ("case", "figure", "txn", "Kafka, warm", "cold", "ratio", "limit", "target", ""):
+        table.add_column(column, justify="left" if column in ("case", "figure") else "right")
+    for case in cases:
+        for figure in case.figures:
+            table.add_row(
+                case.title if figure is case.figures[0] else "", *_cells(results.line(case, figure))
+            )
+        table.add_section()
+    return table
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    return (
+        line.figure.title,
+        f"{shown(line.txn)} {line.figure.unit}".rstrip(),
+        shown(line.kafka),
+        shown(line.kafka_cold),
+        f"{line.ratio:.1f} ×" if line.ratio else "",
+        shown(line.limit),
+        line.target,
+        {True: "met", False: "missed", None: ""}[line.is_met],
+    )
+
+
+def _machine() -> str:
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return f"{os.cpu_count()} × {model}, Python {platform.python_version()}"
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

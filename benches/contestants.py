@@ -1,0 +1,237 @@
+"""The two brokers, as processes that are started, loaded and looked at from outside.
+
+What a broker costs is read from `/proc`: CPU of all its threads, resident memory, open files.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from confluent_kafka.admin import AdminClient
+
+ROOT: Final = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from brokers import BrokerProcess  # noqa: E402
+from peers.kafka import KafkaNode  # noqa: E402
+
+LOAD_CLIENT: Final = ROOT / "target" / "release" / "txn-bench"
+TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+KAFKA_HEAP: Final = "1g"
+KAFKA_FLAGS: Final = (
+    "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
+    "-XX:+ExplicitGCInvokesConcurrent"
+)
+"""What Kafka's own start script gives the JVM."""
+KAFKA_PROPERTIES: Final = {
+    "log.segment.delete.delay.ms": "1000",  # deleted topics leave the page cache soon
+    "auto.create.topics.enable": "false",
+}
+
+Figures = Mapping[str, float]
+
+
+class Contestant(Protocol):
+    """A broker that can be started, stopped and killed."""
+
+    name: str
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self) -> None:
+        """Start and wait until it serves."""
+
+    def stop(self) -> None:
+        """Stop in order."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+class Txn:
+    """`txn serve` with the durability that Apache Kafka has on one node: the page cache."""
+
+    name = "txn"
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._process: BrokerProcess | None = None
+
+    @property
+    def _running(self) -> BrokerProcess:
+        assert self._process is not None, "it was not started"
+        return self._process
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._running.bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def data(self) -> Path:
+        return self._place / "txn"
+
+    def start(self) -> None:
+        if self._process is None:
+            self._place.mkdir(parents=True, exist_ok=True)
+            self._process = BrokerProcess(self.data, durability="process")
+        else:
+            self._process.restart()
+
+    def stop(self) -> None:
+        self._running.stop()
+
+    def kill(self) -> None:
+        self._running.kill()
+
+
+class Kafka:
+    """An Apache Kafka 4.2 node with the JVM flags of its own start script."""
+
+    name = "Apache Kafka"
+
+    def __init__(self, place: Path) -> None:
+        os.environ["JDK_JAVA_OPTIONS"] = KAFKA_FLAGS
+        self._node = KafkaNode(place / "kafka", KAFKA_PROPERTIES, heap=KAFKA_HEAP)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._node.bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        return self._node.pid
+
+    def start(self) -> None:
+        self._node.start()
+
+    def stop(self) -> None:
+        self._node.stop()
+
+    def kill(self) -> None:
+        self._node.kill()
+
+
+# ---------------------------------------------------------------- looking at a process
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU seconds of a process, all threads."""
+
+    user: float
+    system: float
+
+    def __sub__(self, before: "CpuTime") -> "CpuTime":
+        return CpuTime(self.user - before.user, self.system - before.system)
+
+    @property
+    def total(self) -> float:
+        return self.user + self.system
+
+
+def cpu_time(pid: int) -> CpuTime:
+    """Read what a process has spent so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return CpuTime(int(fields[11]) / TICKS_PER_SECOND, int(fields[12]) / TICKS_PER_SECOND)
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process in MB, shared libraries included."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ValueError(f"process {pid} has no resident memory")
+
+
+# ---------------------------------------------------------------- loading a broker
+
+
+def load(broker: Contestant | None, command: str, **options: object) -> dict[str, float]:
+    """Run the load client; return what it prints and what the broker spent meanwhile.
+
+    Returns:
+        The client's figures, and `cpu_s`, `cpu_user_s`, `cpu_system_s` of the broker.
+    """
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    words = [word for pair in given for word in pair.split("=", 1)]
+    if broker is None:
+        return _run(command, words)
+    before = cpu_time(broker.pid)
+    printed = _run(command, ["--bootstrap", broker.bootstrap_servers, *words])
+    spent = cpu_time(broker.pid) - before
+    return printed | {
+        "cpu_s": spent.total,
+        "cpu_user_s": spent.user,
+        "cpu_system_s": spent.system,
+    }
+
+
+def _run(command: str, words: list[str]) -> dict[str, float]:
+    done = subprocess.run(
+        [str(LOAD_CLIENT), command, *words], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip())
+    printed: dict[str, float] = json.loads(done.stdout)
+    return printed
+
+
+class HeldConnections:
+    """Idle connections, open inside a `with` block."""
+
+    def __init__(self, broker: Contestant, count: int) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(str(LOAD_CLIENT), "connections", "--bootstrap", broker.bootstrap_servers),
+                *("--count", str(count)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        printed: dict[str, float] = json.loads(self._process.stdout.readline())
+        return printed
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0, "a connection was lost"
+
+
+def create_topic(broker: Contestant, name: str, partitions: int) -> None:
+    """Make the topic `<name>-0`."""
+    load(broker, "create-topics", prefix=name, topics=1, partitions=partitions)
+
+
+def delete_topic(broker: Contestant, name: str) -> None:
+    """Delete a topic, so that its pages leave the cache before they are written back."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.delete_topics([name], operation_timeout=30).values():
+        future.result()
+
+
+def wait_for_quiet(pid: int, *, limit_s: float = 20.0) -> None:
+    """Wait until a process has nothing left to do on its own: a JVM compiles after a load."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        before = cpu_time(pid)
+        time.sleep(0.5)
+        if (cpu_time(pid) - before).total <= 0.02:
+            return
