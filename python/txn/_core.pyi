@@ -6,7 +6,7 @@ requests other than Produce and Fetch reach Python.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 # ---------------------------------------------------------------- errors
 
@@ -75,6 +75,8 @@ class Gate(Protocol):
         """(producer_id, first_offset) of every aborted transaction overlapping [start, end), by
         first offset.
         """
+    def forget_below(self, log_start_offset: int) -> None:
+        """Forget the aborted transactions that ended below an offset: their records are gone."""
     def snapshot(self) -> bytes:
         """The producer state as the bytes of Kafka's `.snapshot` file."""
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
@@ -105,17 +107,18 @@ class PartitionLog:
         cls,
         directory: str,
         gate: Gate,
+        settings: dict[str, Any] | None = None,
         *,
-        segment_bytes: int = 1 << 30,
-        index_interval_bytes: int = 4096,
-        max_message_bytes: int = 1048588,
-        log_append_time: bool = False,
         partition_metadata: str | None = None,
         was_clean: bool = False,
+        log_start_offset: int = 0,
     ) -> PartitionLog:
         """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
         is scanned and cut at the first damaged batch of its tail.
 
+        settings: parsed values by Kafka's names of topic settings; names that mean nothing to a
+        log are passed over, those left out have Kafka's defaults.
+        log_start_offset: what the log's entry in `log-start-offset-checkpoint` says.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
         Raises CorruptLogError (damage before the last batch), OSError."""
     @property
@@ -137,14 +140,12 @@ class PartitionLog:
         """The latest epoch up to the given one and the offset where it ends; None for one to come."""
     @property
     def size_bytes(self) -> int: ...
-    def configure(
-        self,
-        *,
-        segment_bytes: int,
-        index_interval_bytes: int,
-        max_message_bytes: int,
-        log_append_time: bool,
-    ) -> None: ...
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Change all settings, as they are given to the constructor, for the appends that follow."""
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset`, never down; return the log start. Syncs; segments
+        wholly below are removed. Raises IndexError beyond the log end, LogRefusedError, OSError.
+        """
     def append(self, batch: bytes) -> int:
         """Append one encoded batch of a coordinator (origin 0); return its base offset. Raises
         LogRefusedError, OSError.

@@ -89,7 +89,7 @@ def test_compressed_batches_are_decoded() -> None:
 
 def test_index_files_have_kafkas_layout(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
-    log = _core.PartitionLog(str(directory), Partition(), index_interval_bytes=100)
+    log = _core.PartitionLog(str(directory), Partition(), {"index.interval.bytes": 100})
     for timestamp_ms in (1000, 3000, 2000, 4000):
         log.append(_core.encode_batch([(None, b"x" * 60), (None, b"y")], timestamp_ms))
     size = log.size_bytes // 4

@@ -12,6 +12,13 @@ def test_P4_an_empty_index_names_nothing() -> None:
     assert AbortedIndex().aborted_in(0, 100) == []
 
 
+def test_P4_what_is_forgotten_below_an_offset_changes_no_answer_above_it() -> None:
+    index = AbortedIndex(OVERLAPPING)
+    index.forget_below(40)
+    assert index.entries() == OVERLAPPING[1:]
+    assert index.aborted_in(40, 60) == AbortedIndex(OVERLAPPING).aborted_in(40, 60)
+
+
 def test_P4_overlapping_transactions_are_named_by_first_offset() -> None:
     assert AbortedIndex(OVERLAPPING).aborted_in(25, 26) == [(9, 5), (7, 10), (8, 20)]
 

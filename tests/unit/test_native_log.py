@@ -17,7 +17,10 @@ from txn.partition import Partition
 def open_log(directory: Path, gate: _core.Gate, *, was_clean: bool = False) -> _core.PartitionLog:
     """A log of segments of a few batches, with an index entry every few batches."""
     return _core.PartitionLog(
-        str(directory), gate, was_clean=was_clean, segment_bytes=2000, index_interval_bytes=300
+        str(directory),
+        gate,
+        {"segment.bytes": 2000, "index.interval.bytes": 300},
+        was_clean=was_clean,
     )
 
 
@@ -196,12 +199,7 @@ def test_damage_is_named_by_file_and_position(tmp_path: Path) -> None:
 def test_settings_change_for_the_next_append(tmp_path: Path) -> None:
     log = open_log(tmp_path / "orders-0", Partition())
     log.append(plain(b"x"))
-    log.configure(
-        segment_bytes=100,
-        index_interval_bytes=300,
-        max_message_bytes=1 << 20,
-        log_append_time=True,
-    )
+    log.configure({"segment.bytes": 100, "message.timestamp.type": "LogAppendTime"})
     log.append(plain(b"x"))
     assert len(list((tmp_path / "orders-0").glob("*.log"))) == 2
     (_, _, _, _, _, [(_, timestamp_ms, _, _)]) = _core.decode_batches(log.read(1, 1))[0]

@@ -42,6 +42,9 @@ METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 """The id Kafka reserves for the metadata topic."""
 
+METADATA_SETTINGS = {"cleanup.policy": ""}
+"""Nothing of the metadata log may go by age or size."""
+
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -134,7 +137,9 @@ class Node:
         self._catalog = catalog
         self._directory_id = directory_id
         self._shared_sync = SharedSync(scheduler.in_worker)
-        self._metadata = storage.open(Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1), 0)
+        self._metadata = storage.open(
+            Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_SETTINGS), 0
+        )
         self._recover_metadata()
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self, self.transactions)

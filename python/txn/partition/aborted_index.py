@@ -70,6 +70,11 @@ class AbortedIndex:
                 break
         return [(producer_id, first_offset) for first_offset, producer_id in sorted(found)]
 
+    def forget_below(self, offset: int) -> None:
+        """Forget the transactions whose abort marker lies below `offset`."""
+        below = bisect_left(self._last_offsets, offset)
+        del self._entries[:below], self._last_offsets[:below]
+
     def entries(self) -> list[AbortedTxn]:
         """List all entries, by `last_offset`; for verification tools."""
         return list(self._entries)

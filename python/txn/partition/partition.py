@@ -186,6 +186,10 @@ class Partition:
         """
         return self._aborted.aborted_in(start, end)
 
+    def forget_below(self, log_start_offset: int) -> None:
+        """Forget the aborted transactions that ended below an offset: their records are gone."""
+        self._aborted.forget_below(log_start_offset)
+
     def first_unstable_offset(self) -> int:
         """First offset of the oldest open transaction, or -1."""
         return self._open.first_offset

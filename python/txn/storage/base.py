@@ -166,6 +166,16 @@ class PartitionStore(Protocol):
         """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
         ...
 
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset`, never down; return the log start. Blocks.
+
+        Durable when it returns. Segments that lie wholly below go.
+
+        Raises:
+            StorageError: `offset` is beyond the log end (OFFSET_OUT_OF_RANGE), or the disk failed.
+        """
+        ...
+
     def sync(self) -> None:
         """Force what was appended to the disk; blocks. Raises StorageError."""
         ...

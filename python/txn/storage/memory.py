@@ -12,6 +12,7 @@ from txn.partition import Partition
 from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch
 
 ADMIT, DUPLICATE = 0, 1
+OFFSET_OUT_OF_RANGE = 1
 
 
 class MemoryStore:
@@ -31,7 +32,8 @@ class MemoryStore:
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
         unstable = self.gate.first_unstable_offset()
-        return self.log_end_offset if unstable < 0 else unstable
+        stable = self.log_end_offset if unstable < 0 else unstable
+        return max(stable, self.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -119,6 +121,21 @@ class MemoryStore:
         """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
         found = max(self._records(end), key=lambda r: r.timestamp_ms, default=None)
         return None if found is None else (found.offset, found.timestamp_ms)
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset`; batches wholly below go."""
+        if offset > self.log_end_offset:
+            raise StorageError(
+                f"{self.topic}-{self.index} ends at {self.log_end_offset}, below {offset}",
+                topic=self.topic,
+                partition=self.index,
+                code=OFFSET_OUT_OF_RANGE,
+            )
+        self.log_start_offset = max(self.log_start_offset, offset)
+        kept = max(bisect_right(self._bases, self.log_start_offset) - 1, 0)
+        del self.stored[:kept], self._bases[:kept]
+        self.gate.forget_below(self.log_start_offset)
+        return self.log_start_offset
 
     def sync(self) -> None:
         """Nothing to force."""

@@ -17,9 +17,12 @@ from txn.logs import log
 from txn.metadata.image import Topic
 from txn.partition import Partition
 from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, Space, StoredBatch
+from txn.storage.checkpoints import LOG_STARTS, Checkpoint, Place, read_checkpoint
 from txn.storage.ids import decode_id, encode_id
 
 READ_BYTES = 1 << 20
+
+OFFSET_OUT_OF_RANGE = 1
 
 DOOMED_SUFFIX = "-delete"
 """Of a partition's directory while `PartitionLog.delete` removes it."""
@@ -38,17 +41,20 @@ class NativeStore:
         settings: Mapping[str, Any],
         producer_id_expiration_ms: int,
         was_clean: bool,
+        log_starts: "LogStarts",
     ) -> None:
         self.topic = topic
         self.index = index
         self.gate = Partition(producer_id_expiration_ms=producer_id_expiration_ms)
+        self._log_starts = log_starts
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
                 self.gate,
+                dict(settings),
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
                 was_clean=was_clean,
-                **_log_settings(settings),
+                log_start_offset=log_starts.of(topic, index),
             )
         except _core.CorruptLogError as error:
             message, path, position = error.args
@@ -82,7 +88,7 @@ class NativeStore:
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Take over the topic settings in force; they count from the next batch on."""
-        self.log.configure(**_log_settings(settings))
+        self.log.configure(dict(settings))
 
     @property
     def leader_epoch(self) -> int:
@@ -166,6 +172,19 @@ class NativeStore:
         """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
         return self.log.offset_of_max_timestamp(end)
 
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset`, durably; blocks."""
+        try:
+            start = self.log.delete_records(offset)
+            self._log_starts.raise_to(self.topic, self.index, start)
+            return start
+        except IndexError as error:
+            raise StorageError(
+                str(error), topic=self.topic, partition=self.index, code=OFFSET_OUT_OF_RANGE
+            ) from error
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("delete records of", error) from error
+
     def sync(self) -> None:
         """Force what was appended to the disk; blocks."""
         try:
@@ -184,6 +203,7 @@ class NativeStore:
         """Remove the partition for ever."""
         try:
             self.log.delete()
+            self._log_starts.forget(self.topic, self.index)
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete", error) from error
 
@@ -197,6 +217,33 @@ class NativeStore:
         )
 
 
+class LogStarts:
+    """Where logs were told to start, in `log-start-offset-checkpoint`.
+
+    A log that only lost whole segments needs no entry: its first file's name tells.
+    """
+
+    def __init__(self, root: Path) -> None:
+        path = root / LOG_STARTS
+        self._starts = read_checkpoint(path)
+        self._checkpoint = Checkpoint(path, self._starts.copy)
+
+    def of(self, topic: str, index: int) -> int:
+        """The start of a partition's log, 0 if it has none."""
+        return self._starts.get((topic, index), 0)
+
+    def raise_to(self, topic: str, index: int, offset: int) -> None:
+        """Make a start durable; blocks. Raises OSError."""
+        place: Place = (topic, index)
+        if self._starts.get(place, 0) < offset:
+            self._starts[place] = offset
+            self._checkpoint.write()
+
+    def forget(self, topic: str, index: int) -> None:
+        """Leave a deleted partition out of what is written next."""
+        self._starts.pop((topic, index), None)
+
+
 class NativeStorage:
     """Every partition of one data directory."""
 
@@ -204,6 +251,7 @@ class NativeStorage:
         self.root = root
         self.was_clean = was_clean
         self._broker_settings = broker_settings
+        self._log_starts = LogStarts(root)
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
@@ -240,6 +288,7 @@ class NativeStorage:
             settings=topic_settings(topic.settings, self._broker_settings),
             producer_id_expiration_ms=self._broker_settings["producer.id.expiration.ms"],
             was_clean=self.was_clean,
+            log_starts=self._log_starts,
         )
 
     def space(self) -> Space:
@@ -249,16 +298,6 @@ class NativeStorage:
         except OSError as error:
             raise StorageError(f"cannot read the space of {self.root}: {error}") from error
         return Space(str(self.root), usage.total, usage.free)
-
-
-def _log_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `_core.PartitionLog` is told of a topic's settings."""
-    return {
-        "segment_bytes": settings["segment.bytes"],
-        "index_interval_bytes": settings["index.interval.bytes"],
-        "max_message_bytes": settings["max.message.bytes"],
-        "log_append_time": settings["message.timestamp.type"] == "LogAppendTime",
-    }
 
 
 def _topic_id_of(directory: Path) -> uuid.UUID | None:

@@ -38,15 +38,6 @@ pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
     }
 }
 
-/// Forces a transaction index to the disk, if there is one.
-pub(crate) fn sync(path: &Path) -> io::Result<()> {
-    match File::open(path) {
-        Ok(file) => file.sync_data(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// Brings a transaction index to these entries; without any the file is removed. A file that
 /// is right already is not touched.
 pub(crate) fn store(path: &Path, entries: &[AbortedTxn]) -> io::Result<()> {
@@ -132,6 +123,12 @@ impl AbortedRanges {
                 .map(|pair| (pair[0].0, pair[pair.len() - 1].1))
                 .collect();
         }
+    }
+
+    /// Drops the ranges that lie wholly below an offset.
+    pub fn forget_below(&mut self, offset: i64) {
+        let below = self.0.partition_point(|range| range.1 < offset);
+        self.0.drain(..below);
     }
 
     /// Whether an aborted transaction may overlap `[start, end)`.

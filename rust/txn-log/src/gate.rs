@@ -184,6 +184,9 @@ pub trait Gate: Send + Sync {
     /// The log then answers from its `.txnindex` files.
     fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError>;
 
+    /// Forgets the aborted transactions that ended below an offset: their records are gone.
+    fn forget_below(&self, log_start_offset: i64);
+
     /// Encodes the producer state as the bytes of a `.snapshot` file.
     ///
     /// # Errors

@@ -17,10 +17,15 @@ mod index;
 pub mod log;
 pub mod records;
 mod recovery;
+mod removal;
 mod scan;
 mod segment;
+mod settings;
 mod snapshot;
+mod swap;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use gate::{Gate, Origin};
-pub use log::{Appended, LogState, PartitionLog, Settings, Slice, Watcher};
+pub use log::{Appended, LogState, PartitionLog, Past, Slice, Watcher};
+pub use settings::Settings;
+pub use swap::Sealed;

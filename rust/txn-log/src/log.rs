@@ -42,37 +42,15 @@ pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
 use crate::records::{self, Records};
 use crate::recovery;
-use crate::segment::Segment;
+use crate::removal::Doomed;
+use crate::segment::{Segment, sync_if_there};
+use crate::settings::Settings;
 use crate::snapshot;
 
 /// What is appended to the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
 /// Largest content of a compressed batch that a search by time looks into.
 const SEARCHED_BYTES_MAX: usize = 64 << 20;
-
-/// What may be changed while a log is open; Kafka's topic settings of the same names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `segment.bytes`: a segment that would pass this size is closed first.
-    pub segment_bytes: u64,
-    /// `index.interval.bytes`: log bytes between index entries.
-    pub index_interval_bytes: u64,
-    /// `max.message.bytes`: the largest batch a client may send.
-    pub max_message_bytes: usize,
-    /// `message.timestamp.type` is `LogAppendTime`.
-    pub log_append_time: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            segment_bytes: 1 << 30,
-            index_interval_bytes: 4096,
-            max_message_bytes: 1_048_588,
-            log_append_time: false,
-        }
-    }
-}
 
 /// A batch that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +72,15 @@ pub struct LogState {
     pub log_end_offset: i64,
     /// End of what a `read_committed` reader may see; at most the log end.
     pub last_stable_offset: i64,
+}
+
+/// What is known of a log's earlier life when it is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// It was closed, so its files may be trusted.
+    pub was_clean: bool,
+    /// Its entry in `log-start-offset-checkpoint`, or 0.
+    pub log_start_offset: i64,
 }
 
 /// A run of whole batches in one file.
@@ -120,14 +107,17 @@ pub trait Watcher: Send + Sync {
 ///
 /// The directory and its files are made by the first append. Thread-safe.
 pub struct PartitionLog {
-    directory: PathBuf,
-    gate: Arc<dyn Gate>,
+    pub(crate) directory: PathBuf,
+    pub(crate) gate: Arc<dyn Gate>,
     partition_metadata: Option<String>,
     settings: RwLock<Settings>,
+    /// Held while segments are removed or swapped; taken before the partition's lock.
+    maintenance: Mutex<()>,
     writer: Mutex<Writer>,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
-    ends: Ends,
-    aborted: RwLock<AbortedRanges>,
+    pub(crate) ends: Ends,
+    pub(crate) aborted: RwLock<AbortedRanges>,
+    pub(crate) doomed: Doomed,
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
     watchers: Watchers,
@@ -138,7 +128,7 @@ pub struct PartitionLog {
 }
 
 /// What only the holder of the partition's lock may see.
-struct Writer {
+pub(crate) struct Writer {
     condition: Condition,
     first_unstable_offset: Option<i64>,
 }
@@ -157,10 +147,10 @@ struct Synced {
 }
 
 impl PartitionLog {
-    /// Opens a log and recovers what is there.
+    /// Opens a log and recovers what is there, by what is known of its past.
     ///
     /// `partition_metadata` is the text of the `partition.metadata` file, written with the
-    /// directory. `was_clean`: the log was closed, so its files may be trusted.
+    /// directory.
     ///
     /// # Errors
     /// `Corrupt` for damage before the last batch.
@@ -169,13 +159,18 @@ impl PartitionLog {
         gate: Arc<dyn Gate>,
         settings: Settings,
         partition_metadata: Option<String>,
-        was_clean: bool,
+        past: Past,
     ) -> Result<Self, OpenError> {
         let interval = settings.index_interval_bytes;
+        let was_clean = past.was_clean;
         let found = recovery::recover(&directory, gate.as_ref(), interval, was_clean)?;
-        let start = found.segments.first().map_or(0, |first| first.base_offset);
+        let first = found.segments.first().map_or(0, |first| first.base_offset);
         let end = found.segments.last().map_or(0, |last| last.next_offset());
-        let stable = found.first_unstable_offset.unwrap_or(end).min(end);
+        // A start beyond the end is none of this log's: what is stored was synced before it.
+        let checked = Some(past.log_start_offset).filter(|&start| start <= end);
+        let start = first.max(checked.unwrap_or(0));
+        let stable = found.first_unstable_offset.unwrap_or(end);
+        let stable = stable.min(end).max(start);
         // What a process that died had written may still be in memory only: the first sync
         // after it forces everything.
         let synced_end = if was_clean { end } else { start };
@@ -184,6 +179,7 @@ impl PartitionLog {
             gate,
             partition_metadata,
             settings: RwLock::new(settings),
+            maintenance: Mutex::new(()),
             writer: Mutex::new(Writer {
                 condition: Condition::Open,
                 first_unstable_offset: found.first_unstable_offset,
@@ -193,6 +189,7 @@ impl PartitionLog {
             aborted: RwLock::new(found.aborted),
             leader_epoch: AtomicI32::new(found.epochs.latest().unwrap_or(0)),
             epochs: RwLock::new(found.epochs),
+            doomed: Doomed::default(),
             watchers: Watchers::default(),
             synced: Mutex::new(Synced { end: synced_end }),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
@@ -546,7 +543,7 @@ impl PartitionLog {
         self.sync_since(synced_end)?;
         for segment in segments.iter() {
             // A clean start believes the transaction index, so it must be whole.
-            aborted::sync(&segment.path("txnindex"))?;
+            sync_if_there(&segment.path("txnindex"))?;
         }
         segments
             .last()
@@ -581,6 +578,7 @@ impl PartitionLog {
 
     fn let_go(&self) {
         self.is_closed.store(true, Ordering::Release);
+        self.doomed.remove_all();
         self.replace_segments(Vec::new());
         self.watchers.wake();
     }
@@ -633,7 +631,9 @@ impl PartitionLog {
         if self.is_closed() {
             return Err(ReadError::Closed);
         }
-        if start < state.log_start_offset || start > state.log_end_offset {
+        // The start is looked at after the segments: it rises before they are removed.
+        if start < self.ends.start() || start > state.log_end_offset {
+            let state = self.state();
             return Err(ReadError::OutOfRange { start, state });
         }
         // Bytes may be in the file before the log end is published: stay below it.
@@ -879,15 +879,27 @@ impl PartitionLog {
         }
     }
 
-    fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+    pub(crate) fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
         Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn replace_segments(&self, segments: Vec<Arc<Segment>>) {
+    pub(crate) fn maintenance(&self) -> MutexGuard<'_, ()> {
+        self.maintenance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The partition's lock, whatever its condition.
+    pub(crate) fn writer_even_if_failed(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows another list of segments to readers. Under the partition's lock.
+    pub(crate) fn replace_segments(&self, segments: Vec<Arc<Segment>>) {
         *self
             .segments
             .write()
@@ -1009,7 +1021,7 @@ fn now_ms() -> i64 {
 }
 
 /// The published offsets.
-struct Ends {
+pub(crate) struct Ends {
     start: AtomicI64,
     end: AtomicI64,
     stable: AtomicI64,
@@ -1030,6 +1042,12 @@ impl Ends {
 
     fn end(&self) -> i64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// Raises the log start; the last stable offset is never below it.
+    pub(crate) fn raise_start(&self, start: i64) {
+        self.start.fetch_max(start, Ordering::AcqRel);
+        self.stable.fetch_max(start, Ordering::AcqRel);
     }
 
     /// Shows a new log end, then the last stable offset, which never moves back.

@@ -32,9 +32,11 @@ use crate::epochs::Epochs;
 use crate::error::{CorruptLog, OpenError};
 use crate::gate::{AbortedTxn, BatchKind, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
+use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
+use crate::swap::finish_swaps;
 
 /// Batches handed to the gate at once.
 const REPLAY_CHUNK: usize = 4096;
@@ -66,6 +68,7 @@ pub(crate) fn recover(
     index_interval_bytes: u64,
     was_clean: bool,
 ) -> Result<Recovered, OpenError> {
+    finish_swaps(directory)?;
     let base_offsets = list_segments(directory)?;
     if base_offsets.is_empty() {
         restore(gate, None, &[])?;
@@ -85,7 +88,7 @@ pub(crate) fn recover(
     };
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
-    snapshot::keep_newest(directory, log_end_offset)?;
+    snapshot::prune(directory, log_end_offset, &base_offsets)?;
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
@@ -148,17 +151,6 @@ fn list_segments(directory: &Path) -> Result<Vec<i64>, OpenError> {
     let mut base_offsets = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "swap")
-        {
-            return Err(OpenError::Corrupt(CorruptLog {
-                path,
-                position: 0,
-                reason: "another broker's compaction was interrupted; let it start and stop once"
-                    .to_owned(),
-            }));
-        }
         let base_offset = snapshot::parse_name(&path, "log");
         if base_offset.is_some_and(|offset| offset > BASE_OFFSET_MAX) {
             return Err(OpenError::Corrupt(CorruptLog {
@@ -426,16 +418,6 @@ fn find_batch(
         position += (window_bytes - HEADER_BYTES + 1) as u64;
     }
     Ok(None)
-}
-
-fn remove_segment(directory: &Path, base_offset: i64) -> io::Result<()> {
-    for extension in ["log", "index", "timeindex", "txnindex"] {
-        match fs::remove_file(file_path(directory, base_offset, extension)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// What a full scan saw of aborted transactions and leader epochs, to hold their files against.

@@ -209,6 +209,15 @@ impl Segment {
         txn_sys::sync_data(self.file.as_fd())
     }
 
+    /// Forces the batches and the indexes of a sealed segment to the disk.
+    pub fn sync_sealed(&self) -> io::Result<()> {
+        self.sync()?;
+        for extension in ["index", "timeindex", "txnindex"] {
+            sync_if_there(&self.path(extension))?;
+        }
+        Ok(())
+    }
+
     /// The largest timestamp of its batches, markers included.
     pub fn largest_timestamp(&self) -> Result<Option<TimestampOffset>, ReadError> {
         self.with_indexes(|_, indexes| indexes.largest)
@@ -431,6 +440,15 @@ impl Segment {
 
     fn tail_mut(&self) -> RwLockWriteGuard<'_, Tail> {
         self.tail.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forces a file to the disk, if it is there.
+pub(crate) fn sync_if_there(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Ok(file) => file.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -2,7 +2,8 @@
 //! the whole log.
 //!
 //! `<20 digits>.snapshot` holds the state before the batch at that offset. The bytes are the
-//! gate's; they carry a checksum of their own. Two are kept, the newest and the one before.
+//! gate's; they carry a checksum of their own. Kept are, as in Kafka, one per segment (its base
+//! offset) and the newest; they go with their segments.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,36 +11,44 @@ use std::path::Path;
 
 use crate::segment::file_path;
 
-const KEPT: usize = 2;
-
-/// Writes a snapshot whole or not at all, and removes those no longer needed.
+/// Writes a snapshot whole or not at all.
 pub(crate) fn write(directory: &Path, offset: i64, bytes: &[u8]) -> io::Result<()> {
     let path = file_path(directory, offset, "snapshot");
     let unfinished = path.with_extension("snapshot.tmp");
     let mut file = File::create(&unfinished)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&unfinished, &path)?;
-    keep_newest(directory, i64::MAX)
+    fs::rename(&unfinished, &path)
 }
 
 /// The offsets of the snapshots that are there, newest first.
 pub(crate) fn offsets(directory: &Path) -> io::Result<Vec<i64>> {
-    let mut offsets = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        offsets.extend(parse_name(&entry?.path(), "snapshot"));
-    }
+    let mut offsets = offsets_of(directory, "snapshot")?;
     offsets.sort_unstable_by(|a, b| b.cmp(a));
     Ok(offsets)
 }
 
-/// Removes snapshots beyond the log end, and all but the newest two of the others.
-pub(crate) fn keep_newest(directory: &Path, log_end_offset: i64) -> io::Result<()> {
-    let (beyond, others): (Vec<i64>, Vec<i64>) = offsets(directory)?
-        .into_iter()
-        .partition(|&offset| offset > log_end_offset);
-    for offset in beyond.iter().chain(others.iter().skip(KEPT)) {
-        fs::remove_file(file_path(directory, *offset, "snapshot"))?;
+/// The offsets of the files with an extension.
+pub(crate) fn offsets_of(directory: &Path, extension: &str) -> io::Result<Vec<i64>> {
+    let mut offsets = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        offsets.extend(parse_name(&entry?.path(), extension));
+    }
+    Ok(offsets)
+}
+
+/// Removes the snapshots beyond the log end, and of the others all but the newest and those at
+/// the segments' base offsets, which are in order.
+pub(crate) fn prune(directory: &Path, log_end_offset: i64, base_offsets: &[i64]) -> io::Result<()> {
+    let mut newest = None;
+    for offset in offsets(directory)? {
+        let is_within = offset <= log_end_offset;
+        if is_within && *newest.get_or_insert(offset) == offset {
+            continue;
+        }
+        if !is_within || base_offsets.binary_search(&offset).is_err() {
+            fs::remove_file(file_path(directory, offset, "snapshot"))?;
+        }
     }
     Ok(())
 }

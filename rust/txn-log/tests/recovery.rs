@@ -376,15 +376,17 @@ fn damaged_snapshots_are_passed_over_down_to_a_full_replay() {
     let root = tempfile::tempdir().unwrap();
     let state = crashed_history(root.path());
     let snapshots = files(root.path(), "snapshot");
-    assert_eq!(snapshots.len(), 2);
-    flip(&snapshots[1], 3);
+    assert!(snapshots.len() > 1);
+    flip(&snapshots[snapshots.len() - 1], 3);
     let (_, gate) = open(root.path(), false);
     assert_eq!(gate.state(), state);
     assert_eq!(gate.restored.lock().unwrap().len(), 2);
-    flip(&snapshots[0], 3);
+    snapshots[..snapshots.len() - 1]
+        .iter()
+        .for_each(|path| flip(path, 3));
     let (_, gate) = open(root.path(), false);
     assert_eq!(gate.state(), state);
-    assert_eq!(gate.restored.lock().unwrap()[2], None);
+    assert_eq!(gate.restored.lock().unwrap().last(), Some(&None));
 }
 
 #[test]

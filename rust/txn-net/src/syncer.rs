@@ -135,8 +135,8 @@ fn release(held: Vec<Held>, mut sync: impl FnMut(&PartitionLog) -> bool) {
 mod tests {
     use super::*;
     use crate::mailbox;
-    use txn_log::Settings;
     use txn_log::gate::{AbortedTxn, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict};
+    use txn_log::{Past, Settings};
 
     /// The gate of a log that is only opened.
     struct Shut;
@@ -153,6 +153,8 @@ mod tests {
         fn aborted_in(&self, _: i64, _: i64) -> Result<Vec<(i64, i64)>, GateError> {
             Ok(Vec::new())
         }
+
+        fn forget_below(&self, _: i64) {}
 
         fn snapshot(&self) -> Result<Vec<u8>, GateError> {
             Ok(Vec::new())
@@ -184,7 +186,13 @@ mod tests {
 
         fn open(&self, name: &str) -> Arc<PartitionLog> {
             let path = self.0.path().join(name);
-            let log = PartitionLog::open(path, Arc::new(Shut), Settings::default(), None, false);
+            let log = PartitionLog::open(
+                path,
+                Arc::new(Shut),
+                Settings::default(),
+                None,
+                Past::default(),
+            );
             Arc::new(log.unwrap())
         }
     }

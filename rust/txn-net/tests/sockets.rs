@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
 use txn_log::gate::{AbortedTxn, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict};
-use txn_log::{PartitionLog, Settings};
+use txn_log::{PartitionLog, Past, Settings};
 use txn_net::{ControlRequest, Options, ParkedProduce, Server, Topic};
 
 // ---------------------------------------------------------------- a gate
@@ -83,6 +83,8 @@ impl Gate for Rules {
         Ok(overlapping.map(|(id, first, _)| (*id, *first)).collect())
     }
 
+    fn forget_below(&self, _: i64) {}
+
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
         Ok(Vec::new())
     }
@@ -135,7 +137,9 @@ fn start(options: &Options) -> Running {
     let open = |name: &str| {
         let gate = Arc::clone(&rules) as Arc<dyn Gate>;
         let path = directory.path().join(name);
-        Arc::new(PartitionLog::open(path, gate, Settings::default(), None, false).unwrap())
+        Arc::new(
+            PartitionLog::open(path, gate, Settings::default(), None, Past::default()).unwrap(),
+        )
     };
     let log = open("pay-0");
     let server = Arc::new(Server::bind("127.0.0.1", 0, options.clone()).unwrap());

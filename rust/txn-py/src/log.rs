@@ -12,13 +12,13 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use txn_log::batch::{BatchError, BatchView, Batches};
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression::{self, Codec};
 use txn_log::gate::{AbortedTxn, Candidate, GateError, Marker, ReplayedBatch, Verdict};
 use txn_log::records::Records;
-use txn_log::{AppendError, CorruptLog, Gate, OpenError, Origin, ReadError, Settings};
+use txn_log::{AppendError, CorruptLog, Gate, OpenError, Origin, Past, ReadError, Settings};
 
 use crate::errors::{CorruptLogError, LogRefusedError};
 
@@ -41,6 +41,7 @@ struct PyGate {
     admit: Py<PyAny>,
     admit_marker: Py<PyAny>,
     aborted_in: Py<PyAny>,
+    forget_below: Py<PyAny>,
     snapshot: Py<PyAny>,
     restore: Py<PyAny>,
     replay: Py<PyAny>,
@@ -55,6 +56,7 @@ impl PyGate {
             admit: method("admit")?,
             admit_marker: method("admit_marker")?,
             aborted_in: method("aborted_in")?,
+            forget_below: method("forget_below")?,
             snapshot: method("snapshot")?,
             restore: method("restore")?,
             replay: method("replay")?,
@@ -183,6 +185,16 @@ impl Gate for PyGate {
         })
     }
 
+    fn forget_below(&self, log_start_offset: i64) {
+        Python::try_attach(|py| {
+            let forget_below = self.forget_below.bind(py);
+            // It frees memory, and no answer depends on it.
+            if let Err(error) = forget_below.call1((log_start_offset,)) {
+                error.write_unraisable(py, Some(forget_below));
+            }
+        });
+    }
+
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
         Self::ask(|py| {
             let snapshot = self.snapshot.bind(py);
@@ -243,35 +255,30 @@ impl PyPartitionLog {
     #[pyo3(signature = (
         directory,
         gate,
+        settings = None,
         *,
-        segment_bytes = 1_073_741_824,
-        index_interval_bytes = 4096,
-        max_message_bytes = 1_048_588,
-        log_append_time = false,
         partition_metadata = None,
         was_clean = false,
+        log_start_offset = 0,
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords to Python
     fn new(
         py: Python<'_>,
         directory: PathBuf,
         gate: &Bound<'_, PyAny>,
-        segment_bytes: u64,
-        index_interval_bytes: u64,
-        max_message_bytes: usize,
-        log_append_time: bool,
+        settings: Option<&Bound<'_, PyDict>>,
         partition_metadata: Option<String>,
         was_clean: bool,
+        log_start_offset: i64,
     ) -> PyResult<Self> {
         let gate = Arc::new(PyGate::new(gate)?);
-        let settings = Settings {
-            segment_bytes,
-            index_interval_bytes,
-            max_message_bytes,
-            log_append_time,
+        let settings = settings.map_or(Ok(Settings::KAFKA), read_settings)?;
+        let past = Past {
+            was_clean,
+            log_start_offset,
         };
         py.detach(|| {
-            txn_log::PartitionLog::open(directory, gate, settings, partition_metadata, was_clean)
+            txn_log::PartitionLog::open(directory, gate, settings, partition_metadata, past)
         })
         .map(|log| Self { log: Arc::new(log) })
         .map_err(open_failed)
@@ -319,20 +326,9 @@ impl PyPartitionLog {
         py.detach(|| self.log.size_bytes())
     }
 
-    #[pyo3(signature = (*, segment_bytes, index_interval_bytes, max_message_bytes, log_append_time))]
-    fn configure(
-        &self,
-        segment_bytes: u64,
-        index_interval_bytes: u64,
-        max_message_bytes: usize,
-        log_append_time: bool,
-    ) {
-        self.log.configure(Settings {
-            segment_bytes,
-            index_interval_bytes,
-            max_message_bytes,
-            log_append_time,
-        });
+    fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.log.configure(read_settings(settings)?);
+        Ok(())
     }
 
     fn append(&self, py: Python<'_>, batch: &[u8]) -> PyResult<i64> {
@@ -360,6 +356,11 @@ impl PyPartitionLog {
         };
         py.detach(|| self.log.append_marker(&marker))
             .map_err(append_failed)
+    }
+
+    fn delete_records(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
+        py.detach(|| self.log.delete_records(offset))
+            .map_err(read_failed)
     }
 
     fn read<'py>(
@@ -409,6 +410,51 @@ impl PyPartitionLog {
         py.detach(|| self.log.delete())
             .map_err(|error| io_failed(&error))
     }
+}
+
+/// A log's settings from Kafka's names of topic settings; the others are passed over.
+fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
+    fn set<'py, T: FromPyObjectOwned<'py>>(
+        given: &Bound<'py, PyDict>,
+        name: &str,
+        field: &mut T,
+    ) -> PyResult<()> {
+        if let Some(value) = given.get_item(name)? {
+            *field = value.extract().map_err(Into::into)?;
+        }
+        Ok(())
+    }
+    let mut settings = Settings::KAFKA;
+    set(given, "segment.bytes", &mut settings.segment_bytes)?;
+    set(given, "segment.ms", &mut settings.segment_ms)?;
+    set(given, "segment.jitter.ms", &mut settings.segment_jitter_ms)?;
+    set(
+        given,
+        "segment.index.bytes",
+        &mut settings.segment_index_bytes,
+    )?;
+    set(
+        given,
+        "index.interval.bytes",
+        &mut settings.index_interval_bytes,
+    )?;
+    set(given, "max.message.bytes", &mut settings.max_message_bytes)?;
+    set(given, "retention.ms", &mut settings.retention_ms)?;
+    set(given, "retention.bytes", &mut settings.retention_bytes)?;
+    set(
+        given,
+        "file.delete.delay.ms",
+        &mut settings.file_delete_delay_ms,
+    )?;
+    set(given, "flush.messages", &mut settings.flush_messages)?;
+    set(given, "flush.ms", &mut settings.flush_ms)?;
+    let (mut timestamps, mut policy) = ("CreateTime".to_owned(), "delete".to_owned());
+    set(given, "message.timestamp.type", &mut timestamps)?;
+    set(given, "cleanup.policy", &mut policy)?;
+    settings.log_append_time = timestamps == "LogAppendTime";
+    settings.is_deleted_by_retention = policy.split(',').any(|word| word.trim() == "delete");
+    settings.is_compacted = policy.split(',').any(|word| word.trim() == "compact");
+    Ok(settings)
 }
 
 fn open_failed(error: OpenError) -> PyErr {

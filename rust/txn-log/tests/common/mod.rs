@@ -11,7 +11,7 @@ use txn_log::compression::Codec;
 use txn_log::gate::{
     AbortedTxn, BatchKind, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict,
 };
-use txn_log::{OpenError, Origin, PartitionLog, Settings};
+use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
 
 /// What a gate knows; equal states must answer equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -150,6 +150,13 @@ impl Gate for TestGate {
         Ok(found)
     }
 
+    fn forget_below(&self, log_start_offset: i64) {
+        let mut state = self.state.lock().unwrap();
+        state
+            .aborted
+            .retain(|entry| entry.last_offset >= log_start_offset);
+    }
+
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
         Ok(self.state.lock().unwrap().encode())
     }
@@ -208,12 +215,16 @@ pub const CLIENT: Origin = Origin::Client {
 pub const SMALL: Settings = Settings {
     segment_bytes: 2000,
     index_interval_bytes: 300,
-    max_message_bytes: 1_048_588,
-    log_append_time: false,
+    ..Settings::KAFKA
 };
 
 pub fn open(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestGate>) {
     try_open(directory, SMALL, was_clean).unwrap()
+}
+
+/// Opens what a log left that was closed, or not, and had its log start moved up.
+pub fn open_from(directory: &Path, past: Past) -> (PartitionLog, Arc<TestGate>) {
+    try_open_from(directory, SMALL, past).unwrap()
 }
 
 pub fn try_open(
@@ -221,9 +232,21 @@ pub fn try_open(
     settings: Settings,
     was_clean: bool,
 ) -> Result<(PartitionLog, Arc<TestGate>), OpenError> {
+    let past = Past {
+        was_clean,
+        ..Past::default()
+    };
+    try_open_from(directory, settings, past)
+}
+
+pub fn try_open_from(
+    directory: &Path,
+    settings: Settings,
+    past: Past,
+) -> Result<(PartitionLog, Arc<TestGate>), OpenError> {
     let gate = Arc::new(TestGate::default());
     let as_gate: Arc<dyn Gate> = Arc::clone(&gate) as Arc<dyn Gate>;
-    let log = PartitionLog::open(directory.to_path_buf(), as_gate, settings, None, was_clean)?;
+    let log = PartitionLog::open(directory.to_path_buf(), as_gate, settings, None, past)?;
     Ok((log, gate))
 }
 

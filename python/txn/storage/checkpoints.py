@@ -1,0 +1,104 @@
+"""Offset checkpoints: small text files at the root of a data directory, one line per partition.
+
+    0                  version
+    2                  how many lines follow
+    orders 0 17        topic, partition, offset
+    orders 1 4
+
+A checkpoint is written whole or not at all. It only saves work or names a start: a missing
+or senseless one reads as empty, and a partition it does not name as 0. An offset is given
+to the log only after what it says is on the disk.
+
+Source: Apache Kafka, `OffsetCheckpointFile`.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from txn.logs import log
+
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+
+VERSION: Final = "0"
+
+Place = tuple[str, int]
+"""Topic and partition number."""
+
+_LINE: Final = re.compile(r"(\S+) ([0-9]+) ([0-9]+)")
+
+
+def encode_checkpoint(offsets: Mapping[Place, int]) -> str:
+    """Write offsets as a checkpoint's text, in order."""
+    lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
+    return "\n".join((VERSION, str(len(lines)), *lines, ""))
+
+
+def decode_checkpoint(text: str) -> dict[Place, int]:
+    """Read a checkpoint's text.
+
+    Raises:
+        ValueError: It is none, or not whole.
+    """
+    version, count, *lines = text.splitlines() or ("",) * 2
+    if version != VERSION:
+        raise ValueError(f"its version is {version!r}; known is {VERSION}")
+    found = [_LINE.fullmatch(line) for line in lines]
+    if count != str(len(lines)) or None in found:
+        raise ValueError(f"its {len(lines)} lines are not the {count!r} offsets it promises")
+    return {(line[1], int(line[2])): int(line[3]) for line in found if line}
+
+
+def read_checkpoint(path: Path) -> dict[Place, int]:
+    """Read a checkpoint; empty when it is missing or senseless."""
+    try:
+        return decode_checkpoint(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("checkpoint.ignored", path=str(path), reason=str(error))
+        return {}
+
+
+def write_checkpoint(path: Path, offsets: Mapping[Place, int]) -> None:
+    """Replace a checkpoint, durably. Raises OSError."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w") as file:
+        file.write(encode_checkpoint(offsets))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Checkpoint:
+    """One checkpoint file and who writes it; callers on several threads share a write."""
+
+    def __init__(self, path: Path, offsets: Callable[[], Mapping[Place, int]]) -> None:
+        self.path = path
+        self._offsets = offsets
+        self._asked = 0
+        self._written = 0
+        self._asking = threading.Lock()
+        self._writing = threading.Lock()
+
+    def write(self) -> None:
+        """Return once a write that began after this call is on the disk. Raises OSError."""
+        with self._asking:
+            self._asked += 1
+            wanted = self._asked
+        with self._writing:
+            if self._written >= wanted:
+                return
+            covered = self._asked
+            write_checkpoint(self.path, self._offsets())
+            self._written = covered

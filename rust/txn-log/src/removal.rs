@@ -1,0 +1,165 @@
+//! How segments leave a log.
+//!
+//! A segment goes in this order: the log start is published beyond it, it leaves the segment
+//! list, its files are renamed to `*.deleted`, and after `file.delete.delay.ms` they are
+//! removed. A reader that has the file open reads on; one that comes later finds its offset
+//! out of range. Segments go oldest first, so whatever a crash leaves is one log without a
+//! hole. Leftovers are removed when the log is opened.
+//!
+//! The active segment stays, unless it is sealed first.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::ReadError;
+use crate::log::{PartitionLog, Writer};
+use crate::segment::{Segment, file_path};
+use crate::snapshot;
+
+/// What is appended to the names of a removed segment's files.
+pub(crate) const DELETED_SUFFIX: &str = "deleted";
+/// The files of a segment; `.log` first, for without it the others mean nothing.
+pub(crate) const SEGMENT_FILES: [&str; 4] = ["log", "index", "timeindex", "txnindex"];
+
+/// Files on their way out, and when they go.
+#[derive(Debug, Default)]
+pub(crate) struct Doomed(Mutex<VecDeque<(Instant, PathBuf)>>);
+
+impl Doomed {
+    fn push(&self, due: Instant, path: PathBuf) {
+        self.lock().push_back((due, path));
+    }
+
+    /// Removes what is due. What cannot be removed is tried again by the next start.
+    pub fn remove_due(&self, now: Instant) {
+        let mut files = self.lock();
+        while files.front().is_some_and(|(due, _)| *due <= now) {
+            let (_, path) = files.pop_front().expect("looked at above");
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Removes everything.
+    pub fn remove_all(&self) {
+        for (_, path) in self.lock().drain(..) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, PathBuf)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PartitionLog {
+    /// Moves the log start offset up to `offset`, and removes the segments that lie wholly
+    /// below it; returns the log start offset. It never moves down.
+    ///
+    /// What is stored is synced first, so that a log start is never beyond what a power failure
+    /// leaves. The new start itself survives a restart once the caller has written it to
+    /// `log-start-offset-checkpoint`.
+    ///
+    /// # Errors
+    /// `OutOfRange` beyond the log end, `Io`, `Closed`.
+    pub fn delete_records(&self, offset: i64) -> Result<i64, ReadError> {
+        let state = self.state();
+        if self.is_closed() {
+            return Err(ReadError::Closed);
+        }
+        if offset > state.log_end_offset {
+            let start = offset;
+            return Err(ReadError::OutOfRange { start, state });
+        }
+        if offset <= state.log_start_offset {
+            return Ok(state.log_start_offset);
+        }
+        self.sync()?;
+        let _maintenance = self.maintenance();
+        self.raise_start(offset)?;
+        Ok(self.state().log_start_offset)
+    }
+
+    /// Removes the files of removed segments whose `file.delete.delay.ms` is over.
+    pub fn remove_due_files(&self) {
+        self.doomed.remove_due(Instant::now());
+    }
+
+    /// Publishes a higher log start and removes the sealed segments below it. Under the
+    /// maintenance lock.
+    pub(crate) fn raise_start(&self, offset: i64) -> io::Result<()> {
+        let removed = {
+            let writer = self.writer_even_if_failed();
+            if self.is_closed() {
+                return Ok(());
+            }
+            self.ends.raise_start(offset);
+            self.take_segments_below(&writer, offset)
+        };
+        if removed.is_empty() {
+            return Ok(());
+        }
+        self.doom_segments(&removed)?;
+        snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())
+    }
+
+    /// Takes the sealed segments below an offset off the list, and what the gate knows of them.
+    fn take_segments_below(
+        &self,
+        _writer: &MutexGuard<'_, Writer>,
+        offset: i64,
+    ) -> Vec<Arc<Segment>> {
+        let segments = self.segments();
+        let sealed = segments.len().saturating_sub(1);
+        let below = segments[..sealed].partition_point(|segment| segment.next_offset() <= offset);
+        let (removed, kept) = segments.split_at(below);
+        if let (false, Some(first)) = (removed.is_empty(), kept.first()) {
+            self.gate.forget_below(first.base_offset);
+            let mut ranges = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
+            ranges.forget_below(first.base_offset);
+            self.replace_segments(kept.to_vec());
+        }
+        removed.to_vec()
+    }
+
+    /// Renames the files of segments that are in the list no more, to be removed later.
+    pub(crate) fn doom_segments(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
+        let due = Instant::now() + Duration::from_millis(self.settings().file_delete_delay_ms);
+        for segment in segments {
+            for extension in SEGMENT_FILES {
+                let path = segment.path(extension);
+                let doomed = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
+                match fs::rename(&path, &doomed) {
+                    Ok(()) => self.doomed.push(due, doomed),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn base_offsets(&self) -> Vec<i64> {
+        let segments = self.segments();
+        segments.iter().map(|segment| segment.base_offset).collect()
+    }
+}
+
+/// Removes a segment's files, at once.
+pub(crate) fn remove_segment(directory: &Path, base_offset: i64) -> io::Result<()> {
+    for extension in SEGMENT_FILES {
+        remove_if_there(&file_path(directory, base_offset, extension))?;
+    }
+    Ok(())
+}
+
+/// Removes a file that may be gone already.
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,60 @@
+//! What may be changed while a log is open: Kafka's topic settings.
+
+/// The settings of one log; fields are named after Kafka's topic settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `segment.bytes`: a segment that would pass this size is sealed first.
+    pub segment_bytes: u64,
+    /// `segment.ms`: a segment whose first batch is this much older than the next is sealed.
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`: up to this much is taken off `segment.ms`, at random per segment.
+    pub segment_jitter_ms: i64,
+    /// `segment.index.bytes`: a segment whose offset or time index has this size is sealed.
+    pub segment_index_bytes: u64,
+    /// `index.interval.bytes`: log bytes between index entries.
+    pub index_interval_bytes: u64,
+    /// `max.message.bytes`: the largest batch a client may send.
+    pub max_message_bytes: usize,
+    /// `message.timestamp.type` is `LogAppendTime`.
+    pub log_append_time: bool,
+    /// `cleanup.policy` names `delete`: `retention.ms` and `retention.bytes` apply.
+    pub is_deleted_by_retention: bool,
+    /// `cleanup.policy` names `compact`.
+    pub is_compacted: bool,
+    /// `retention.ms`; negative: for ever.
+    pub retention_ms: i64,
+    /// `retention.bytes`; negative: any number.
+    pub retention_bytes: i64,
+    /// `file.delete.delay.ms`: how long a removed segment's files stay, as `.deleted`.
+    pub file_delete_delay_ms: u64,
+    /// `flush.messages`: sync once this many records are not on the disk.
+    pub flush_messages: i64,
+    /// `flush.ms`: sync what has waited this long.
+    pub flush_ms: i64,
+}
+
+impl Settings {
+    /// Apache Kafka's defaults.
+    pub const KAFKA: Self = Self {
+        segment_bytes: 1 << 30,
+        segment_ms: 604_800_000,
+        segment_jitter_ms: 0,
+        segment_index_bytes: 10 << 20,
+        index_interval_bytes: 4096,
+        max_message_bytes: 1_048_588,
+        log_append_time: false,
+        is_deleted_by_retention: true,
+        is_compacted: false,
+        retention_ms: 604_800_000,
+        retention_bytes: -1,
+        file_delete_delay_ms: 60_000,
+        flush_messages: i64::MAX,
+        flush_ms: i64::MAX,
+    };
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::KAFKA
+    }
+}

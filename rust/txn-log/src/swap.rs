@@ -1,0 +1,193 @@
+//! How a cleaned segment takes the place of the segments it was made from.
+//!
+//! The cleaner reads a run of adjacent sealed segments and writes what is left of them to
+//! `<base>.log.cleaned`, where `<base>` is the base offset of the first, and the aborted
+//! transactions that are still needed to `<base>.txnindex.cleaned`, which may be empty but
+//! must be there. The swap then is, each step durable before the next:
+//!
+//! 1. `.cleaned` is synced and renamed to `.swap`: first the transaction index, then the log.
+//!    A `.log.swap` is the decision; from here on the swap is finished whatever happens.
+//! 2. The files of the old segments are renamed to `*.deleted`.
+//! 3. `.swap` is renamed to its final name: first the transaction index, then the log. The
+//!    offset and time index are made anew.
+//!
+//! [`finish_swaps`] does the same for what a crash left, and removes what is not yet decided.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{CorruptLog, OpenError, ReadError};
+use crate::log::PartitionLog;
+use crate::removal::{DELETED_SUFFIX, SEGMENT_FILES, remove_if_there, remove_segment};
+use crate::scan::Scanner;
+use crate::segment::{Segment, file_path};
+use crate::snapshot;
+
+/// A sealed segment, as the cleaner sees it.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// Offset of the first batch it may hold.
+    pub base_offset: i64,
+    /// Exclusive upper bound of its offsets: the base offset of the segment after it.
+    pub end_offset: i64,
+    /// Bytes of whole batches.
+    pub size: u64,
+    /// Largest timestamp of its batches; `None` if no batch has one.
+    pub largest_timestamp: Option<i64>,
+    /// Its `.log`; beside it are `.index`, `.timeindex` and perhaps `.txnindex`.
+    pub path: PathBuf,
+    /// The open `.log`, which can be read even after a removal.
+    pub file: Arc<File>,
+}
+
+impl PartitionLog {
+    /// The segments nothing is appended to any more, oldest first: all but the active one.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`: a time index had to be rebuilt, and could not.
+    pub fn sealed_segments(&self) -> Result<Vec<Sealed>, ReadError> {
+        let segments = self.segments();
+        let sealed = &segments[..segments.len().saturating_sub(1)];
+        sealed
+            .iter()
+            .map(|segment| {
+                Ok(Sealed {
+                    base_offset: segment.base_offset,
+                    end_offset: segment.next_offset(),
+                    size: segment.size(),
+                    largest_timestamp: segment.largest_timestamp()?.map(|it| it.timestamp),
+                    path: segment.path("log"),
+                    file: Arc::clone(&segment.file),
+                })
+            })
+            .collect()
+    }
+
+    /// Puts `<first>.log.cleaned` and `<first>.txnindex.cleaned` in the place of the sealed
+    /// segments with these base offsets; see the module for what they must hold. Readers go on
+    /// meanwhile. False, and the `.cleaned` files are removed, if one of the segments is no
+    /// longer there: retention was faster, or the log was closed.
+    ///
+    /// # Errors
+    /// What the disk says. Nothing is lost: whatever was not finished is by the next start.
+    pub fn swap_segments(&self, base_offsets: &[i64]) -> io::Result<bool> {
+        let _maintenance = self.maintenance();
+        let segments = self.segments();
+        let sealed = &segments[..segments.len().saturating_sub(1)];
+        let first = base_offsets.first().copied().unwrap_or(-1);
+        let at = sealed.partition_point(|segment| segment.base_offset < first);
+        let olds = &sealed[at..(at + base_offsets.len()).min(sealed.len())];
+        let cleaned =
+            |extension: &str| file_path(&self.directory, first, &format!("{extension}.cleaned"));
+        let found = olds.iter().map(|segment| segment.base_offset);
+        if base_offsets.is_empty() || !found.eq(base_offsets.iter().copied()) || self.is_closed() {
+            remove_if_there(&cleaned("log"))?;
+            remove_if_there(&cleaned("txnindex"))?;
+            return Ok(false);
+        }
+        for extension in ["txnindex", "log"] {
+            let path = cleaned(extension);
+            File::open(&path)?.sync_all()?;
+            fs::rename(&path, path.with_extension("swap"))?;
+        }
+        txn_sys::sync_directory(&self.directory)?;
+        self.doom_segments(olds)?;
+        for extension in ["txnindex", "log"] {
+            let swap = file_path(&self.directory, first, &format!("{extension}.swap"));
+            fs::rename(&swap, swap.with_extension(""))?;
+        }
+        let end_offset = olds[olds.len() - 1].next_offset();
+        let interval = self.settings().index_interval_bytes;
+        let fresh = Segment::open(&self.directory, first, end_offset, interval)?;
+        fresh.store_indexes()?;
+        fresh.sync_sealed()?;
+        txn_sys::sync_directory(&self.directory)?;
+        {
+            let _writer = self.writer_even_if_failed();
+            let mut swapped = self.segments().as_ref().clone();
+            let at = swapped.partition_point(|segment| segment.base_offset < first);
+            swapped.splice(at..at + olds.len(), [Arc::new(fresh)]);
+            if !self.is_closed() {
+                self.replace_segments(swapped);
+            }
+        }
+        snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())?;
+        Ok(true)
+    }
+}
+
+/// Finishes what is decided of swaps and removals, and removes what is not.
+///
+/// # Errors
+/// `Corrupt` if a `.log.swap` is damaged; nothing was removed then.
+pub(crate) fn finish_swaps(directory: &Path) -> Result<(), OpenError> {
+    let names = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<io::Result<Vec<_>>>()?,
+    };
+    let with_suffix = |suffix: &'static str| {
+        let has = move |path: &&PathBuf| path.extension().is_some_and(|found| found == suffix);
+        names.iter().filter(has)
+    };
+    let mut decided: Vec<i64> = with_suffix("swap")
+        .filter_map(|path| snapshot::parse_name(&path.with_extension(""), "log"))
+        .collect();
+    decided.sort_unstable();
+    for &base_offset in &decided {
+        finish_swap(directory, base_offset)?;
+    }
+    for path in with_suffix("cleaned")
+        .chain(with_suffix(DELETED_SUFFIX))
+        .chain(with_suffix("swap"))
+    {
+        remove_if_there(path)?;
+    }
+    Ok(())
+}
+
+fn finish_swap(directory: &Path, base_offset: i64) -> Result<(), OpenError> {
+    let swap = file_path(directory, base_offset, "log.swap");
+    let end_offset = end_offset_of(&swap, base_offset)?;
+    let txnindex_swap = file_path(directory, base_offset, "txnindex.swap");
+    let is_first_renamed = !txnindex_swap.exists();
+    for old in snapshot::offsets_of(directory, "log")? {
+        if old > base_offset && old < end_offset {
+            remove_segment(directory, old)?;
+        }
+    }
+    for extension in SEGMENT_FILES {
+        if extension != "txnindex" || !is_first_renamed {
+            remove_if_there(&file_path(directory, base_offset, extension))?;
+        }
+    }
+    if !is_first_renamed {
+        fs::rename(&txnindex_swap, txnindex_swap.with_extension(""))?;
+    }
+    fs::rename(&swap, swap.with_extension(""))?;
+    Ok(txn_sys::sync_directory(directory)?)
+}
+
+/// The offset after the last batch of a cleaned segment, which has to be whole.
+fn end_offset_of(path: &Path, base_offset: i64) -> Result<i64, OpenError> {
+    let file = File::open(path)?;
+    let mut scanner = Scanner::headers(&file, 0, file.metadata()?.len());
+    let mut end_offset = base_offset;
+    loop {
+        match scanner.next() {
+            Ok(None) => return Ok(end_offset),
+            Ok(Some((_, header))) => end_offset = header.last_offset() + 1,
+            Err(crate::scan::ScanError::Io(error)) => return Err(error.into()),
+            Err(crate::scan::ScanError::Bad { position, error }) => {
+                return Err(OpenError::Corrupt(CorruptLog {
+                    path: path.to_owned(),
+                    position,
+                    reason: format!("{error}; the segments it was to replace are untouched"),
+                }));
+            }
+        }
+    }
+}

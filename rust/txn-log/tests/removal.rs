@@ -1,0 +1,243 @@
+//! How records and segments leave a log: `DeleteRecords`, retention, and a cleaned segment that
+//! takes the place of others.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{CLIENT, files, log_bytes, marker, open, open_from, plain, transactional};
+use txn_log::batch::Batches;
+use txn_log::{PartitionLog, Past, ReadError};
+
+fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
+    log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+/// A log of several segments, seven batches each.
+fn long_log(directory: &Path) -> PartitionLog {
+    let (log, _) = open(directory, false);
+    for _ in 0..30 {
+        append(&log, plain(1, 180));
+    }
+    log
+}
+
+fn bases(directory: &Path) -> Vec<i64> {
+    let stem = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    files(directory, "log").iter().map(stem).collect()
+}
+
+fn is_out_of_range(log: &PartitionLog, offset: i64) -> bool {
+    matches!(log.read(offset, 100), Err(ReadError::OutOfRange { .. }))
+}
+
+fn from_start(log_start_offset: i64, was_clean: bool) -> Past {
+    Past {
+        was_clean,
+        log_start_offset,
+    }
+}
+
+#[test]
+fn deleted_records_are_out_of_range_and_their_whole_segments_go() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    let second = bases(root.path())[1];
+    assert_eq!(log.delete_records(second + 1).unwrap(), second + 1);
+    assert_eq!(log.state().log_start_offset, second + 1);
+    assert_eq!(bases(root.path())[0], second);
+    assert!(is_out_of_range(&log, second));
+    let first = Batches::new(&log.read(second + 1, 1).unwrap())
+        .next()
+        .unwrap()
+        .base_offset();
+    assert_eq!(first, second + 1);
+    assert!(
+        files(root.path(), "snapshot")
+            .iter()
+            .all(|path| !path.ends_with("00.snapshot"))
+    );
+}
+
+#[test]
+fn the_log_start_never_moves_down_nor_beyond_the_end() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    assert_eq!(log.delete_records(20).unwrap(), 20);
+    assert_eq!(log.delete_records(3).unwrap(), 20);
+    assert!(matches!(
+        log.delete_records(31),
+        Err(ReadError::OutOfRange { .. })
+    ));
+    assert_eq!(log.delete_records(30).unwrap(), 30);
+    assert_eq!(log.read(30, 100).unwrap(), b"");
+    assert_eq!(append(&log, plain(1, 5)), 30);
+    assert_eq!(log.state().log_start_offset, 30);
+}
+
+#[test]
+fn the_last_stable_offset_is_never_below_the_log_start() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, transactional(7, 2));
+    append(&log, plain(1, 5));
+    assert_eq!(log.state().last_stable_offset, 0);
+    log.delete_records(3).unwrap();
+    assert_eq!(log.state().last_stable_offset, 3);
+    drop(log);
+    let (log, _) = open_from(root.path(), from_start(3, false));
+    assert_eq!(log.state().last_stable_offset, 3);
+    log.append_marker(&marker(7, true)).unwrap();
+    assert_eq!(log.state().last_stable_offset, 4);
+}
+
+#[test]
+fn a_log_opens_where_it_was_told_to_start() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    log.delete_records(17).unwrap();
+    let state = log.state();
+    drop(log);
+    for was_clean in [false, true] {
+        let (log, _) = open_from(root.path(), from_start(17, was_clean));
+        assert_eq!(log.state(), state);
+        assert!(is_out_of_range(&log, 16));
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn a_start_beyond_the_end_is_not_believed() {
+    let root = tempfile::tempdir().unwrap();
+    drop(long_log(root.path()));
+    let (log, _) = open_from(root.path(), from_start(31, false));
+    assert_eq!(log.state().log_start_offset, 0);
+}
+
+#[test]
+fn a_reader_of_a_removed_segment_reads_on() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    let slice = log.locate(0, i64::MAX, 500, true).unwrap();
+    let before = log.read(0, 500).unwrap();
+    log.delete_records(30).unwrap();
+    log.close().unwrap();
+    let mut bytes = vec![0; slice.len as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&*slice.file, &mut bytes, slice.position).unwrap();
+    assert_eq!(bytes, before);
+}
+
+#[test]
+fn what_was_removed_is_renamed_first_and_gone_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    log.delete_records(30).unwrap();
+    assert!(!files(root.path(), "deleted").is_empty());
+    drop(log);
+    drop(open_from(root.path(), from_start(30, false)));
+    assert_eq!(files(root.path(), "deleted"), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn aborted_transactions_below_the_start_are_forgotten() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    append(&log, transactional(7, 1));
+    log.append_marker(&marker(7, false)).unwrap();
+    for _ in 0..20 {
+        append(&log, plain(1, 180));
+    }
+    log.delete_records(20).unwrap();
+    assert_eq!(gate.state().aborted, []);
+    assert_eq!(log.aborted_in(0, 30), []);
+}
+
+/// What a cleaner leaves of the first two segments: every other batch.
+fn clean(log: &PartitionLog, directory: &Path) -> (Vec<i64>, Vec<u8>) {
+    let sealed = log.sealed_segments().unwrap();
+    let bytes: Vec<u8> = [&sealed[0], &sealed[1]]
+        .iter()
+        .flat_map(|segment| fs::read(&segment.path).unwrap())
+        .collect();
+    let kept: Vec<u8> = Batches::new(&bytes)
+        .step_by(2)
+        .flat_map(|batch| batch.bytes().to_vec())
+        .collect();
+    let base = sealed[0].base_offset;
+    fs::write(directory.join(format!("{base:020}.log.cleaned")), &kept).unwrap();
+    fs::write(directory.join(format!("{base:020}.txnindex.cleaned")), b"").unwrap();
+    (vec![base, sealed[1].base_offset], kept)
+}
+
+#[test]
+fn a_cleaned_segment_takes_the_place_of_those_it_was_made_from() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    let end = log.sealed_segments().unwrap()[1].end_offset;
+    let (old, kept) = clean(&log, root.path());
+    assert!(log.swap_segments(&old).unwrap());
+    let sealed = log.sealed_segments().unwrap();
+    assert_eq!((sealed[0].base_offset, sealed[0].end_offset), (0, end));
+    assert_eq!(fs::read(&sealed[0].path).unwrap(), kept);
+    let read = |offset| {
+        Batches::new(&log.read(offset, 1).unwrap())
+            .next()
+            .unwrap()
+            .base_offset()
+    };
+    assert_eq!((read(0), read(1), read(2), read(end - 1)), (0, 2, 2, end));
+    let before = (log.state(), log_bytes(root.path()));
+    drop(log);
+    let (log, _) = open(root.path(), false);
+    assert_eq!((log.state(), log_bytes(root.path())), before);
+}
+
+#[test]
+fn a_swap_against_segments_that_are_gone_does_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    let (old, _) = clean(&log, root.path());
+    log.delete_records(old[1]).unwrap();
+    let before = log_bytes(root.path());
+    assert!(!log.swap_segments(&old).unwrap());
+    assert_eq!(log_bytes(root.path()), before);
+    assert_eq!(files(root.path(), "cleaned"), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_swap_that_a_crash_cut_short_is_finished_or_undone_at_every_step() {
+    let name = |base: i64, extension: &str| format!("{base:020}.{extension}");
+    let rename = |root: &Path, base: i64, from: &str, to: &str| {
+        fs::rename(root.join(name(base, from)), root.join(name(base, to))).unwrap();
+    };
+    for steps in 0..=6 {
+        let root = tempfile::tempdir().unwrap();
+        let log = long_log(root.path());
+        let (old, kept) = clean(&log, root.path());
+        let state = log.state();
+        let untouched = log_bytes(root.path());
+        let first_two: usize = log.sealed_segments().unwrap()[..2]
+            .iter()
+            .map(|segment| segment.size as usize)
+            .sum();
+        drop(log);
+        let step: [&dyn Fn(); 6] = [
+            &|| rename(root.path(), 0, "txnindex.cleaned", "txnindex.swap"),
+            &|| rename(root.path(), 0, "log.cleaned", "log.swap"),
+            &|| rename(root.path(), 0, "log", "log.deleted"),
+            &|| rename(root.path(), old[1], "log", "log.deleted"),
+            &|| rename(root.path(), 0, "txnindex.swap", "txnindex"),
+            &|| rename(root.path(), 0, "log.swap", "log"),
+        ];
+        step[..steps].iter().for_each(|step| step());
+        let (log, _) = open(root.path(), false);
+        let cleaned = [&kept, &untouched[first_two..]].concat();
+        let expected = if steps < 2 { untouched } else { cleaned };
+        assert_eq!(log_bytes(root.path()), expected, "after {steps} steps");
+        assert_eq!(log.state(), state, "after {steps} steps");
+        for extension in ["cleaned", "swap", "deleted"] {
+            assert_eq!(files(root.path(), extension), Vec::<PathBuf>::new());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+"""Offset checkpoints: Kafka's text, and what is made of anything else."""
+
+from pathlib import Path
+
+import pytest
+
+from txn.storage.checkpoints import (
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    read_checkpoint,
+)
+
+OFFSETS = {("orders", 1): 4, ("orders", 0): 17}
+TEXT = "0\n2\norders 0 17\norders 1 4\n"
+
+
+def test_a_checkpoint_is_kafkas_text() -> None:
+    assert encode_checkpoint(OFFSETS) == TEXT
+    assert decode_checkpoint(TEXT) == OFFSETS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "1\n0\n",
+        "0\n",
+        "0\n1\n",
+        "0\n3\norders 0 17\norders 1 4\n",
+        "0\n1\norders 0 17 2\n",
+        "0\n1\norders 0 -1\n",
+        "0\n1\norders zero 17\n",
+        "0\n2\norders 0 17\norders 1",
+        "\0\0\0\0",
+    ],
+)
+def test_what_is_no_checkpoint_reads_as_empty(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text(text)
+    assert read_checkpoint(path) == {}
+
+
+def test_a_missing_checkpoint_reads_as_empty(tmp_path: Path) -> None:
+    assert read_checkpoint(tmp_path / "checkpoint") == {}
+
+
+def test_bytes_that_are_no_text_read_as_empty(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"\xff\xfe0\n0\n")
+    assert read_checkpoint(path) == {}
+
+
+def test_a_write_replaces_the_whole_file_and_leaves_no_other(tmp_path: Path) -> None:
+    offsets = dict(OFFSETS)
+    checkpoint = Checkpoint(tmp_path / "checkpoint", offsets.copy)
+    checkpoint.write()
+    offsets["orders", 1] = 5
+    checkpoint.write()
+    assert read_checkpoint(tmp_path / "checkpoint") == offsets
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
