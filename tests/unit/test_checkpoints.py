@@ -10,6 +10,7 @@ from txn.storage.checkpoints import (
     encode_checkpoint,
     read_checkpoint,
 )
+from txn.storage.native import LogStarts
 
 OFFSETS = {("orders", 1): 4, ("orders", 0): 17}
 TEXT = "0\n2\norders 0 17\norders 1 4\n"
@@ -60,3 +61,17 @@ def test_a_write_replaces_the_whole_file_and_leaves_no_other(tmp_path: Path) -> 
     checkpoint.write()
     assert read_checkpoint(tmp_path / "checkpoint") == offsets
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_deleted_partition_leaves_no_log_start_for_a_namesake(tmp_path: Path) -> None:
+    """A topic made again after a restart hid the records below its namesake's log start."""
+    starts = LogStarts(tmp_path)
+    starts.raise_to("orders", 0, 5)
+    starts.raise_to("orders", 1, 6)
+    starts.raise_to("invoices", 0, 7)
+
+    starts.forget("orders", 0)
+    LogStarts(tmp_path).keep_only({"invoices-0"})
+
+    again = LogStarts(tmp_path)
+    assert [again.of("orders", 0), again.of("orders", 1), again.of("invoices", 0)] == [0, 0, 7]

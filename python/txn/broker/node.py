@@ -246,6 +246,16 @@ class Node:
                 log.error("partition.not_removed", reason=error.message)
         self.groups.on_topic_deleted(name)
 
+    async def delete_records(self, store: PartitionStore, offset: int) -> int:
+        """Move a partition's log start up to an offset, durably; return the log start.
+
+        Raises:
+            StorageError: the offset is beyond the log end, or the disk failed.
+        """
+        starts: list[int] = []
+        await self._scheduler.in_worker(lambda: starts.append(store.delete_records(offset)))
+        return starts[0]
+
     def space(self) -> Space:
         """The data directory, and the space of its disk. Raises StorageError."""
         return self._storage.space()

@@ -8,6 +8,7 @@ import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from txn import _core
@@ -47,6 +48,8 @@ class NativeStore:
         self.index = index
         self.gate = Partition(producer_id_expiration_ms=producer_id_expiration_ms)
         self._log_starts = log_starts
+        self._removing = Lock()
+        """Held by what removes records, so that a deleted partition leaves no log start behind."""
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
@@ -175,9 +178,10 @@ class NativeStore:
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset`, durably; blocks."""
         try:
-            start = self.log.delete_records(offset)
-            self._log_starts.raise_to(self.topic, self.index, start)
-            return start
+            with self._removing:
+                start = self.log.delete_records(offset)
+                self._log_starts.raise_to(self.topic, self.index, start)
+                return start
         except IndexError as error:
             raise StorageError(
                 str(error), topic=self.topic, partition=self.index, code=OFFSET_OUT_OF_RANGE
@@ -202,8 +206,9 @@ class NativeStore:
     def delete(self) -> None:
         """Remove the partition for ever."""
         try:
-            self.log.delete()
-            self._log_starts.forget(self.topic, self.index)
+            with self._removing:
+                self.log.delete()
+                self._log_starts.forget(self.topic, self.index)
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete", error) from error
 
@@ -240,8 +245,15 @@ class LogStarts:
             self._checkpoint.write()
 
     def forget(self, topic: str, index: int) -> None:
-        """Leave a deleted partition out of what is written next."""
-        self._starts.pop((topic, index), None)
+        """Leave a deleted partition out, durably: a topic of its name may come. Raises OSError."""
+        if self._starts.pop((topic, index), None) is not None:
+            self._checkpoint.write()
+
+    def keep_only(self, directories: Collection[str]) -> None:
+        """Leave out, durably, what is of none of these partitions. Raises OSError."""
+        gone = [place for place in self._starts if f"{place[0]}-{place[1]}" not in directories]
+        for topic, index in gone:
+            self.forget(topic, index)
 
 
 class NativeStorage:
@@ -255,6 +267,7 @@ class NativeStorage:
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
+        left = set()
         for directory in self.root.iterdir():
             is_doomed = directory.name.endswith(DOOMED_SUFFIX)
             if is_doomed or (deleted and _topic_id_of(directory) in deleted):
@@ -265,6 +278,12 @@ class NativeStorage:
                     raise StorageError(
                         f"cannot remove {directory}, of a deleted topic: {error}. Remove it by hand"
                     ) from error
+            else:
+                left.add(directory.name)
+        try:
+            self._log_starts.keep_only(left)
+        except OSError as error:
+            raise StorageError(f"cannot write {self.root / LOG_STARTS}: {error}") from error
 
     def open(self, topic: Topic, index: int) -> NativeStore:
         """Open one partition, recovering what is there.

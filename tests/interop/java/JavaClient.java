@@ -18,10 +18,13 @@ import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.ListTransactionsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.admin.TransactionState;
@@ -35,6 +38,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
@@ -100,6 +105,8 @@ public final class JavaClient {
             step("a zombie is fenced", () -> zombie(admin));
             step("listOffsets and offsetsForTimes", () -> offsets(admin));
             step("list and describe transactions and producers", () -> transactions(admin));
+            step("settings are described and altered", () -> settings(admin));
+            step("deleted records are gone", () -> deleteRecords(admin));
             step("delete topics", () -> delete(admin));
         }
     }
@@ -466,6 +473,46 @@ public final class JavaClient {
         }
     }
 
+    private void settings(Admin admin) throws Exception {
+        String name = topic(admin, "settings", 1);
+        ConfigEntry given = setting(admin, name, "retention.ms");
+        expect("type", ConfigEntry.ConfigType.LONG, given.type());
+        expect("is default", true, given.isDefault());
+
+        get(alter(admin, name, "retention.ms", "5000", AlterConfigOp.OpType.SET));
+        get(alter(admin, name, "cleanup.policy", "compact", AlterConfigOp.OpType.APPEND));
+
+        await(
+                "the policies are altered",
+                () -> setting(admin, name, "cleanup.policy").value().equals("delete,compact"));
+        ConfigEntry altered = setting(admin, name, "retention.ms");
+        expect("altered", "5000", altered.value());
+        expect("source", ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG, altered.source());
+        boolean isInvalid = false;
+        try {
+            get(alter(admin, name, "retention.ms", "soon", AlterConfigOp.OpType.SET));
+        } catch (ExecutionException failure) {
+            isInvalid = failure.getCause() instanceof InvalidConfigurationException;
+        }
+        expect("a value that does not fit is refused", true, isInvalid);
+    }
+
+    private void deleteRecords(Admin admin) throws Exception {
+        String name = topic(admin, "records-deleted", 1);
+        TopicPartition partition = new TopicPartition(name, 0);
+        fill(name, 5);
+
+        long start =
+                get(admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(3)))
+                                .lowWatermarks()
+                                .get(partition))
+                        .lowWatermark();
+
+        expect("the log starts", 3L, start);
+        expect("earliest", 3L, offset(admin, partition, OffsetSpec.earliest()).offset());
+        expect("what is left", numbers(3, 5), values(name, "read_committed"));
+    }
+
     private void delete(Admin admin) throws Exception {
         String name = topic(admin, "deleted", 2);
         fill(name, 4);
@@ -536,6 +583,22 @@ public final class JavaClient {
         } catch (Exception failure) {
             throw new AssertionError(failure);
         }
+    }
+
+    private static ConfigEntry setting(Admin admin, String topic, String name) {
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        try {
+            return get(admin.describeConfigs(List.of(resource)).all()).get(resource).get(name);
+        } catch (Exception failure) {
+            throw new AssertionError(failure);
+        }
+    }
+
+    private static Future<Void> alter(
+            Admin admin, String topic, String name, String value, AlterConfigOp.OpType operation) {
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        AlterConfigOp change = new AlterConfigOp(new ConfigEntry(name, value), operation);
+        return admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all();
     }
 
     private static TransactionDescription describe(Admin admin, String id) {

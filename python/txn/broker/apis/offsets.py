@@ -1,17 +1,23 @@
-"""ListOffsets and OffsetForLeaderEpoch."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Answer, Context
-from txn.broker.node import Node
+from txn.broker.node import Node, is_reserved
+from txn.config import topic_setting
+from txn.errors import StorageError
+from txn.logs import log
 from txn.storage.base import PartitionStore
 
-LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
+LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 21, 23
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005."""
+
+HIGH_WATERMARK = -1
+"""In DeleteRecords: everything there is. Source: KIP-107."""
 
 READ_COMMITTED = 1
 NOTHING = (-1, -1)
@@ -104,5 +110,47 @@ def _epoch_end(node: Node, topic: str, asked: Any) -> dict[str, Any]:
     }
 
 
-VERSIONS = {LIST_OFFSETS: (1, 11), OFFSET_FOR_LEADER_EPOCH: (2, 4)}
-HANDLERS = {LIST_OFFSETS: list_offsets, OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch}
+async def delete_records(node: Node, request: Any, context: Context) -> Answer:
+    """Move the starts of logs up; what lies below is gone for readers, also after a crash."""
+    topics = []
+    for topic in request.topics:
+        wanted = {entry.partition_index: entry.offset for entry in topic.partitions}
+        results = [await _deleted(node, topic.name, *place) for place in wanted.items()]
+        topics.append({"name": topic.name, "partitions": results})
+    return {"topics": topics}
+
+
+async def _deleted(node: Node, topic: str, index: int, offset: int) -> dict[str, Any]:
+    store = node.partition(topic, index)
+    answer = {"partition_index": index, "low_watermark": -1}
+    if store is None:
+        return answer | {"error_code": ErrorCode.unknown_topic_or_partition}
+    code = _deletion_fault(node, store, offset)
+    if code is not ErrorCode.none:
+        return answer | {"error_code": code}
+    start = store.log_end_offset if offset == HIGH_WATERMARK else offset
+    try:
+        low_watermark = await node.delete_records(store, start)
+    except StorageError as error:
+        log.error("partition.records_not_deleted", reason=error.message)
+        return answer | {"error_code": error.code}
+    return answer | {"error_code": ErrorCode.none, "low_watermark": low_watermark}
+
+
+def _deletion_fault(node: Node, store: PartitionStore, offset: int) -> ErrorCode:
+    if is_reserved(store.topic):
+        return ErrorCode.invalid_topic_exception
+    settings = node.image.topics[store.topic].settings
+    if topic_setting("cleanup.policy", settings, node.settings) == "compact":
+        return ErrorCode.policy_violation
+    if offset != HIGH_WATERMARK and not 0 <= offset <= store.log_end_offset:
+        return ErrorCode.offset_out_of_range
+    return ErrorCode.none
+
+
+VERSIONS = {LIST_OFFSETS: (1, 11), DELETE_RECORDS: (0, 2), OFFSET_FOR_LEADER_EPOCH: (2, 4)}
+HANDLERS = {
+    LIST_OFFSETS: list_offsets,
+    DELETE_RECORDS: delete_records,
+    OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+}
