@@ -1,27 +1,64 @@
 """Log lines: an event and its facts, `broker.started address=127.0.0.1:9092`.
 
 Inside a program they go to the standard library's logger "txn", silent until somebody
-gives it a handler; `txn serve` sends them to standard error.
+gives it a handler; `txn serve` sends them to standard error. A fact whose text would be
+taken for something else is quoted.
 """
 
+import json
 import logging
+import re
 import sys
+from typing import Final
 
-import structlog
+_PLAIN: Final = re.compile(r'[^\s"=]+')
+
+
+class EventLog:
+    """Writes events to a logger of the standard library, one line each."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def info(self, event: str, **facts: object) -> None:
+        """A state an operator would name."""
+        self._write(logging.INFO, event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Someone should look."""
+        self._write(logging.WARNING, event, facts)
+
+    def error(
+        self, event: str, *, exc_info: BaseException | bool | None = None, **facts: object
+    ) -> None:
+        """A promise is at risk."""
+        self._write(logging.ERROR, event, facts, exc_info)
+
+    def exception(self, event: str, **facts: object) -> None:
+        """An error, with the exception that is being handled."""
+        self._write(logging.ERROR, event, facts, True)
+
+    def _write(
+        self,
+        level: int,
+        event: str,
+        facts: dict[str, object],
+        exc_info: BaseException | bool | None = None,
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            line = " ".join([event, *(f"{name}={_shown(fact)}" for name, fact in facts.items())])
+            self._logger.log(level, "%s", line, exc_info=exc_info)
+
+
+def _shown(fact: object) -> str:
+    text = str(fact)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
 
 _logger = logging.getLogger("txn")
 _logger.addHandler(logging.NullHandler())
 
-log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-    _logger,
-    wrapper_class=structlog.stdlib.BoundLogger,
-    processors=[
-        structlog.stdlib.filter_by_level,
-        structlog.processors.format_exc_info,
-        structlog.processors.LogfmtRenderer(key_order=["event"], drop_missing=True),
-        lambda _logger, _name, line: str(line).removeprefix("event="),
-    ],
-)
+log: Final = EventLog(_logger)
 
 
 def show_on_stderr(level: int = logging.INFO) -> None:

@@ -9,23 +9,30 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from txn.errors import DirectoryError, RejectedError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from txn.demo.judge import Finding
     from txn.demo.run import Outcome
     from txn.demo.run import Progress as Report
 
-console = Console(stderr=True)
+
+@cache
+def console() -> "Console":
+    """Standard error; loaded when first used, for `txn serve` shares this module's import."""
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 def demo(
@@ -99,7 +106,7 @@ def _require_spark() -> None:
 def _stock_jars() -> list[Path]:
     from txn.spark import jars
 
-    with console.status("fetching Spark's own Kafka connector"):
+    with console().status("fetching Spark's own Kafka connector"):
         return list(jars())
 
 
@@ -123,14 +130,16 @@ def _keep_evidence(place: Path, directory: Path | None) -> None:
     if directory is None:
         kept = Path(tempfile.mkdtemp(prefix="txn-demo-failed-"))
         shutil.copytree(place, kept, dirs_exist_ok=True)
-        console.print(f"data, checkpoints and logs are kept in {kept}")
+        console().print(f"data, checkpoints and logs are kept in {kept}")
 
 
 @contextmanager
 def _phase(title: str) -> Iterator["Report"]:
     """Show one phase with a bar, or with plain lines where there is no terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     started = time.monotonic()
-    if console.is_terminal:
+    if console().is_terminal:
         columns = (
             TextColumn("[bold]{task.description:<32}"),
             BarColumn(),
@@ -138,13 +147,13 @@ def _phase(title: str) -> Iterator["Report"]:
             TimeElapsedColumn(),
             TextColumn("{task.fields[story]}"),
         )
-        with Progress(*columns, console=console) as bar:
+        with Progress(*columns, console=console()) as bar:
             task = bar.add_task(title, total=1.0, story="")
             yield lambda share, story: bar.update(task, completed=share, story=story)
         return
-    console.print(f"{title} …")
+    console().print(f"{title} …")
     yield lambda _share, _story: None
-    console.print(f"{title}: {time.monotonic() - started:.1f} s")
+    console().print(f"{title}: {time.monotonic() - started:.1f} s")
 
 
 def _show(
@@ -153,6 +162,9 @@ def _show(
     stock: "tuple[Outcome, list[Finding]] | None",
     seconds: float,
 ) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     output = Console()
     deaths = Table(title="Killed with SIGKILL", title_justify="left")
     for column in ("who", "after", "flights through"):
@@ -171,7 +183,9 @@ def _show(
     )
 
 
-def _checked(title: str, findings: list["Finding"]) -> Table:
+def _checked(title: str, findings: list["Finding"]) -> "Table":
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     columns = ("what", "expected", "found", "missing", "repeated", "wrong", "")
     for column in columns:
