@@ -76,7 +76,7 @@ def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path) -> None:
 def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     txn.Broker(tmp_path / "data", node_id=7).close()
     with pytest.raises(txn.DirectoryError, match=r"belongs to node 7.*node\.id=7"):
-        txn.Broker(tmp_path / "data")
+        txn.Broker(tmp_path / "data", node_id=1)
 
 
 def test_a_damaged_meta_properties_is_named(tmp_path: Path) -> None:

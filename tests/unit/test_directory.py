@@ -1,9 +1,14 @@
 """The data directory knows whether the machine went down under it."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
+from txn.errors import DirectoryError
 from txn.storage import directory
 from txn.storage.directory import DataDirectory
 
@@ -68,3 +73,34 @@ def test_a_start_that_fails_after_a_clean_stop_is_no_power_failure(
     boot.write_text("second")
     use(tmp_path / "data", is_recovered=False)
     assert not use(tmp_path / "data")
+
+
+def test_a_directory_keeps_the_node_it_was_made_for(tmp_path: Path, boot: Path) -> None:
+    DataDirectory(tmp_path / "data", node_id=7).release()
+    again = DataDirectory(tmp_path / "data")
+    again.release()
+    assert again.node_id == 7
+
+
+def test_the_clean_mark_carries_the_broker_epoch(tmp_path: Path, boot: Path) -> None:
+    opened = DataDirectory(tmp_path / "data")
+    opened.mark_clean(13)
+    opened.release()
+    mark = json.loads((tmp_path / "data" / ".kafka_cleanshutdown").read_text())
+    assert mark == {"version": 0, "brokerEpoch": 13}
+
+
+def test_a_directory_that_java_has_locked_is_refused(tmp_path: Path, boot: Path) -> None:
+    """Java's locks are those of `lockf`; a lock of the kind of `flock` did not see them."""
+    DataDirectory(tmp_path / "data").release()
+    lock_as_java = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX);"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", lock_as_java, str(tmp_path / "data" / ".lock")]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(DirectoryError, match="in use by another broker"):
+            DataDirectory(tmp_path / "data")
+        other.communicate()

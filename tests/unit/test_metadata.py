@@ -6,32 +6,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txn.metadata.image import Image, creation_records, name_fault
+from txn.metadata.image import Image, Placement, creation_records, name_fault
 from txn.metadata.records import (
     BROKER_RESOURCE,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
     ConfigRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
     decode,
     encode,
 )
+from txn.metadata.replay import Replay
 
 TOPIC_ID = uuid.UUID(int=7)
 DIRECTORY_ID = uuid.UUID(int=9)
 
 records: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(TopicRecord, st.text(), st.uuids()),
-    st.builds(PartitionRecord, st.integers(0, 2**31 - 1), st.uuids(), st.just(1), st.uuids()),
+    st.builds(
+        PartitionRecord,
+        st.integers(0, 2**31 - 1),
+        st.uuids(),
+        st.just((1,)),
+        st.tuples(st.uuids()),
+        st.integers(0, 2**31 - 1),
+    ),
     st.builds(
         ConfigRecord, st.text(), st.text(), st.none() | st.text(), st.sampled_from([2, 4, 16, 32])
     ),
     st.builds(RemoveTopicRecord, st.uuids()),
     st.builds(FeatureLevelRecord, st.text(), st.integers(0, 2**15 - 1)),
     st.builds(ProducerIdsRecord, st.just(1), st.integers(0, 2**63 - 1)),
+    st.sampled_from([BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()]),
 )
 
 
@@ -58,6 +72,45 @@ def test_a_producer_ids_record_has_the_bytes_of_kafkas_schema() -> None:
     assert encode(ProducerIdsRecord(1, 1000)).hex() == expected
 
 
+def test_a_partition_as_kafka_writes_it_is_read() -> None:
+    """Version 2, of node 3, led in epoch 0; written by Apache Kafka 4.2."""
+    written = (
+        "0103020000000095eb5f09566147e3a717bbbf9ec1669102000000030200000003010100000003000000000000"
+        "000002d0dfc1294bd2ed09938b6c667c2fc13e00"
+    )
+    directory_id = uuid.UUID("d0dfc129-4bd2-ed09-938b-6c667c2fc13e")
+    topic_id = uuid.UUID("95eb5f09-5661-47e3-a717-bbbf9ec16691")
+    assert decode(bytes.fromhex(written)) == PartitionRecord(0, topic_id, (3,), (directory_id,))
+
+
+def test_a_partition_that_kafka_left_without_leader_is_read() -> None:
+    """Version 2, with in-sync and eligible replicas beside; written by Apache Kafka 4.2."""
+    written = (
+        "0105020000000079bee40fd4754379a8eb485ff4ac2853040001010104ffffffff060502000000030705020000"
+        "0003"
+    )
+    topic_id = uuid.UUID("79bee40f-d475-4379-a8eb-485ff4ac2853")
+    assert decode(bytes.fromhex(written)) == PartitionChangeRecord(0, topic_id, leader=-1)
+
+
+def test_a_brokers_registration_is_read_as_far_as_it_matters() -> None:
+    """Version 3; the first fields of one by Apache Kafka 4.2."""
+    written = "0100030000000300703fef99f5d74ce6bc876447fd3b392f000000000000000d020a"
+    incarnation_id = uuid.UUID("703fef99-f5d7-4ce6-bc87-6447fd3b392f")
+    assert decode(bytes.fromhex(written)) == RegisterBrokerRecord(3, incarnation_id, 13)
+
+
+@pytest.mark.parametrize("written", ["01140000", "01110000000003000000000000000d010001ff"])
+def test_what_means_nothing_to_one_node_is_passed_over(written: str) -> None:
+    assert decode(bytes.fromhex(written)) is None
+
+
+@pytest.mark.parametrize("written", ["01030300", "01020100", "011d0000", "017f0000"])
+def test_a_type_or_version_of_a_later_kafka_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match=r"later than 4\.2"):
+        decode(bytes.fromhex(written))
+
+
 def _image(*applied: MetadataRecord) -> Image:
     image = Image()
     for record in applied:
@@ -74,6 +127,71 @@ def _orders() -> list[MetadataRecord]:
 def test_a_topic_is_there_with_partitions_and_settings() -> None:
     topic = _image(*_orders()).topics["orders"]
     assert (topic.partition_count, topic.settings) == (3, {"retention.ms": "1"})
+
+
+def test_a_change_of_leader_is_a_leader_epoch_more() -> None:
+    image = _image(
+        *_orders(),
+        PartitionChangeRecord(1, TOPIC_ID, leader=-1),
+        PartitionChangeRecord(1, TOPIC_ID, leader=1),
+        PartitionChangeRecord(1, TOPIC_ID, directories=(DIRECTORY_ID,)),
+        PartitionChangeRecord(2, uuid.UUID(int=1), leader=1),
+    )
+    epochs = [image.topics["orders"].leader_epoch(index) for index in range(3)]
+    assert epochs == [0, 2, 0]
+
+
+def test_a_partition_of_this_node_and_directory_can_be_served() -> None:
+    assert Placement((1,), (DIRECTORY_ID,), 0).fault(1, DIRECTORY_ID) is None
+
+
+def test_a_partition_whose_directory_was_never_assigned_can_be_served() -> None:
+    assert Placement((1,), (uuid.UUID(int=0),), 0).fault(1, DIRECTORY_ID) is None
+    assert Placement((1,), (), 0).fault(1, DIRECTORY_ID) is None
+
+
+@pytest.mark.parametrize("replicas", [(2,), (1, 2), ()])
+def test_a_partition_of_other_nodes_cannot_be_served(replicas: tuple[int, ...]) -> None:
+    fault = Placement(replicas, (), 0).fault(1, DIRECTORY_ID)
+    assert fault is not None
+    assert "this is node 1" in fault
+
+
+def test_a_partition_of_another_directory_cannot_be_served() -> None:
+    other = uuid.UUID(int=1000)
+    fault = Placement((1,), (other,), 0).fault(1, DIRECTORY_ID)
+    assert fault is not None
+    assert str(other) in fault
+
+
+def test_the_newest_registration_of_a_broker_counts() -> None:
+    image = _image(RegisterBrokerRecord(1, TOPIC_ID, 5), RegisterBrokerRecord(1, TOPIC_ID, 9))
+    assert image.broker_epochs == {1: 9}
+
+
+def _replayed(*records: MetadataRecord) -> Replay:
+    replay = Replay(Image())
+    for record in records:
+        replay.read(encode(record))
+    return replay
+
+
+def test_a_metadata_transaction_counts_when_it_ends() -> None:
+    begun = (FeatureLevelRecord("a", 1), BeginTransactionRecord(), FeatureLevelRecord("b", 1))
+    replay = _replayed(*begun)
+    assert (replay.image.features, replay.is_open) == ({"a": 1}, True)
+    replay.read(encode(EndTransactionRecord()))
+    assert (replay.image.features, replay.is_open) == ({"a": 1, "b": 1}, False)
+
+
+def test_an_aborted_metadata_transaction_counts_for_nothing() -> None:
+    aborted = (BeginTransactionRecord(), FeatureLevelRecord("a", 1), AbortTransactionRecord())
+    replay = _replayed(*aborted, FeatureLevelRecord("b", 1))
+    assert (replay.image.features, replay.is_open) == ({"b": 1}, False)
+
+
+def test_replay_remembers_the_topics_that_are_gone() -> None:
+    assert _replayed(*_orders(), RemoveTopicRecord(TOPIC_ID)).deleted == {TOPIC_ID}
 
 
 def test_a_removed_topic_leaves_nothing_and_its_name_is_free() -> None:

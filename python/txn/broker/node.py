@@ -5,7 +5,7 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from txn.broker.kept_answers import KeptAnswers
 from txn.broker.shared_sync import SharedSync
 from txn.broker.transactions import TransactionCoordinator
 from txn.config import SEGMENT_BYTES_MIN, BrokerSettings, topic_settings
-from txn.errors import CorruptLogError, StorageError
+from txn.errors import CorruptLogError, DirectoryError, StorageError
 from txn.logs import log
 from txn.metadata.image import (
     INTERNAL_TOPICS,
@@ -28,14 +28,15 @@ from txn.metadata.image import (
 from txn.metadata.records import (
     EVERY_BROKER,
     TOPIC_RESOURCE,
+    AbortTransactionRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
-    decode,
     encode,
 )
+from txn.metadata.replay import Replay
 from txn.storage.base import PartitionStore, Space
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -57,8 +58,9 @@ PARTITION_COUNT_SETTING = {
     TRANSACTIONS_TOPIC: "transaction.state.log.num.partitions",
 }
 
-FEATURES = {"transaction.version": 2}
-"""What a new directory finalizes; ApiVersions announces it."""
+FEATURES = {"metadata.version": 25, "transaction.version": 2}
+"""What a new directory finalizes, and all that ApiVersions announces. The metadata version is the
+lowest with this transaction version, so that Apache Kafka 4.0 and later take the directory."""
 
 
 class LogStorage(Protocol):
@@ -70,6 +72,13 @@ class LogStorage(Protocol):
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
+        ...
+
+    def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
+        """The newest snapshot of the metadata log: where the log goes on, and its records' values.
+
+        Raises CorruptLogError.
+        """
         ...
 
     def space(self) -> Space:
@@ -119,13 +128,14 @@ class Node:
         storage: LogStorage,
         scheduler: Scheduler,
         catalog: Catalog,
+        node_id: int,
         cluster_id: str,
         directory_id: uuid.UUID,
         power_failed: bool = False,
     ) -> None:
         self.settings = settings
         self.cluster_id = cluster_id
-        self.node_id: int = settings["node.id"]
+        self.node_id = node_id
         self.durability = Durability(settings["durability"])
         self.image = Image()
         self.kept_answers = KeptAnswers(self.image)
@@ -204,6 +214,11 @@ class Node:
     async def sync(self, stores: Iterable[PartitionStore]) -> None:
         """Force partitions to the disk; callers that wait together share one pass."""
         await self._shared_sync.sync(stores)
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the newest registration of an Apache Kafka broker with this directory, or -1."""
+        return self.image.broker_epochs.get(self.node_id, -1)
 
     # ------------------------------------------------------------ topics
 
@@ -306,7 +321,7 @@ class Node:
 
     # ------------------------------------------------------------ inside
 
-    def _write_metadata(self, records: list[MetadataRecord]) -> None:
+    def _write_metadata(self, records: Sequence[MetadataRecord]) -> None:
         """Append records as one batch, then apply them: all of them or none."""
         self._metadata.append(
             [(None, encode(record)) for record in records], timestamp_ms=self.now_ms()
@@ -315,35 +330,37 @@ class Node:
             self.image.apply(record)
 
     def _recover_metadata(self) -> None:
-        deleted: set[uuid.UUID] = set()
-        for batch in self._metadata.batches():
+        replay = Replay(self.image)
+        start, values = self._storage.metadata_snapshot(self._metadata)
+        for value in values:
+            _read_metadata(replay, start, value)
+        for batch in self._metadata.batches(start):
             for stored in batch.records:
-                record = self._replay_metadata(stored.offset, stored.value or b"")
-                if isinstance(record, RemoveTopicRecord):
-                    deleted.add(record.topic_id)
-        self._storage.discard(deleted)
+                if stored.offset >= start:
+                    _read_metadata(replay, stored.offset, stored.value or b"")
+        if replay.is_open:
+            self._write_metadata([AbortTransactionRecord()])
+        self._require_all_is_here()
+        self._storage.discard(replay.deleted)
         self._take_over_broker_settings()
-        missing = [
-            FeatureLevelRecord(name, level)
-            for name, level in FEATURES.items()
-            if name not in self.image.features
-        ]
-        if missing:
-            self._write_metadata(list(missing))
+        if "metadata.version" not in self.image.features:
+            self._write_metadata(
+                [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
+            )
         for topic in self.image.topics.values():
             self._open_partitions(topic)
 
-    def _replay_metadata(self, offset: int, value: bytes) -> MetadataRecord | None:
-        try:
-            record = decode(value)
-        except ValueError as error:
-            raise CorruptLogError(
-                f"{METADATA_TOPIC}-0 holds a damaged record at offset {offset}: {error}",
-                offset=offset,
-            ) from error
-        if record is not None:
-            self.image.apply(record)
-        return record
+    def _require_all_is_here(self) -> None:
+        """Refuse a directory of a cluster with more nodes, or of a node with more directories."""
+        for topic in self.image.topics.values():
+            for index, placement in topic.placements.items():
+                fault = placement.fault(self.node_id, self._directory_id)
+                if fault is not None:
+                    raise DirectoryError(
+                        f"partition {topic.name}-{index} cannot be served from this directory: "
+                        f"{fault}. Give one of a node that is a cluster of its own, with one "
+                        "directory"
+                    )
 
     def _take_over_broker_settings(self) -> None:
         altered = self.image.broker_settings
@@ -368,8 +385,21 @@ class Node:
     def _open_partitions(self, topic: Topic) -> None:
         stores = self.stores.setdefault(topic.name, [])
         for index in range(len(stores), topic.partition_count):
-            stores.append(self._storage.open(topic, index))
+            store = self._storage.open(topic, index)
+            store.lead(topic.leader_epoch(index))
+            stores.append(store)
         self._catalog.add_topic(topic, stores)
+
+
+def _read_metadata(replay: Replay, offset: int, value: bytes) -> None:
+    try:
+        replay.read(value)
+    except ValueError as error:
+        raise CorruptLogError(
+            f"{METADATA_TOPIC}-0 holds a record that cannot be read, at offset {offset} or in the "
+            f"snapshot of what is below it: {error}",
+            offset=offset,
+        ) from error
 
 
 def is_reserved(topic: str) -> bool:

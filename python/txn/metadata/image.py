@@ -15,8 +15,10 @@ from txn.metadata.records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -29,6 +31,33 @@ RESERVED_TOPICS = frozenset({"__cluster_metadata"})
 TOPIC_NAME_MAX = 249
 
 
+RESERVED_DIRECTORIES = range(100)
+"""Ids of no directory: Kafka's words for unassigned, lost, moving. Source: KIP-858."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a partition is, and the epoch it is led in."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[uuid.UUID, ...]
+    leader_epoch: int
+
+    def fault(self, node_id: int, directory_id: uuid.UUID) -> str | None:
+        """Say why a node cannot serve the partition from one directory; None if it can."""
+        if self.replicas != (node_id,):
+            nodes = ", ".join(str(replica) for replica in self.replicas)
+            return f"it is kept on node {nodes}, and this is node {node_id}"
+        elsewhere = [
+            directory
+            for directory in self.directories
+            if directory != directory_id and directory.int not in RESERVED_DIRECTORIES
+        ]
+        if elsewhere:
+            return f"it is kept in another directory of the node, with the id {elsewhere[0]}"
+        return None
+
+
 @dataclass(slots=True)
 class Topic:
     """One topic: its id, its partitions by number, its own settings as text."""
@@ -37,6 +66,12 @@ class Topic:
     topic_id: uuid.UUID
     partition_count: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    placements: dict[int, Placement] = field(default_factory=dict)
+
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch a partition is led in."""
+        placement = self.placements.get(partition)
+        return 0 if placement is None else placement.leader_epoch
 
     @property
     def is_internal(self) -> bool:
@@ -54,6 +89,8 @@ class Image:
         """What was altered for a broker, by its number, or for every broker, by ""."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.broker_epochs: dict[int, int] = {}
+        """Of the newest registration of an Apache Kafka broker, by node."""
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
 
@@ -64,10 +101,15 @@ class Image:
             case TopicRecord(name, topic_id):
                 self.topics[name] = Topic(name, topic_id)
                 self.names[topic_id] = name
-            case PartitionRecord(partition, topic_id, _, _):
+            case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
                 if topic_id in self.names:
                     topic = self.topics[self.names[topic_id]]
                     topic.partition_count = max(topic.partition_count, partition + 1)
+                    topic.placements[partition] = Placement(replicas, directories, leader_epoch)
+            case PartitionChangeRecord(partition, topic_id) if topic_id in self.names:
+                placements = self.topics[self.names[topic_id]].placements
+                if partition in placements:
+                    placements[partition] = _moved(placements[partition], record)
             case ConfigRecord(name, setting, value, kind):
                 _set(self._settings_of(kind, name), setting, value)
             case RemoveTopicRecord(topic_id):
@@ -77,6 +119,8 @@ class Image:
                 self.features[name] = level
             case ProducerIdsRecord(_, next_producer_id):
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
+            case RegisterBrokerRecord(node_id, _, broker_epoch):
+                self.broker_epochs[node_id] = broker_epoch
 
     def _settings_of(self, kind: int, name: str) -> dict[str, str]:
         """The settings that a record changes; a spare dict for what this node has no use for."""
@@ -85,6 +129,14 @@ class Image:
         if kind == BROKER_RESOURCE:
             return self.broker_settings.setdefault(name, {})
         return {}
+
+
+def _moved(placement: Placement, change: PartitionChangeRecord) -> Placement:
+    return Placement(
+        placement.replicas if change.replicas is None else change.replicas,
+        placement.directories if change.directories is None else change.directories,
+        placement.leader_epoch + (change.leader is not None),
+    )
 
 
 def _set(settings: dict[str, str], name: str, value: str | None) -> None:
@@ -137,4 +189,4 @@ def partition_records(
     topic_id: uuid.UUID, partitions: range, node_id: int, directory_id: uuid.UUID
 ) -> list[MetadataRecord]:
     """The records that make partitions of a topic."""
-    return [PartitionRecord(n, topic_id, node_id, directory_id) for n in partitions]
+    return [PartitionRecord(n, topic_id, (node_id,), (directory_id,)) for n in partitions]

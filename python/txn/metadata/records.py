@@ -1,16 +1,21 @@
 """KRaft metadata records: what `__cluster_metadata-0` holds.
 
 A record's value is an unsigned varint frame version (1), the record type's key and its
-version as unsigned varints, then the message, always in the flexible encoding. Only the
-types a single node needs are here; others are skipped on reading.
+version as unsigned varints, then the message, always in the flexible encoding: strings and
+arrays with a varint of length + 1, tagged fields at the end. Only what a single node needs
+is read; `PASSED_OVER` names the other types of Apache Kafka 4.2, which mean nothing here and
+stay in the log for it. Types and versions that came later are refused: nobody knows what
+they would change.
 
-Sources: KIP-500, KIP-631; Apache Kafka's metadata message schemas.
+Sources: KIP-500, KIP-631, KIP-858 (directories), KIP-868 (metadata transactions), KIP-966;
+Apache Kafka's metadata message schemas.
 """
 
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 FRAME_VERSION = 1
 
@@ -31,12 +36,27 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition exists, led by the one node there is."""
+    """A partition exists: on which nodes, in which of their directories, led in which epoch.
+
+    `directories` go with `replicas` one by one; there are none in records older than KIP-858.
+    """
 
     partition: int
     topic_id: uuid.UUID
-    node_id: int
-    directory_id: uuid.UUID
+    replicas: tuple[int, ...]
+    directories: tuple[uuid.UUID, ...]
+    leader_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """A partition moved; None where nothing changed. A change of leader is a leader epoch more."""
+
+    partition: int
+    topic_id: uuid.UUID
+    replicas: tuple[int, ...] | None = None
+    directories: tuple[uuid.UUID, ...] | None = None
+    leader: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +92,81 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """An Apache Kafka broker came up; the start of the record."""
+
+    node_id: int
+    incarnation_id: uuid.UUID
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTransactionRecord:
+    """The records that follow count together, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionRecord:
+    """The records since the beginning count."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTransactionRecord:
+    """The records since the beginning count for nothing."""
+
+
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
+    | PartitionChangeRecord
     | ConfigRecord
     | RemoveTopicRecord
     | FeatureLevelRecord
     | ProducerIdsRecord
+    | RegisterBrokerRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
 )
 
-KEYS: dict[type, tuple[int, int]] = {
+KEYS: Final[Mapping[type, tuple[int, int]]] = {
     TopicRecord: (2, 0),
     PartitionRecord: (3, 1),
     ConfigRecord: (4, 0),
     RemoveTopicRecord: (9, 0),
     FeatureLevelRecord: (12, 0),
     ProducerIdsRecord: (15, 0),
+    BeginTransactionRecord: (23, 0),
+    EndTransactionRecord: (24, 0),
+    AbortTransactionRecord: (25, 0),
 }
-"""Record type → (key, the version written)."""
+"""Record type → (key, the version written); what Kafka alone writes is not here."""
+
+VERSIONS_READ: Final[Mapping[int, int]] = {0: 3, 3: 2, 5: 2}
+"""Key → the newest version that is understood, where that is not 0."""
+
+PASSED_OVER: Final[Mapping[int, str]] = {
+    1: "UnregisterBroker",
+    7: "FenceBroker",
+    8: "UnfenceBroker",
+    10: "DelegationToken",
+    11: "UserScramCredential",
+    14: "ClientQuota",
+    17: "BrokerRegistrationChange",
+    18: "AccessControlEntry",
+    19: "RemoveAccessControlEntry",
+    20: "NoOp",
+    21: "ZkMigrationState",
+    22: "RemoveUserScramCredential",
+    26: "RemoveDelegationToken",
+    27: "RegisterController",
+    28: "ClearElr",
+}
+"""Key → name of the types that are read past."""
+
+_LEADER_TAG, _REPLICAS_TAG, _DIRECTORIES_TAG = 1, 2, 8
+"""Of PartitionChangeRecord."""
 
 
 class _Writer:
@@ -113,6 +190,11 @@ class _Writer:
     def int32s(self, values: Sequence[int]) -> None:
         self.varint(len(values) + 1)
         self.pack(f"{len(values)}i", *values)
+
+    def uuids(self, values: Sequence[uuid.UUID]) -> None:
+        self.varint(len(values) + 1)
+        for value in values:
+            self.data += value.bytes
 
     def no_tags(self) -> None:
         self.varint(0)
@@ -155,11 +237,17 @@ class _Reader:
             raise ValueError("a string is null where the schema has none")
         return found
 
+    def uuids(self) -> tuple[uuid.UUID, ...]:
+        return tuple(self.uuid() for _ in range(self.varint() - 1))
+
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self.raw(16))
 
-    def int32s(self) -> list[int]:
-        return [self.unpack("i")[0] for _ in range(self.varint() - 1)]
+    def int32s(self) -> tuple[int, ...]:
+        return tuple(self.unpack("i")[0] for _ in range(self.varint() - 1))
+
+    def tags(self) -> dict[int, "_Reader"]:
+        return {self.varint(): _Reader(self.raw(self.varint())) for _ in range(self.varint())}
 
 
 def encode(record: MetadataRecord) -> bytes:
@@ -172,16 +260,15 @@ def encode(record: MetadataRecord) -> bytes:
         case TopicRecord(name, topic_id):
             out.string(name)
             out.data += topic_id.bytes
-        case PartitionRecord(partition, topic_id, node_id, directory_id):
+        case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
             out.pack("i", partition)
             out.data += topic_id.bytes
-            out.int32s([node_id])  # replicas
-            out.int32s([node_id])  # in-sync replicas
-            out.int32s([])  # removing
-            out.int32s([])  # adding
-            out.pack("iii", node_id, 0, 0)  # leader, leader epoch, partition epoch
-            out.varint(2)
-            out.data += directory_id.bytes
+            out.int32s(replicas)
+            out.int32s(replicas)  # in-sync
+            out.int32s(())  # removing
+            out.int32s(())  # adding
+            out.pack("iii", replicas[0], leader_epoch, 0)  # the last is the partition epoch
+            out.uuids(directories)
         case ConfigRecord(resource, name, value, kind):
             out.pack("b", kind)
             out.string(resource)
@@ -202,7 +289,7 @@ def decode(value: bytes) -> MetadataRecord | None:
     """Read a record's value; None for a type this node has no use for.
 
     Raises:
-        ValueError: the bytes do not follow the schema.
+        ValueError: the bytes do not follow the schema, or are of a later type or version.
     """
     try:
         return _decode(_Reader(value))
@@ -214,29 +301,79 @@ def _decode(data: _Reader) -> MetadataRecord | None:
     frame, key, version = data.varint(), data.varint(), data.varint()
     if frame != FRAME_VERSION:
         raise ValueError(f"metadata record with frame version {frame}, known is {FRAME_VERSION}")
-    match key:
-        case 2:
-            return TopicRecord(data.text(), data.uuid())
-        case 3:
-            (partition,) = data.unpack("i")
-            topic_id = data.uuid()
-            for _ in ("replicas", "in-sync", "removing", "adding"):
-                data.int32s()
-            leader, _, _ = data.unpack("iii")
-            directories = []
-            if version >= 1:
-                directories = [data.uuid() for _ in range(data.varint() - 1)]
-            directory_id = directories[0] if directories else uuid.UUID(int=0)
-            return PartitionRecord(partition, topic_id, leader, directory_id)
-        case 4:
-            (kind,) = data.unpack("b")
-            return ConfigRecord(data.text(), data.text(), data.string(), kind)
-        case 9:
-            return RemoveTopicRecord(data.uuid())
-        case 12:
-            return FeatureLevelRecord(data.text(), data.unpack("h")[0])
-        case 15:
-            node_id, _, next_producer_id = data.unpack("iqq")
-            return ProducerIdsRecord(node_id, next_producer_id)
-        case _:
-            return None
+    if key in PASSED_OVER:
+        return None
+    if key not in _READERS or version > VERSIONS_READ.get(key, 0):
+        raise ValueError(
+            f"metadata record of type {key}, version {version}: it is of an Apache Kafka later "
+            "than 4.2, and what it changes is not known here"
+        )
+    return _READERS[key](data, version)
+
+
+def _read_topic(data: _Reader, version: int) -> MetadataRecord:
+    return TopicRecord(data.text(), data.uuid())
+
+
+def _read_partition(data: _Reader, version: int) -> MetadataRecord:
+    (partition,) = data.unpack("i")
+    topic_id = data.uuid()
+    replicas = data.int32s()
+    for _ in ("in-sync", "removing", "adding"):
+        data.int32s()
+    _, leader_epoch, _ = data.unpack("iii")
+    directories = data.uuids() if version >= 1 else ()
+    return PartitionRecord(partition, topic_id, replicas, directories, leader_epoch)
+
+
+def _read_partition_change(data: _Reader, version: int) -> MetadataRecord:
+    (partition,) = data.unpack("i")
+    topic_id = data.uuid()
+    tags = data.tags()
+    return PartitionChangeRecord(
+        partition,
+        topic_id,
+        replicas=tags[_REPLICAS_TAG].int32s() if _REPLICAS_TAG in tags else None,
+        directories=tags[_DIRECTORIES_TAG].uuids() if _DIRECTORIES_TAG in tags else None,
+        leader=tags[_LEADER_TAG].unpack("i")[0] if _LEADER_TAG in tags else None,
+    )
+
+
+def _read_config(data: _Reader, version: int) -> MetadataRecord:
+    (kind,) = data.unpack("b")
+    return ConfigRecord(data.text(), data.text(), data.string(), kind)
+
+
+def _read_remove_topic(data: _Reader, version: int) -> MetadataRecord:
+    return RemoveTopicRecord(data.uuid())
+
+
+def _read_feature_level(data: _Reader, version: int) -> MetadataRecord:
+    return FeatureLevelRecord(data.text(), data.unpack("h")[0])
+
+
+def _read_producer_ids(data: _Reader, version: int) -> MetadataRecord:
+    node_id, _, next_producer_id = data.unpack("iqq")
+    return ProducerIdsRecord(node_id, next_producer_id)
+
+
+def _read_register_broker(data: _Reader, version: int) -> MetadataRecord:
+    (node_id,) = data.unpack("i")
+    if version >= 2:
+        data.raw(1)  # comes from ZooKeeper
+    return RegisterBrokerRecord(node_id, data.uuid(), data.unpack("q")[0])
+
+
+_READERS: Final[Mapping[int, Callable[[_Reader, int], MetadataRecord]]] = {
+    0: _read_register_broker,
+    2: _read_topic,
+    3: _read_partition,
+    4: _read_config,
+    5: _read_partition_change,
+    9: _read_remove_topic,
+    12: _read_feature_level,
+    15: _read_producer_ids,
+    23: lambda data, version: BeginTransactionRecord(),
+    24: lambda data, version: EndTransactionRecord(),
+    25: lambda data, version: AbortTransactionRecord(),
+}

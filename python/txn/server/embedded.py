@@ -98,7 +98,7 @@ class Broker:
         self._control.stop()
         try:
             self._node.close()
-            self._directory.mark_clean()
+            self._directory.mark_clean(self._node.broker_epoch)
         finally:
             self._directory.release()
             self._remove_temporary()
@@ -117,7 +117,7 @@ class Broker:
 
     def _start(self, path: Path, host: str, port: int) -> None:
         advertised = _advertised(self._settings["advertised.listeners"])
-        self._directory = DataDirectory(path, node_id=self._settings["node.id"])
+        self._directory = DataDirectory(path, node_id=self._settings.given.get("node.id"))
         loop = asyncio.new_event_loop()
         try:
             self._server = self._listen(host, port)
@@ -151,6 +151,7 @@ class Broker:
             storage=NativeStorage(directory.path, self._settings, was_clean=directory.was_clean),
             scheduler=LoopScheduler(loop),
             catalog=ServerCatalog(self._server),
+            node_id=directory.node_id,
             cluster_id=directory.cluster_id,
             directory_id=directory.directory_id,
             power_failed=directory.power_failed,

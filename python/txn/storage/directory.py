@@ -1,8 +1,10 @@
 """The data directory: whose it is, and whether it was left in order.
 
 `meta.properties` says that a directory is a Kafka log directory and which node's;
-`.lock` is held while a process uses it and names the boot of the machine it ran in;
-`.kafka_cleanshutdown` is there only between a clean stop and the next start. A directory
+`.lock` is held while a process uses it and names the boot of the machine it ran in; the lock
+is one that Apache Kafka sees too. `.kafka_cleanshutdown` is there only between a clean stop and
+the next start; it says in which broker epoch it stopped, by which Kafka's controller knows
+that nothing was lost since. A directory
 without that mark, last used in another boot, has seen the machine go down under it: what
 was not synced may be gone. Source: KIP-631, Apache Kafka's log directory layout.
 """
@@ -10,6 +12,7 @@ was not synced may be gone. Source: KIP-631, Apache Kafka's log directory layout
 import fcntl
 import json
 import os
+import struct
 import uuid
 from pathlib import Path
 
@@ -21,6 +24,15 @@ LOCK = ".lock"
 CLEAN = ".kafka_cleanshutdown"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
+NODE_ID = 1
+"""Of a new directory, unless another is asked for."""
+
+NO_BROKER_EPOCH = -1
+"""No Apache Kafka broker was registered yet."""
+
+WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""Linux's `struct flock`: a write lock from the first byte to the last."""
+
 
 class DataDirectory:
     """A data directory, locked for this object's life.
@@ -29,7 +41,8 @@ class DataDirectory:
         DirectoryError: it is in use, belongs to something else, or cannot be used.
     """
 
-    def __init__(self, path: Path, *, node_id: int) -> None:
+    def __init__(self, path: Path, *, node_id: int | None = None) -> None:
+        """`node_id` is the node it has to belong to; None takes the one it does."""
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -42,7 +55,9 @@ class DataDirectory:
                 path=str(path),
             ) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Java takes locks of this kind; one of an open file, unlike one of a process, also
+            # keeps out a second broker of this process.
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
         except OSError as error:
             os.close(self._lock)
             raise DirectoryError(
@@ -51,7 +66,7 @@ class DataDirectory:
                 path=str(path),
             ) from error
         try:
-            self.cluster_id, self.directory_id = self._identity(node_id)
+            self.node_id, self.cluster_id, self.directory_id = self._identity(node_id)
             self.was_clean = (path / CLEAN).exists()
             self.power_failed = not self.was_clean and self._was_used_in_another_boot()
             if self.was_clean:
@@ -69,12 +84,16 @@ class DataDirectory:
         os.pwrite(self._lock, BOOT_ID.read_bytes(), 0)
         os.fsync(self._lock)
 
-    def mark_clean(self) -> None:
-        """Say that every log was closed in order; the next start need not scan them."""
+    def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Say that every log was closed in order; the next start need not scan them.
+
+        `broker_epoch` is that of the newest registration of an Apache Kafka broker with this
+        directory: without it the next one would start as if it had lost records.
+        """
         mark = self.path / CLEAN
         temporary = mark.with_suffix(".tmp")
         with temporary.open("w") as file:
-            json.dump({"version": 0, "brokerEpoch": -1}, file)
+            json.dump({"version": 0, "brokerEpoch": broker_epoch}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(mark)
@@ -98,9 +117,10 @@ class DataDirectory:
                 path=str(self.path),
             )
 
-    def _identity(self, node_id: int) -> tuple[str, uuid.UUID]:
+    def _identity(self, node_id: int | None) -> tuple[int, str, uuid.UUID]:
         meta = self.path / META
         if not meta.exists():
+            node_id = NODE_ID if node_id is None else node_id
             cluster_id, directory_id = encode_id(uuid.uuid4()), uuid.uuid4()
             text = (
                 f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
@@ -113,22 +133,22 @@ class DataDirectory:
                 os.fsync(file.fileno())
             temporary.rename(meta)
             _sync_directory(self.path)
-            return cluster_id, directory_id
+            return node_id, cluster_id, directory_id
         return self._read_identity(meta, node_id)
 
-    def _read_identity(self, meta: Path, node_id: int) -> tuple[str, uuid.UUID]:
+    def _read_identity(self, meta: Path, node_id: int | None) -> tuple[int, str, uuid.UUID]:
         try:
             lines = meta.read_text().splitlines()
             pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
             found = int(pairs["node.id"])
-            identity = pairs["cluster.id"], decode_id(pairs["directory.id"])
+            identity = found, pairs["cluster.id"], decode_id(pairs["directory.id"])
         except (OSError, ValueError, KeyError) as error:
             raise DirectoryError(
                 f"cannot read {meta}: {error!r}. Put back a copy of the file: it names the cluster "
                 "and the node this directory belongs to",
                 path=str(meta),
             ) from error
-        if found != node_id:
+        if node_id not in (None, found):
             raise DirectoryError(
                 f"{self.path} belongs to node {found}, this broker is node {node_id}. "
                 f"Start it with node.id={found}",

@@ -4,6 +4,7 @@ A thin coat over `_core.PartitionLog`: records become batches, refusals become
 `StorageError`, damage becomes `CorruptLogError`.
 """
 
+import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,13 +18,24 @@ from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
 from txn.partition import Partition
-from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, Space, StoredBatch
+from txn.storage.base import (
+    BatchKind,
+    Marker,
+    PartitionStore,
+    ProducerIdentity,
+    Record,
+    Space,
+    StoredBatch,
+)
 from txn.storage.checkpoints import LOG_STARTS, Checkpoint, Place, read_checkpoint
 from txn.storage.ids import decode_id, encode_id
 
 READ_BYTES = 1 << 20
 
 OFFSET_OUT_OF_RANGE = 1
+
+SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+"""Of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
 
 DOOMED_SUFFIX = "-delete"
 """Of a partition's directory while `PartitionLog.delete` removes it."""
@@ -310,6 +322,30 @@ class NativeStorage:
             log_starts=self._log_starts,
         )
 
+    def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
+        """The newest snapshot of the metadata log: where the log goes on, and its records' values.
+
+        Without one that is the log's start, and nothing.
+
+        Raises:
+            CorruptLogError: a snapshot is damaged, or the log begins after what there is.
+        """
+        directory = self.root / f"{log.topic}-{log.index}"
+        found = sorted(
+            (int(match[1]), path)
+            for path in directory.glob("*.checkpoint")
+            if (match := SNAPSHOT_NAME.fullmatch(path.name))
+        )
+        usable = [(end, path) for end, path in found if end <= log.log_end_offset]
+        end, path = usable[-1] if usable else (0, None)
+        if end < log.log_start_offset:
+            raise CorruptLogError(
+                f"{directory} begins at offset {log.log_start_offset} and holds no snapshot of "
+                "what was before. Put back a copy of its .checkpoint files",
+                path=str(directory),
+            )
+        return end, [] if path is None else _snapshot_values(path)
+
     def space(self) -> Space:
         """The data directory, and the space of its disk. Raises StorageError."""
         try:
@@ -317,6 +353,17 @@ class NativeStorage:
         except OSError as error:
             raise StorageError(f"cannot read the space of {self.root}: {error}") from error
         return Space(str(self.root), usage.total, usage.free)
+
+
+def _snapshot_values(path: Path) -> list[bytes]:
+    """The values in a snapshot, which ends with a control record."""
+    try:
+        batches = [batch[-1] for batch in _core.decode_batches(path.read_bytes())]
+    except (_core.CorruptLogError, OSError) as error:
+        raise CorruptLogError(f"{path}: {error.args[0]}", path=str(path)) from error
+    if not batches or batches[-1]:
+        raise CorruptLogError(f"{path} ends in the middle. Put back a copy", path=str(path))
+    return [value or b"" for records in batches for _, _, _, value in records]
 
 
 def _topic_id_of(directory: Path) -> uuid.UUID | None:

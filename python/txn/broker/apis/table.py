@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.apis import configs, groups, log_dirs, metadata, offsets, transactions
 from txn.broker.host import Answer, Context
-from txn.broker.node import Node
+from txn.broker.node import FEATURES, Node
 from txn.wire.messages import encode_response
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
@@ -81,6 +81,8 @@ class _ApiVersions:
         return self._answers[version]
 
     def _content(self, code: ErrorCode) -> dict[str, Any]:
+        finalized = self._node.image.features
+        features = {name: finalized[name] for name in FEATURES if name in finalized}
         return {
             "error_code": code,
             "api_keys": [
@@ -89,12 +91,12 @@ class _ApiVersions:
             ],
             "supported_features": [
                 {"name": name, "min_version": 0, "max_version": level}
-                for name, level in self._node.image.features.items()
+                for name, level in features.items()
             ],
             "finalized_features_epoch": 0,
             "finalized_features": [
                 {"name": name, "max_version_level": level, "min_version_level": level}
-                for name, level in self._node.image.features.items()
+                for name, level in features.items()
             ],
         }
 

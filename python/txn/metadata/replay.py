@@ -1,0 +1,62 @@
+"""Reading the metadata log back into an image. Pure.
+
+Apache Kafka's controller writes what belongs together, and is too much for one batch, as a
+transaction: its records count once its end is there, and never if it is aborted. It ends or
+aborts one before it writes anything else, so there is one at a time.
+
+Source: KIP-868.
+"""
+
+import uuid
+
+from txn.metadata.image import Image
+from txn.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    RemoveTopicRecord,
+    decode,
+)
+
+
+class Replay:
+    """Folds stored records into an image, in the order of the log."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.deleted: set[uuid.UUID] = set()
+        """The topics that are gone."""
+        self._held: list[MetadataRecord] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has neither ended nor been aborted."""
+        return self._held is not None
+
+    def read(self, value: bytes) -> None:
+        """Take in the next record's value.
+
+        Raises:
+            ValueError: it cannot be read, see `records.decode`.
+        """
+        match decode(value):
+            case None:
+                return
+            case BeginTransactionRecord():
+                self._held = []
+            case EndTransactionRecord():
+                held, self._held = self._held or [], None
+                for record in held:
+                    self._apply(record)
+            case AbortTransactionRecord():
+                self._held = None
+            case record if self._held is not None:
+                self._held.append(record)
+            case record:
+                self._apply(record)
+
+    def _apply(self, record: MetadataRecord) -> None:
+        self.image.apply(record)
+        if isinstance(record, RemoveTopicRecord):
+            self.deleted.add(record.topic_id)
