@@ -20,7 +20,7 @@ LAYERS = (
     {"wire"},
     {"partition", "coordinator", "metadata", "security"},
     {"storage"},
-    {"broker"},
+    {"broker", "inspect"},
     {"server"},
     {"client", "spark", "cli", "demo", "testing", "metrics", "__init__", "__main__"},
 )
@@ -40,7 +40,7 @@ WORLD = {
     "time",
 }
 
-MAY_IMPORT_CORE = ("txn.storage.native", "txn.server", "txn.spark")
+MAY_IMPORT_CORE = ("txn.storage.native", "txn.server", "txn.spark", "txn.inspect.segments")
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,84 @@ def decode_batches(data: bytes) -> list[DecodedBatch]:
     CorruptLogError.
     """
 
+# ---------------------------------------------------------------- looking into segments
+
+SeenBatch = tuple[
+    int, int, int, int, int, int, int, tuple[int, int, int], tuple[int, int], tuple[int, str | None]
+]
+"""(position, size, base_offset, last_offset, record_count, leader_epoch, attributes, (producer_id,
+producer_epoch, base_sequence), (base_timestamp_ms, max_timestamp_ms), (stored crc, what is wrong
+with it or None))."""
+
+Damage = tuple[int, int, str]
+"""Bytes that are no batch: (position, where the next batch begins or the file ends, what is wrong)."""
+
+SeenRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
+"""(offset, timestamp_ms, key, value, headers)."""
+
+Fault = tuple[int, int, int, str]
+"""(file, position, end, what is wrong); file: 0 `.log`, 1 `.index`, 2 `.timeindex`."""
+
+@final
+class SegmentReader:
+    """A `.log` file, read batch by batch; damage is stepped over. Never writes."""
+
+    def __new__(cls, path: str) -> SegmentReader: ...
+    def batches(self, position: int, bytes: int) -> tuple[list[SeenBatch], list[Damage], int]:
+        """The batches of about `bytes` bytes from a batch's position on, the damage between them,
+        and the position to go on from. Raises OSError.
+        """
+    def records(self, position: int) -> list[SeenRecord]:
+        """The records of the batch at a position, control records too; its checksum is not looked
+        at. Raises CorruptLogError, OSError.
+        """
+
+@final
+class SegmentCheck:
+    """A segment's batches held against each other, and its indexes against them. Never writes."""
+
+    def __new__(
+        cls, path: str, base_offset: int, index: bytes, time_index: bytes, *, is_deep: bool
+    ) -> SegmentCheck:
+        """Open a segment; the indexes are the bytes of their files. Raises OSError."""
+    def advance(self, bytes: int) -> list[ReplayedBatch]:
+        """Check about `bytes` bytes more; the batches with a producer id, up to the first damage.
+        Raises OSError.
+        """
+    @property
+    def position(self) -> int: ...
+    @property
+    def end(self) -> int:
+        """Size of the file when it was opened."""
+    @property
+    def batches(self) -> int:
+        """Sound batches so far."""
+    @property
+    def records(self) -> int: ...
+    @property
+    def first_offset(self) -> int | None:
+        """Base offset of the first sound batch."""
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last sound batch; before the first, the segment's base offset."""
+    @property
+    def is_damaged(self) -> bool: ...
+    @property
+    def leader_epochs(self) -> list[tuple[int, int, int, int]]:
+        """Batches in a row with the same epoch: (leader_epoch, position, first_offset,
+        last_offset).
+        """
+    @property
+    def gaps(self) -> list[tuple[int, int, int]]:
+        """Where offsets are missing, and not because of damage: (position, expected offset, base
+        offset found); the first fifty, and the last.
+        """
+    @property
+    def faults(self) -> list[Fault]:
+        """The first fifty."""
+    @property
+    def faults_left_out(self) -> int: ...
+
 # ---------------------------------------------------------------- sockets
 
 ClientRequest = tuple[int, int, int, int, str | None, bytes, str]

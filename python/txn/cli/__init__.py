@@ -10,6 +10,7 @@ import typer
 
 import txn
 from txn.cli.demo import demo
+from txn.cli.log import log_app
 from txn.cli.serve import serve
 from txn.errors import ConfigError, TxnError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
+app.add_typer(log_app, name="log")
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -10,6 +10,8 @@
 
 use std::fmt;
 
+use crate::batch::Header;
+
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -129,6 +131,30 @@ pub struct ReplayedBatch {
     pub kind: BatchKind,
     /// Of markers; -1 for data.
     pub coordinator_epoch: i32,
+}
+
+impl ReplayedBatch {
+    /// A batch with a producer id; a control batch comes with its marker: whether it commits,
+    /// and the coordinator epoch.
+    #[must_use]
+    pub fn of(header: &Header, marker: Option<(bool, i32)>) -> Self {
+        let kind = match marker {
+            Some((true, _)) => BatchKind::CommitMarker,
+            Some((false, _)) => BatchKind::AbortMarker,
+            None if header.is_transactional() => BatchKind::Transactional,
+            None => BatchKind::Idempotent,
+        };
+        Self {
+            base_offset: header.base_offset(),
+            last_offset: header.last_offset(),
+            producer_id: header.producer_id(),
+            producer_epoch: header.producer_epoch(),
+            base_sequence: header.base_sequence(),
+            max_timestamp_ms: header.max_timestamp(),
+            kind,
+            coordinator_epoch: marker.map_or(-1, |(_, epoch)| epoch),
+        }
+    }
 }
 
 /// What a gate decides of one batch.

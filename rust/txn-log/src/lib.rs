@@ -14,6 +14,7 @@ mod epochs;
 mod error;
 pub mod gate;
 mod index;
+pub mod inspect;
 pub mod log;
 pub mod records;
 mod recovery;

@@ -6,6 +6,7 @@
 
 mod client;
 mod errors;
+mod inspect;
 mod log;
 mod server;
 
@@ -17,5 +18,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     log::register(module)?;
     server::register(module)?;
-    client::register(module)
+    client::register(module)?;
+    inspect::register(module)
 }

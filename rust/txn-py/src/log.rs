@@ -30,7 +30,7 @@ const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
 /// `AbortedTxn` of the stub.
 type AbortedTuple = (i64, i64, i64, i64);
 /// `ReplayedBatch` of the stub.
-type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
+pub(crate) type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
 /// `Verdict` of the stub.
 type VerdictTuple = (i64, i64, Option<AbortedTuple>);
 
@@ -130,7 +130,7 @@ fn write_aborted(entry: &AbortedTxn) -> AbortedTuple {
     )
 }
 
-fn write_replayed(batch: &ReplayedBatch) -> ReplayedTuple {
+pub(crate) fn write_replayed(batch: &ReplayedBatch) -> ReplayedTuple {
     (
         batch.base_offset,
         batch.last_offset,

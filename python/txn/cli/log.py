@@ -1,0 +1,207 @@
+"""`txn log`: what is in a log's files, and whether they are sound.
+
+Both commands read directories of txn and of Apache Kafka, write nothing and take no lock, so
+they may run beside a broker.
+"""
+
+import base64
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from txn.errors import DirectoryError
+
+if TYPE_CHECKING:
+    from txn.inspect.outcome import Outcome
+    from txn.inspect.verify import Report
+
+TEXT_MAX = 100
+"""Characters of a key or a value that are shown as text; JSON has all of them."""
+
+log_app = typer.Typer(
+    help="Look into a log's files: what is in them, and whether they are sound.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Where = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="A data directory, a partition's directory, or one file.", exists=True
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@log_app.command()
+def dump(
+    path: Where,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="The records of every batch as well.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what is in the files of a log: batches, index entries, producers, checkpoints.
+
+    Records of `__transaction_state`, `__consumer_offsets` and `__cluster_metadata` are
+    decoded. With --json every entry is an object on a line of its own and names its file.
+    Exit code 1 if anything was damaged, 2 if a file could not be read.
+    """
+    from txn.inspect.dump import dump as entries_of
+    from txn.inspect.dump import files_to_dump
+
+    is_damaged = False
+    try:
+        for file in files_to_dump(path):
+            if not as_json:
+                print(file)
+            for entry in entries_of(file, is_deep=deep):
+                is_damaged = is_damaged or entry.get("fault") is not None
+                print(_as_json({"file": str(file), **entry}) if as_json else _as_text(entry))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (DirectoryError, OSError) as error:
+        _give_up(error)
+    sys.exit(1 if is_damaged else 0)
+
+
+@log_app.command()
+def verify(
+    path: Where,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Open every batch as well, and read its records.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check that the files of a log are sound and fit together.
+
+    Reads every batch, follows offsets, replays producers and transactions, and holds indexes,
+    snapshots, checkpoints and metadata against that. Each finding names the file, the
+    position, what is wrong, and what to do; nothing is changed. Exit code 1 if there are
+    findings, 2 if a file could not be read.
+    """
+    from txn.inspect.verify import verify as look_at
+
+    started = time.monotonic()
+    try:
+        with _progress() as report:
+            outcome = look_at(path, is_deep=deep, report=report)
+    except (DirectoryError, OSError) as error:
+        _give_up(error)
+    seconds = time.monotonic() - started
+    if as_json:
+        print(json.dumps(_outcome_as_data(outcome, seconds)))
+    else:
+        _show(outcome, seconds)
+    sys.exit(1 if outcome.findings else 0)
+
+
+@contextmanager
+def _progress() -> Iterator["Report"]:
+    """A bar on the terminal while there is one, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verify", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(outcome: "Outcome", seconds: float) -> None:
+    for finding in sorted(outcome.findings, key=lambda each: (each.path, each.position or 0)):
+        where = "" if finding.position is None else f" at byte {finding.position}"
+        print(f"{finding.path}{where}: {finding.what}\n    {finding.advice}")
+    for note in sorted(outcome.notes):
+        print(f"note: {note.path}: {note.what}")
+    rate = outcome.bytes_read / seconds / 1e6
+    print(
+        f"{outcome.partitions:,} partitions, {outcome.segments:,} segments, "
+        f"{outcome.batches:,} batches, {outcome.records:,} records; "
+        f"{outcome.bytes_read / 1e6:,.1f} MB in {seconds:.1f} s ({rate:,.0f} MB/s); "
+        f"{outcome.state.value}: {_count(len(outcome.findings))}"
+    )
+
+
+def _count(findings: int) -> str:
+    return "no findings" if not findings else f"{findings:,} finding{'s' * (findings > 1)}"
+
+
+def _outcome_as_data(outcome: "Outcome", seconds: float) -> dict[str, Any]:
+    return {
+        "state": outcome.state.value,
+        "partitions": outcome.partitions,
+        "segments": outcome.segments,
+        "batches": outcome.batches,
+        "records": outcome.records,
+        "bytes": outcome.bytes_read,
+        "seconds": round(seconds, 3),
+        "findings": [
+            {
+                "file": str(finding.path),
+                "position": finding.position,
+                "what": finding.what,
+                "advice": finding.advice,
+            }
+            for finding in outcome.findings
+        ],
+        "notes": [{"file": str(note.path), "what": note.what} for note in outcome.notes],
+    }
+
+
+def _give_up(error: Exception) -> NoReturn:
+    print(f"txn: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _as_json(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, default=_bytes_as_json)
+
+
+def _bytes_as_json(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _as_text(entry: dict[str, Any]) -> str:
+    """One line: what it is, then `name=value` for all there is; records stand further in."""
+    kind, *fields = entry.items()
+    words = [f"{name}={_word(value)}" for name, value in fields if value not in (None, [])]
+    return f"{'    ' if kind[1] == 'record' else '  '}{kind[1]} {' '.join(words)}"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bytes):
+        text = repr(value)[1:]
+        return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(value)} bytes)"
+    if isinstance(value, str):
+        return value if value and value.isprintable() and " " not in value else repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_word(each) for each in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}={_word(each)}' for name, each in value.items())}}}"
+    return str(value)

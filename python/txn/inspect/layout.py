@@ -1,0 +1,174 @@
+"""Which file of a data directory is what. Source: Apache Kafka's log directory layout.
+
+<data>/                       meta.properties, checkpoints, .lock, .kafka_cleanshutdown
+  <topic>-<n>/                leader-epoch-checkpoint, partition.metadata, quorum-state
+    <20 digits>.log           and .index, .timeindex, .txnindex, .snapshot
+    <offset>-<epoch>.checkpoint  a snapshot of the metadata log
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from txn.storage.directory import CLEAN, LOCK, META
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = UUID(int=1)
+"""The id Kafka reserves for it."""
+
+LOCKS: Final = Path("/proc/locks")
+
+CLEANED: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
+
+LEFTOVER: Final = re.compile(r".*(\.deleted|\.cleaned|\.swap|\.tmp|\.checkpoint\.part)$")
+"""Files on their way in or out; the next start deals with them."""
+DOOMED: Final = re.compile(r".*-(delete|stray|future)$")
+"""Directories on their way out or in."""
+
+
+class Kind(Enum):
+    """What a file is."""
+
+    LOG = auto()
+    INDEX = auto()
+    TIME_INDEX = auto()
+    TXN_INDEX = auto()
+    SNAPSHOT = auto()
+    METADATA_SNAPSHOT = auto()
+    CHECKPOINT = auto()
+    LEADER_EPOCHS = auto()
+    PARTITION_METADATA = auto()
+    META_PROPERTIES = auto()
+    JSON = auto()
+    LOCK = auto()
+
+
+SEGMENT_FILES: Final = {
+    ".log": Kind.LOG,
+    ".index": Kind.INDEX,
+    ".timeindex": Kind.TIME_INDEX,
+    ".txnindex": Kind.TXN_INDEX,
+    ".snapshot": Kind.SNAPSHOT,
+}
+NAMED_FILES: Final = {
+    **dict.fromkeys(CHECKPOINTS, Kind.CHECKPOINT),
+    "leader-epoch-checkpoint": Kind.LEADER_EPOCHS,
+    "partition.metadata": Kind.PARTITION_METADATA,
+    META: Kind.META_PROPERTIES,
+    "quorum-state": Kind.JSON,
+    CLEAN: Kind.JSON,
+    LOCK: Kind.LOCK,
+}
+
+
+class State(Enum):
+    """How a data directory was left."""
+
+    CLEAN = "stopped cleanly"
+    IN_USE = "in use by a broker"
+    LEFT = "left without a clean stop"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """The files of one partition's directory, as listed at one moment.
+
+    `segments` are the base offsets of its `.log` files, `snapshots` the offsets of its
+    `.snapshot` files, both in order.
+    """
+
+    directory: Path
+    topic: str
+    index: int
+    segments: tuple[int, ...]
+    snapshots: tuple[int, ...]
+    names: frozenset[str]
+
+    def file(self, offset: int, suffix: str) -> Path:
+        """The path of a file named by an offset."""
+        return self.directory / f"{offset:020}{suffix}"
+
+    def read(self, offset: int, suffix: str) -> bytes:
+        """The bytes of a file named by an offset; empty if it is not there."""
+        path = self.file(offset, suffix)
+        return path.read_bytes() if path.name in self.names else b""
+
+
+def kind_of(path: Path) -> Kind | None:
+    """Say what a file is, by its name; None if it is nothing of Kafka's."""
+    named = NAMED_FILES.get(path.name)
+    if named is not None:
+        return named
+    if path.suffix == ".checkpoint":
+        return Kind.METADATA_SNAPSHOT
+    return SEGMENT_FILES.get(path.suffix) if offset_of(path) is not None else None
+
+
+def offset_of(path: Path) -> int | None:
+    """The offset in a name of twenty digits, else None."""
+    return int(path.stem) if re.fullmatch("[0-9]{20}", path.stem) else None
+
+
+def partition_of(directory: Path) -> tuple[str, int] | None:
+    """(topic, partition number) of a directory's name, None if it is no partition's."""
+    found = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]+)", directory.name)
+    return (found[1], int(found[2])) if found else None
+
+
+def is_partition(directory: Path) -> bool:
+    """Say whether a directory is a partition's, by its name and what is in it."""
+    return partition_of(directory) is not None and not (directory / META).exists()
+
+
+def partitions_in(root: Path) -> list[Path]:
+    """The partitions' directories of a data directory, by name."""
+    return sorted(
+        entry
+        for entry in root.iterdir()
+        if not DOOMED.match(entry.name) and partition_of(entry) and entry.is_dir()
+    )
+
+
+def list_partition(directory: Path) -> PartitionFiles:
+    """List a partition's directory. Raises OSError."""
+    names = frozenset(os.listdir(directory))
+    topic, index = partition_of(directory) or (directory.name, 0)
+
+    def offsets(suffix: str) -> tuple[int, ...]:
+        paths = (directory / name for name in names if name.endswith(suffix))
+        found = (offset_of(path) for path in paths if path.suffix == suffix)
+        return tuple(sorted(offset for offset in found if offset is not None))
+
+    return PartitionFiles(directory, topic, index, offsets(".log"), offsets(".snapshot"), names)
+
+
+def files_in(directory: Path) -> Iterator[Path]:
+    """The files of a directory that are Kafka's, by name."""
+    for path in sorted(directory.iterdir()):
+        if kind_of(path) not in (None, Kind.LOCK) and path.is_file():
+            yield path
+
+
+def state_of(root: Path) -> State:
+    """Find out how a data directory was left, without touching its lock."""
+    if (root / CLEAN).exists():
+        return State.CLEAN
+    return State.IN_USE if _is_locked(root / LOCK) else State.LEFT
+
+
+def _is_locked(path: Path) -> bool:
+    """Look the file up among the locks the system holds; any way of locking counts."""
+    try:
+        status = path.stat()
+        held = LOCKS.read_text()
+    except OSError:
+        return False
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(device in line.split() for line in held.splitlines())

@@ -1,0 +1,207 @@
+"""One look at a partition's directory: segments, and everything that stands beside them."""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from txn.inspect import indexes, segments, texts
+from txn.inspect.layout import LEFTOVER, State, list_partition
+from txn.inspect.outcome import Outcome, Surroundings, read_text
+from txn.inspect.replay import Replay
+from txn.storage.ids import encode_id
+
+CHUNK_BYTES: Final = 1 << 26
+"""How much of a segment is read between two reports of progress."""
+
+SUSPECTS: Final = (".log", ".index", ".timeindex")
+"""The files that the check of a segment finds fault with, by its numbers for them."""
+
+Fault = tuple[int, int, int, str]
+"""Which of `SUSPECTS`, position, end, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRun:
+    """Batches in a row with the same leader epoch."""
+
+    leader_epoch: int
+    position: int
+    first_offset: int
+    last_offset: int
+
+
+class PartitionLook:
+    """One look at a partition's directory; done when it is made.
+
+    Attributes:
+        outcome: What was found.
+        ends: Base offset of the first segment and log end offset, None without segments.
+        metadata_snapshots: Names of its `.checkpoint` files, which are not looked at here.
+    """
+
+    def __init__(
+        self, directory: Path, surroundings: Surroundings, progress: Callable[[int], None]
+    ) -> None:
+        self.outcome = Outcome(state=surroundings.state, partitions=1)
+        self.ends: tuple[int, int] | None = None
+        self.metadata_snapshots: list[str] = []
+        self._around = surroundings
+        self._progress = progress
+        try:
+            self._files = list_partition(directory)
+            self._verify()
+        except FileNotFoundError as error:
+            if surroundings.state is not State.IN_USE:
+                raise
+            self.outcome.note(Path(error.filename), "it went away while it was looked at")
+
+    def _verify(self) -> None:
+        files = self._files
+        self._verify_topic_id()
+        self._note_other_files()
+        if not files.segments:
+            return
+        replay = Replay(files, self._around, self.outcome)
+        runs: list[tuple[Path, EpochRun]] = []
+        next_offset = files.segments[0]
+        for base_offset in files.segments:
+            path = files.file(base_offset, ".log")
+            if base_offset < next_offset:
+                what = f"it begins at offset {base_offset}, {next_offset} is the next"
+                self.outcome.find(path, None, what)
+                replay.stop()
+            elif base_offset > next_offset and not self._around.may_be_missing(base_offset):
+                what = f"offsets {next_offset} to {base_offset - 1} are missing before it"
+                self.outcome.find(path, None, what)
+            next_offset = self._verify_segment(base_offset, replay, runs)
+        self.ends = files.segments[0], next_offset
+        replay.finish(next_offset)
+        self._verify_leader_epochs(runs)
+
+    def _verify_topic_id(self) -> None:
+        path = self._files.directory / "partition.metadata"
+        if path.name not in self._files.names:
+            return
+        topic_id = read_text(path, texts.read_topic_id, self.outcome)
+        expected = self._around.topic_id
+        if None not in (topic_id, expected) and topic_id != expected:
+            found, known = (encode_id(each) for each in (topic_id, expected) if each)
+            what = f"it has topic id {found}, that of {self._files.topic} is {known}"
+            self.outcome.find(path, None, what)
+
+    def _note_other_files(self) -> None:
+        files = self._files
+        for name in sorted(files.names):
+            path = files.directory / name
+            if LEFTOVER.fullmatch(name):
+                self.outcome.note(path, "it was on its way in or out; the next start deals with it")
+            elif path.suffix in (".index", ".timeindex", ".txnindex"):
+                if path.with_suffix(".log").name not in files.names:
+                    self.outcome.find(path, None, "it belongs to no segment")
+            elif name == "quorum-state":
+                read_text(path, texts.read_quorum_state, self.outcome)
+            elif path.suffix == ".checkpoint":
+                self.metadata_snapshots.append(name)
+
+    # -------------------------------------------------------- segments
+
+    def _verify_segment(
+        self, base_offset: int, replay: Replay, runs: list[tuple[Path, EpochRun]]
+    ) -> int:
+        """Check a segment and feed its batches to the replay; return the next offset."""
+        files, outcome = self._files, self.outcome
+        path = files.file(base_offset, ".log")
+        is_last = base_offset == files.segments[-1]
+        check = segments.check(
+            path,
+            base_offset,
+            self._index(base_offset, ".index", indexes.OFFSET_ENTRY),
+            self._index(base_offset, ".timeindex", indexes.TIME_ENTRY),
+            is_deep=self._around.is_deep,
+        )
+        is_done = False
+        while not is_done:
+            before = check.position
+            replay.feed(check.advance(CHUNK_BYTES))
+            self._progress(check.position - before)
+            is_done = check.position == check.end
+        faults = check.faults
+        if is_last and self._around.state is not State.CLEAN and faults:
+            faults = self._without_torn_tail(path, faults, check.end)
+        for suspect, position, _, reason in faults:
+            outcome.find(files.file(base_offset, SUSPECTS[suspect]), position, reason)
+        if check.faults_left_out:
+            outcome.find(path, None, f"{check.faults_left_out} more faults are in this segment")
+        for position, expected, found in check.gaps:
+            if not self._around.may_be_missing(found):
+                what = f"offsets {expected} to {found - 1} are missing before this batch"
+                outcome.find(path, position, what)
+        if check.is_damaged:
+            replay.stop()
+        runs += [(path, EpochRun(*run)) for run in check.leader_epochs]
+        outcome.segments += 1
+        outcome.batches += check.batches
+        outcome.records += check.records
+        outcome.bytes_read += check.end
+        return check.next_offset
+
+    def _index(self, base_offset: int, suffix: str, layout: struct.Struct) -> bytes:
+        data = self._files.read(base_offset, suffix)
+        if self._files.file(base_offset, suffix).name not in self._files.names:
+            path = self._files.file(base_offset, suffix)
+            self.outcome.note(path, "it is missing; the next start rebuilds it")
+        if self._around.state is State.CLEAN:
+            return data
+        return indexes.without_reserve(data, layout)
+
+    def _without_torn_tail(self, path: Path, faults: list[Fault], end: int) -> list[Fault]:
+        """Turn damage at the very end into a note: a batch that was being written."""
+        tail = next((fault for fault in faults if fault[0] == 0 and fault[2] == end), None)
+        if tail is None:
+            return faults
+        what = (
+            "a batch is being written there"
+            if self._around.state is State.IN_USE
+            else f"the next start cuts it off: {tail[3]}"
+        )
+        self.outcome.note(path, f"it ends torn at byte {tail[1]}; {what}")
+        return [fault for fault in faults if fault is not tail]
+
+    # -------------------------------------------------------- leader epochs
+
+    def _verify_leader_epochs(self, runs: list[tuple[Path, EpochRun]]) -> None:
+        path = self._files.directory / "leader-epoch-checkpoint"
+        for (_, before), (segment, run) in pairwise(runs):
+            if run.leader_epoch < before.leader_epoch:
+                what = f"leader epoch {run.leader_epoch} follows {before.leader_epoch}"
+                self.outcome.find(segment, run.position, what)
+        if path.name not in self._files.names:
+            return
+        epochs = read_text(path, texts.read_leader_epochs, self.outcome)
+        if epochs is None:
+            return
+        log_end_offset = self.ends[1] if self.ends else 0
+        for leader_epoch, start in epochs:
+            if start > log_end_offset and self._around.state is State.CLEAN:
+                what = (
+                    f"it says that leader epoch {leader_epoch} begins at offset {start}, but the "
+                    f"log ends at {log_end_offset}"
+                )
+                self.outcome.find(path, None, what)
+        starts = [start for _, start in epochs]
+        for segment, run in runs:
+            if run.leader_epoch < 0:
+                continue
+            first = bisect_left(starts, run.first_offset + 1) - 1
+            last = bisect_left(starts, run.last_offset + 1) - 1
+            known = {epochs[nth][0] for nth in range(max(first, 0), last + 1)}
+            if first < 0 or known != {run.leader_epoch}:
+                what = (
+                    f"it does not say leader epoch {run.leader_epoch} for offsets "
+                    f"{run.first_offset} to {run.last_offset}, but {segment.name} does"
+                )
+                self.outcome.find(path, None, what)

@@ -1,0 +1,110 @@
+"""What a verification found: findings, notes, and how much was looked at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import UUID
+
+from txn.inspect.layout import Kind, State, kind_of
+
+T = TypeVar("T")
+
+FROM_THE_LOG: Final = (
+    "it is made from the log: stop the broker, delete it and .kafka_cleanshutdown, start again"
+)
+ADVICE: Final = {
+    Kind.LOG: (
+        "restore the partition from a copy, or move its directory away to give up its records"
+    ),
+    Kind.INDEX: FROM_THE_LOG,
+    Kind.TIME_INDEX: FROM_THE_LOG,
+    Kind.TXN_INDEX: FROM_THE_LOG.replace("delete it", "delete it, the .index of that name"),
+    Kind.SNAPSHOT: FROM_THE_LOG,
+    Kind.METADATA_SNAPSHOT: "restore it from a copy, or delete it if the log begins before it",
+    Kind.CHECKPOINT: "stop the broker and delete it; every log is read from its start then",
+    Kind.LEADER_EPOCHS: "stop the broker and restore it from a copy",
+    Kind.PARTITION_METADATA: "write the topic's id into it, or move the directory away",
+    Kind.META_PROPERTIES: "restore it from a copy: it says whose directory this is",
+    Kind.JSON: "restore it from a copy",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """Something that is wrong: where, what, and what to do about it."""
+
+    path: Path
+    position: int | None
+    what: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Note:
+    """Something worth knowing that is nobody's fault."""
+
+    path: Path
+    what: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was found, and how much was looked at."""
+
+    state: State = State.CLEAN
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes_read: int = 0
+
+    def find(self, path: Path, position: int | None, what: str) -> None:
+        """Add a finding, with the advice for that kind of file."""
+        kind = kind_of(path) or Kind.LOG
+        self.findings.append(Finding(path, position, what, ADVICE[kind]))
+
+    def note(self, path: Path, what: str) -> None:
+        """Add a note."""
+        self.notes.append(Note(path, what))
+
+    def take(self, other: "Outcome") -> None:
+        """Add what was found in a part."""
+        self.findings += other.findings
+        self.notes += other.notes
+        self.partitions += other.partitions
+        self.segments += other.segments
+        self.batches += other.batches
+        self.records += other.records
+        self.bytes_read += other.bytes_read
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known of a partition from outside its directory.
+
+    `cleaned_to` is the offset below which compaction has been; None if it never was there.
+    """
+
+    state: State
+    is_deep: bool
+    topic_id: UUID | None = None
+    is_compacted: bool = False
+    cleaned_to: int | None = None
+
+    def may_be_missing(self, offset: int) -> bool:
+        """Say whether compaction may have taken what stood right before an offset."""
+        if self.is_compacted and self.state is not State.CLEAN:
+            return True  # it may have been there since the checkpoint was written
+        return self.cleaned_to is not None and offset <= self.cleaned_to
+
+
+def read_text(path: Path, read: Callable[[str], T], outcome: Outcome) -> T | None:
+    """Read a text file; what is wrong with it is found, and nothing is known then."""
+    try:
+        return read(path.read_text())
+    except ValueError as error:
+        outcome.find(path, None, str(error))
+        return None

@@ -1,0 +1,187 @@
+"""The rules of a partition, fed with its batches: what they say against what is stored.
+
+A partition's producers and aborted transactions follow from its batches alone, by
+`txn.partition.Partition.replay`. So a `.snapshot` has to be the state of that replay at its
+offset, and a `.txnindex` what the replay found aborted in its segment.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+from txn.inspect import indexes
+from txn.inspect.layout import PartitionFiles, State
+from txn.inspect.outcome import Outcome, Surroundings
+from txn.partition import AbortedTxn, Partition, ReplayedBatch
+from txn.partition.producer_state import ProducerState
+from txn.partition.snapshot import decode_snapshot
+
+ABORT_MARKER: Final = 2
+"""Kind of a replayed batch."""
+
+
+class Replay:
+    """The rules of a partition, fed with its batches; holds snapshots and indexes against them.
+
+    Begins with the newest snapshot at or below the first segment, or with nothing. Behind
+    damage nothing more can be said.
+    """
+
+    def __init__(self, files: PartitionFiles, around: Surroundings, outcome: Outcome) -> None:
+        self._files = files
+        self._around = around
+        self._outcome = outcome
+        self._gate = Partition()
+        self._abort_markers: dict[int, int] = {}
+        self._is_stopped = False
+        start = files.segments[0]
+        older = [offset for offset in files.snapshots if offset <= start]
+        self._is_whole = start == 0 or bool(older)
+        self._snapshots = [offset for offset in files.snapshots if offset > start]
+        for offset in older:
+            stored = self._read_snapshot(offset)
+            if offset == older[-1]:
+                self._gate.restore(stored, ())
+                self._is_whole = stored is not None or start == 0
+
+    def stop(self) -> None:
+        """Say that the log is damaged from here on."""
+        self._is_stopped = True
+
+    def feed(self, batches: Sequence[ReplayedBatch]) -> None:
+        """Take in batches, and compare each snapshot as the log passes it."""
+        if self._is_stopped:
+            return
+        start = 0
+        base_offsets = [batch[0] for batch in batches]
+        while self._snapshots and base_offsets and self._snapshots[0] <= base_offsets[-1]:
+            end = bisect_left(base_offsets, self._snapshots[0])
+            self._take(batches[start:end])
+            self._compare(self._snapshots.pop(0))
+            start = end
+        self._take(batches[start:])
+
+    def finish(self, log_end_offset: int) -> None:
+        """Compare what is left: the snapshots up to the log's end, and the indexes."""
+        for offset in self._snapshots:
+            if offset <= log_end_offset:
+                self._compare(offset)
+            elif self._around.state is State.CLEAN and not self._is_stopped:
+                what = f"it is of offset {offset}, but the log ends at {log_end_offset}"
+                self._outcome.find(self._files.file(offset, ".snapshot"), None, what)
+        known = self._gate.aborted_entries()
+        bounds = [*self._files.segments[1:], log_end_offset]
+        for base_offset, end in zip(self._files.segments, bounds, strict=True):
+            expected = [entry for entry in known if base_offset <= entry[2] < end]
+            self._compare_index(base_offset, end, expected)
+
+    def _take(self, batches: Sequence[ReplayedBatch]) -> None:
+        self._gate.replay(batches)
+        for batch in batches:
+            if batch[6] == ABORT_MARKER:
+                self._abort_markers[batch[0]] = batch[2]
+
+    # -------------------------------------------------------- snapshots
+
+    def _read_snapshot(self, offset: int) -> bytes | None:
+        data = self._files.file(offset, ".snapshot").read_bytes()
+        try:
+            decode_snapshot(data)
+        except ValueError as error:
+            self._outcome.find(self._files.file(offset, ".snapshot"), None, str(error))
+            return None
+        return data
+
+    def _compare(self, offset: int) -> None:
+        stored = self._read_snapshot(offset)
+        if stored is None or self._is_stopped:
+            return
+        path = self._files.file(offset, ".snapshot")
+        replayed = decode_snapshot(self._gate.snapshot())
+        for producer_id, found in decode_snapshot(stored).items():
+            expected = replayed.pop(producer_id, None)
+            if expected is None:
+                if self._is_whole and self._around.cleaned_to is None:
+                    what = f"it has producer {producer_id}, of which no batch is in the log"
+                    self._outcome.find(path, None, what)
+                continue
+            differing = [
+                f"{name} {here}, the log says {there}"
+                for name, here, there in zip(FACTS, _facts(found), _facts(expected), strict=True)
+                if here != there
+            ]
+            if differing and not self._around.may_be_missing(offset):
+                what = f"it has of producer {producer_id} {' and '.join(differing)}"
+                self._outcome.find(path, None, what)
+        # Idle producers are forgotten after a while; one with an open transaction never is.
+        for producer_id, state in replayed.items():
+            if state.txn_first_offset >= 0:
+                what = (
+                    f"it lacks producer {producer_id}, whose transaction is open since offset "
+                    f"{state.txn_first_offset}"
+                )
+                self._outcome.find(path, None, what)
+
+    # -------------------------------------------------------- transaction indexes
+
+    def _compare_index(self, base_offset: int, end: int, expected: Sequence[AbortedTxn]) -> None:
+        path = self._files.file(base_offset, ".txnindex")
+        data = self._files.read(base_offset, ".txnindex")
+        found = indexes.aborted_entries(data)
+        left_over = len(data) % indexes.ABORTED_ENTRY.size
+        if left_over:
+            position = len(data) - left_over
+            self._outcome.find(path, position, f"{left_over} bytes are left over at its end")
+        missing = {entry[2]: entry for entry in expected}
+        for entry in found:
+            wanted = missing.pop(entry.last_offset, None)
+            fault = self._fault_of(entry, wanted, end)
+            if fault is not None:
+                self._outcome.find(path, entry.position, fault)
+        for producer_id, first_offset, last_offset, _ in missing.values():
+            if not self._is_stopped and not self._around.may_be_missing(last_offset):
+                what = (
+                    f"it lacks the transaction that producer {producer_id} aborted, offsets "
+                    f"{first_offset} to {last_offset}"
+                )
+                self._outcome.find(path, None, what)
+
+    def _fault_of(
+        self, entry: indexes.AbortedEntry, wanted: AbortedTxn | None, end: int
+    ) -> str | None:
+        if entry.version != indexes.ABORTED_VERSION:
+            return f"the entry has version {entry.version}, known is {indexes.ABORTED_VERSION}"
+        if self._is_stopped or entry[2:] == wanted:
+            return None
+        if entry.last_offset >= end and self._around.state is not State.CLEAN:
+            return None  # its marker never came, or is still to come
+        shown = "producer {}, offsets {} to {}, last stable offset {}"
+        what = f"the entry ({shown.format(*entry[2:])})"
+        if wanted is None:
+            marker = self._abort_markers.get(entry.last_offset)
+            begins_below = not self._is_whole or self._around.may_be_missing(entry.last_offset)
+            if begins_below and marker == entry.producer_id:
+                return None  # its records are gone
+            return f"{what} names no transaction that was aborted"
+        if not self._is_whole or self._around.may_be_missing(entry.last_offset):
+            return None if entry.producer_id == wanted[0] else f"{what} names another producer"
+        return f"{what} is not what the log says: {shown.format(*wanted)}"
+
+
+FACTS: Final = (
+    "producer epoch",
+    "newest batch",
+    "timestamp",
+    "coordinator epoch",
+    "open transaction",
+)
+
+
+def _facts(state: ProducerState) -> tuple[object, ...]:
+    return (
+        state.producer_epoch,
+        state.batches[-1] if state.batches else None,
+        state.last_timestamp_ms,
+        state.coordinator_epoch,
+        state.txn_first_offset,
+    )

@@ -1,0 +1,303 @@
+"""Whether a data directory fits together.
+
+What is held against what:
+
+    .log             checksums and headers of every batch; offsets from batch to batch, from
+                     segment to segment, and where each segment begins
+    .index           every entry points at a batch and names its last offset
+    .timeindex       every entry names a batch that is younger than all before it
+    .txnindex        the aborted transactions that a replay of the batches finds
+    .snapshot        the producers that a replay of the batches finds (`Partition.replay`)
+    leader-epoch-checkpoint   the leader epochs in the batches
+    partition.metadata        the topic's id in `__cluster_metadata`
+    meta.properties           the node and the directory that `__cluster_metadata` names
+    checkpoints      the first and the last offset of each log
+
+What cannot be known. A checkpoint has no checksum: a recovery point or a high watermark that
+is too low only means more work at the next start, and a log start offset inside the log is
+taken as it is. Where a log was compacted, or its beginning deleted, batches are missing that a
+replay would need: there only what is left is compared. Without a clean stop the end of a log
+may be torn; what the next start cuts off is a note, not a finding.
+
+A broker may be at work. Then sizes and checkpoints are taken before the logs are read, and
+what is found in a partition counts only if a second look finds it again.
+
+Nothing is written, locked or synced.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from txn.errors import DirectoryError
+from txn.inspect import segments, texts
+from txn.inspect.layout import (
+    CHECKPOINTS,
+    CLEANED,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    Kind,
+    State,
+    is_partition,
+    kind_of,
+    list_partition,
+    partition_of,
+    partitions_in,
+    state_of,
+)
+from txn.inspect.look import PartitionLook
+from txn.inspect.outcome import Outcome, Surroundings, read_text
+from txn.metadata.image import Image
+from txn.metadata.replay import Replay
+from txn.storage.checkpoints import HIGH_WATERMARKS, Place
+from txn.storage.directory import CLEAN, META
+
+WORKERS_MAX: Final = 8
+
+Report = Callable[[int, int], None]
+"""Told how many bytes of how many were read."""
+
+Ends = dict[Place, tuple[int, int]]
+"""By partition: base offset of the first segment, and the offset after the last batch."""
+
+Plan = tuple[Path, Surroundings]
+"""A partition's directory, and what is known of it."""
+
+
+def verify(
+    path: Path, *, is_deep: bool = False, report: Report = lambda _done, _total: None
+) -> Outcome:
+    """Verify a data directory, a partition's directory, or one file.
+
+    Args:
+        path: What to look at.
+        is_deep: Open every batch as well, and read its records.
+        report: Told of the progress.
+
+    Raises:
+        DirectoryError: there is nothing of Kafka's.
+        OSError: something cannot be read.
+    """
+    path = path.absolute()
+    if not path.exists():
+        raise DirectoryError(f"{path} is not there", path=str(path))
+    if path.is_dir():
+        return _verify_directory(path, is_deep, report)
+    kind = kind_of(path)
+    if kind is None:
+        raise DirectoryError(f"{path} is no file of a log, by its name", path=str(path))
+    if kind is Kind.METADATA_SNAPSHOT:
+        outcome = Outcome()
+        _verify_metadata_snapshot(path, outcome)
+        return outcome
+    # What a file has to agree with stands beside it.
+    outcome = _verify_directory(path.parent, is_deep, report)
+    outcome.findings = [finding for finding in outcome.findings if finding.path == path]
+    outcome.notes = [note for note in outcome.notes if note.path == path]
+    return outcome
+
+
+def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome:
+    if not is_partition(directory):
+        return DirectoryLook(directory, is_deep, report).whole()
+    if (directory.parent / META).exists():
+        return DirectoryLook(directory.parent, is_deep, report).only([directory])
+    alone = Surroundings(State.LEFT, is_deep, is_compacted=True)
+    return _verify_partitions([(directory, alone)], State.LEFT, report)[0]
+
+
+# ---------------------------------------------------------------- a data directory
+
+
+class DirectoryLook:
+    """One look at a data directory. Checkpoints and metadata are read when it is made.
+
+    Raises:
+        DirectoryError: it holds no log.
+    """
+
+    def __init__(self, root: Path, is_deep: bool, report: Report) -> None:
+        self._root = root
+        self._is_deep = is_deep
+        self._report = report
+        self._partitions = partitions_in(root)
+        if not (root / META).exists() and not any(map(_has_segments, self._partitions)):
+            raise DirectoryError(
+                f"{root} holds no log. Give a data directory, a partition's directory or a file",
+                path=str(root),
+            )
+        self._outcome = Outcome(state=state_of(root))
+        self._checkpoints = {name: self._checkpoint(root / name) for name in CHECKPOINTS}
+        self._image = _read_metadata(root / f"{METADATA_TOPIC}-0")
+
+    def only(self, directories: Collection[Path]) -> Outcome:
+        """Verify some of the partitions, and nothing of the files beside them."""
+        plans = [(directory, self._surroundings(directory)) for directory in directories]
+        return _verify_partitions(plans, self._outcome.state, self._report)[0]
+
+    def whole(self) -> Outcome:
+        """Verify everything."""
+        outcome = self._outcome
+        self._verify_identity()
+        if (self._root / CLEAN).exists():
+            read_text(self._root / CLEAN, texts.read_clean_mark, outcome)
+        plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
+        partitions, ends = _verify_partitions(plans, outcome.state, self._report)
+        outcome.take(partitions)
+        for name, offsets in self._checkpoints.items():
+            self._verify_checkpoint(self._root / name, offsets, ends)
+        for entry in sorted(self._root.iterdir()):
+            if entry.is_dir() and entry not in self._partitions:
+                outcome.note(entry, "a directory on its way in or out, or nothing of Kafka's")
+            elif kind_of(entry) is Kind.METADATA_SNAPSHOT:
+                _verify_metadata_snapshot(entry, outcome)
+        return outcome
+
+    def _checkpoint(self, path: Path) -> dict[Place, int]:
+        if not path.exists():
+            return {}
+        return read_text(path, texts.read_checkpoint, self._outcome) or {}
+
+    def _surroundings(self, directory: Path) -> Surroundings:
+        partition = partition_of(directory)
+        assert partition is not None, f"{directory} is no partition's"
+        topic = self._image.topics.get(partition[0])
+        topic_id = topic.topic_id if topic else None
+        return Surroundings(
+            self._outcome.state,
+            self._is_deep,
+            METADATA_TOPIC_ID if partition[0] == METADATA_TOPIC else topic_id,
+            topic is not None and "compact" in topic.settings.get("cleanup.policy", ""),
+            self._checkpoints[CLEANED].get(partition),
+        )
+
+    def _verify_identity(self) -> None:
+        path = self._root / META
+        if not path.exists():
+            self._outcome.find(path, None, "it is missing")
+            return
+        identity = read_text(path, texts.read_identity, self._outcome)
+        if identity is None:
+            return
+        _, node_id, directory_id = identity
+        for topic in self._image.topics.values():
+            faults = (each.fault(node_id, directory_id) for each in topic.placements.values())
+            for fault in sorted({fault for fault in faults if fault}):
+                what = f"the metadata log says of {topic.name}: {fault}"
+                self._outcome.find(path, None, what)
+
+    def _verify_checkpoint(self, path: Path, offsets: dict[Place, int], ends: Ends) -> None:
+        state = self._outcome.state
+        for (topic, index), offset in offsets.items():
+            name = f"{topic}-{index}"
+            end = ends.get((topic, index), (0, 0))[1]
+            # After a crash a high watermark may lie beyond what was left of the log, and
+            # partitions may be gone that a checkpoint still names.
+            is_excused = state is not State.CLEAN and (
+                path.name == HIGH_WATERMARKS or (topic, index) not in ends
+            )
+            if offset > end and not is_excused:
+                what = f"it has offset {offset} of {name}, whose log ends at {end}"
+                self._outcome.find(path, None, what)
+            elif state is State.CLEAN and not self._is_known(topic, index):
+                self._outcome.find(path, None, f"it names {name}, which is not there")
+
+    def _is_known(self, topic: str, index: int) -> bool:
+        known = self._image.topics.get(topic)
+        if known is not None:
+            return index < known.partition_count
+        return self._root / f"{topic}-{index}" in self._partitions
+
+
+def _read_metadata(directory: Path) -> Image:
+    """Fold the metadata log, from its newest snapshot on where it no longer begins at 0.
+
+    What cannot be read is left out: the verification of the partition itself finds it.
+    """
+    replay = Replay(Image())
+    if not directory.is_dir():
+        return replay.image
+    files = list_partition(directory)
+    paths = [files.file(base_offset, ".log") for base_offset in files.segments]
+    snapshots = sorted(name for name in files.names if name.endswith(".checkpoint"))
+    if snapshots and files.segments[:1] != (0,):
+        paths.insert(0, directory / snapshots[-1])
+    for value in (value for path in paths for value in _values(path)):
+        with suppress(ValueError):
+            replay.read(value)
+    return replay.image
+
+
+def _values(path: Path) -> Iterator[bytes]:
+    """The values of the records in a segment's sound batches."""
+    for found in segments.walk(path):
+        if isinstance(found, segments.Damage) or found.fault or found.is_control:
+            continue
+        with suppress(segments.UnreadableBatchError):
+            yield from (record.value or b"" for record in segments.records_of(path, found))
+
+
+def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
+    """Verify a snapshot of the metadata log: batches from offset 0 on, of one leader epoch."""
+    check = segments.check(path, 0, b"", b"", is_deep=True)
+    check.advance(check.end)
+    for _, position, _, reason in check.faults:
+        outcome.find(path, position, reason)
+    for position, expected, found in check.gaps:
+        outcome.find(path, position, f"offsets {expected} to {found - 1} are missing here")
+    for leader_epoch, position, _, _ in check.leader_epochs[1:]:
+        outcome.find(path, position, f"leader epoch {leader_epoch} is not that of its beginning")
+    outcome.batches += check.batches
+    outcome.records += check.records
+    outcome.bytes_read += check.end
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def _verify_partitions(plans: Sequence[Plan], state: State, report: Report) -> tuple[Outcome, Ends]:
+    total = sum(_log_bytes(directory) for directory, _ in plans)
+    done = 0
+
+    def progress(read_bytes: int) -> None:
+        nonlocal done
+        done += read_bytes
+        report(min(done, total), total)
+
+    whole, ends = Outcome(state=state), Ends()
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, WORKERS_MAX)) as pool:
+        looks = pool.map(lambda plan: _look(plan[0], plan[1], progress), plans)
+        for (directory, _), look in zip(plans, looks, strict=True):
+            whole.take(look.outcome)
+            for name in sorted(look.metadata_snapshots):
+                _verify_metadata_snapshot(directory / name, whole)
+            partition = partition_of(directory)
+            if partition is not None and look.ends is not None:
+                ends[partition] = look.ends
+    return whole, ends
+
+
+def _has_segments(directory: Path) -> bool:
+    return bool(list_partition(directory).segments)
+
+
+def _log_bytes(directory: Path) -> int:
+    with os.scandir(directory) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+
+
+def _look(
+    directory: Path, surroundings: Surroundings, progress: Callable[[int], None]
+) -> PartitionLook:
+    """Verify a partition; beside a broker only what two looks find counts."""
+    look = PartitionLook(directory, surroundings, progress)
+    found = look.outcome.findings
+    if found and surroundings.state is State.IN_USE:
+        again = PartitionLook(directory, surroundings, lambda _bytes: None).outcome.findings
+        look.outcome.findings = [finding for finding in found if finding in again]
+        if len(look.outcome.findings) < len(found):
+            look.outcome.note(directory, "its files changed while they were looked at")
+    return look

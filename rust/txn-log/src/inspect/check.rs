@@ -1,0 +1,434 @@
+//! One segment against itself: its batches one after the other, and both indexes against them.
+//!
+//! An offset index entry has to point at the first byte of a batch and name its last offset.
+//! A time index entry has to name the last offset of a batch and its largest timestamp, which
+//! has to be larger than that of every batch before it in the segment.
+
+use std::io;
+use std::path::Path;
+
+use crate::batch::BatchView;
+use crate::builder::decode_marker;
+use crate::compression::{self, Codec};
+use crate::gate::ReplayedBatch;
+use crate::inspect::walk::{Found, Walk};
+use crate::records::Records;
+
+const OFFSET_ENTRY_BYTES: usize = 8;
+const TIME_ENTRY_BYTES: usize = 12;
+/// Faults kept of one segment; further ones are only counted.
+const FAULTS_MAX: usize = 50;
+/// Gaps kept of one segment, the first ones; a compacted segment is full of them.
+const GAPS_MAX: usize = 50;
+/// Largest content of one compressed batch that is opened.
+const CONTENT_BYTES_MAX: usize = 512 << 20;
+
+/// The file a fault is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspect {
+    /// `.log`
+    Log,
+    /// `.index`
+    OffsetIndex,
+    /// `.timeindex`
+    TimeIndex,
+}
+
+/// Something that should not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// In which file.
+    pub suspect: Suspect,
+    /// Where in it.
+    pub position: u64,
+    /// Where it ends; for bytes that are no batch, where the next batch begins.
+    pub end: u64,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// Offsets that are missing before a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Of the batch.
+    pub position: u64,
+    /// The offset after the batch before, or the segment's base offset.
+    pub expected: i64,
+    /// The batch's base offset.
+    pub found: i64,
+}
+
+/// Batches in a row with the same leader epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochRun {
+    /// Of all of them.
+    pub leader_epoch: i32,
+    /// Of the first.
+    pub position: u64,
+    /// The first one's base offset.
+    pub first_offset: i64,
+    /// The last one's last offset.
+    pub last_offset: i64,
+}
+
+/// What a check has found so far.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Sound batches.
+    pub batches: u64,
+    /// Records in them.
+    pub records: u64,
+    /// The first sound batch's base offset.
+    pub first_offset: Option<i64>,
+    /// The offset after the last sound batch; before the first, the segment's base offset.
+    pub next_offset: i64,
+    /// The leader epochs in order.
+    pub leader_epochs: Vec<EpochRun>,
+    /// Where offsets are missing, and not because of damage.
+    pub gaps: Vec<Gap>,
+    /// The last gap, which may not be among them.
+    pub last_gap: Option<Gap>,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+    /// Faults that are not among them.
+    pub faults_left_out: u64,
+    /// Whether a fault is in the log, so that nothing can be said of producers behind it.
+    pub is_damaged: bool,
+    largest_timestamp: i64,
+    is_after_damage: bool,
+}
+
+/// A segment's check, made in pieces so that somebody can watch it.
+pub struct Check {
+    walk: Walk,
+    bench: Bench,
+}
+
+/// What the batches are held against.
+struct Bench {
+    is_deep: bool,
+    offset_index: Entries,
+    time_index: Entries,
+    seen: Seen,
+}
+
+impl Check {
+    /// Opens a segment.
+    ///
+    /// `index` and `time_index` are the bytes of its index files, without room reserved at
+    /// their ends. A deep check opens every batch and reads its records.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(
+        log: &Path,
+        base_offset: i64,
+        index: &[u8],
+        time_index: &[u8],
+        is_deep: bool,
+    ) -> io::Result<Self> {
+        let mut seen = Seen {
+            next_offset: base_offset,
+            largest_timestamp: -1,
+            ..Seen::default()
+        };
+        let number = |bytes: &[u8]| i64::from(u32::from_be_bytes(field(bytes)));
+        let offset_index = Entries::read::<OFFSET_ENTRY_BYTES>(
+            Suspect::OffsetIndex,
+            index,
+            |entry| (number(&entry[4..]), base_offset + number(entry)),
+            &mut seen,
+        );
+        let time_index = Entries::read::<TIME_ENTRY_BYTES>(
+            Suspect::TimeIndex,
+            time_index,
+            |entry| {
+                let timestamp = i64::from_be_bytes(field(entry));
+                (base_offset + number(&entry[8..]), timestamp)
+            },
+            &mut seen,
+        );
+        Ok(Self {
+            walk: Walk::open(log, 0)?,
+            bench: Bench {
+                is_deep,
+                offset_index,
+                time_index,
+                seen,
+            },
+        })
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.walk.position()
+    }
+
+    /// The size of the `.log` file.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.walk.end()
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn seen(&self) -> &Seen {
+        &self.bench.seen
+    }
+
+    /// Checks about `bytes` bytes more and returns the batches with a producer id among them,
+    /// up to the first that is damaged.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn advance(&mut self, bytes: u64) -> io::Result<Vec<ReplayedBatch>> {
+        let mut replayed = Vec::new();
+        let bench = &mut self.bench;
+        self.walk.advance(bytes, |found| match found {
+            Found::Batch {
+                position,
+                batch,
+                fault,
+            } => {
+                let fault = fault.map(|error| error.to_string());
+                match fault.or_else(|| problem(&batch, bench.is_deep)) {
+                    None => replayed.extend(bench.take(position, &batch)),
+                    Some(reason) => {
+                        let end = position + batch.bytes().len() as u64;
+                        bench.pass_over(position, end, reason);
+                    }
+                }
+            }
+            Found::Damage(damage) => {
+                bench.pass_over(damage.position, damage.end, damage.error.to_string());
+            }
+        })?;
+        if self.walk.position() == self.walk.end() {
+            bench.offset_index.meet(i64::MAX, 0, &mut bench.seen);
+            bench.time_index.meet(i64::MAX, 0, &mut bench.seen);
+        }
+        Ok(replayed)
+    }
+}
+
+impl Bench {
+    /// Holds a sound batch against the one before it and against the indexes; returns what a
+    /// gate has to be told of it.
+    fn take(&mut self, position: u64, batch: &BatchView<'_>) -> Option<ReplayedBatch> {
+        let seen = &mut self.seen;
+        seen.note(batch, position);
+        self.offset_index
+            .meet(position as i64, batch.last_offset(), seen);
+        if batch.max_timestamp() > seen.largest_timestamp {
+            seen.largest_timestamp = batch.max_timestamp();
+            self.time_index
+                .meet(batch.last_offset(), batch.max_timestamp(), seen);
+        }
+        if seen.is_damaged { None } else { replay(batch) }
+    }
+
+    /// Reports damage, and drops the index entries of which it leaves nothing to say.
+    fn pass_over(&mut self, position: u64, end: u64, reason: String) {
+        self.seen.damage(position, end, reason);
+        self.offset_index.drop_before(end as i64);
+        self.time_index.drop_before(i64::MAX); // the youngest batch may be the damaged one
+    }
+}
+
+impl Seen {
+    /// Takes note of a batch whose bytes are sound, and of where its offsets lie.
+    fn note(&mut self, batch: &BatchView<'_>, position: u64) {
+        let (expected, found) = (self.next_offset, batch.base_offset());
+        let end = position + batch.bytes().len() as u64;
+        if found < expected && !self.is_after_damage {
+            let reason = format!("the batch begins at offset {found}, {expected} is the next");
+            self.damage(position, end, reason);
+        }
+        if found > expected && !self.is_after_damage {
+            let gap = Gap {
+                position,
+                expected,
+                found,
+            };
+            self.last_gap = Some(gap);
+            if self.gaps.len() < GAPS_MAX {
+                self.gaps.push(gap);
+            }
+        }
+        self.is_after_damage = false;
+        self.first_offset.get_or_insert(found);
+        self.next_offset = batch.last_offset() + 1;
+        self.batches += 1;
+        self.records += u64::from(batch.record_count().unsigned_abs());
+        let leader_epoch = batch.leader_epoch();
+        match self.leader_epochs.last_mut() {
+            Some(run) if run.leader_epoch == leader_epoch => run.last_offset = batch.last_offset(),
+            _ => self.leader_epochs.push(EpochRun {
+                leader_epoch,
+                position,
+                first_offset: found,
+                last_offset: batch.last_offset(),
+            }),
+        }
+    }
+
+    fn damage(&mut self, position: u64, end: u64, reason: String) {
+        self.fault(Suspect::Log, position, end, reason);
+        self.is_damaged = true;
+        self.is_after_damage = true;
+    }
+
+    fn fault(&mut self, suspect: Suspect, position: u64, end: u64, reason: String) {
+        if self.faults.len() == FAULTS_MAX {
+            self.faults_left_out += 1;
+            return;
+        }
+        self.faults.push(Fault {
+            suspect,
+            position,
+            end,
+            reason,
+        });
+    }
+}
+
+/// The entries of an index, each with the place where it has to be met.
+struct Entries {
+    suspect: Suspect,
+    entry_bytes: usize,
+    /// In the order in which the walk meets them, the last first.
+    left: Vec<Entry>,
+}
+
+/// One index entry.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Where it has to be met: a position in the log, or a batch's last offset.
+    at: i64,
+    /// What has to be there: a batch's last offset, or its largest timestamp.
+    says: i64,
+    /// Where it stands in its file.
+    position: u64,
+}
+
+impl Entries {
+    fn read<const BYTES: usize>(
+        suspect: Suspect,
+        index: &[u8],
+        decode: impl Fn(&[u8]) -> (i64, i64),
+        seen: &mut Seen,
+    ) -> Self {
+        let (whole, rest) = index.as_chunks::<BYTES>();
+        let mut entries: Vec<Entry> = whole
+            .iter()
+            .enumerate()
+            .map(|(nth, entry)| {
+                let (at, says) = decode(entry);
+                let position = (nth * BYTES) as u64;
+                Entry { at, says, position }
+            })
+            .collect();
+        if !rest.is_empty() {
+            let position = (whole.len() * BYTES) as u64;
+            let reason = format!("{} bytes are left over after the last entry", rest.len());
+            seen.fault(suspect, position, index.len() as u64, reason);
+        }
+        entries.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.position)));
+        Self {
+            suspect,
+            entry_bytes: BYTES,
+            left: entries,
+        }
+    }
+
+    /// Judges the entries up to a place of the log, where `is` is what they have to say.
+    fn meet(&mut self, at: i64, is: i64, seen: &mut Seen) {
+        while let Some(entry) = self.left.pop_if(|entry| entry.at <= at) {
+            let Some(reason) = self.reason(entry, at, is) else {
+                continue;
+            };
+            let end = entry.position + self.entry_bytes as u64;
+            seen.fault(self.suspect, entry.position, end, reason);
+        }
+    }
+
+    /// Drops the entries before a place.
+    fn drop_before(&mut self, end: i64) {
+        while self.left.pop_if(|entry| entry.at < end).is_some() {}
+    }
+
+    fn reason(&self, entry: Entry, at: i64, is: i64) -> Option<String> {
+        let Entry {
+            at: wanted, says, ..
+        } = entry;
+        match (self.suspect, wanted == at) {
+            (_, true) if says == is => None,
+            (Suspect::TimeIndex, true) => Some(format!(
+                "the entry says that the largest timestamp up to offset {at} is {says}, it is {is}"
+            )),
+            (Suspect::TimeIndex, false) => Some(format!(
+                "the entry ({says}, offset {wanted}) names no batch that is younger than all before"
+            )),
+            (_, true) => Some(format!(
+                "the entry says that the batch at byte {at} ends with offset {says}, it is {is}"
+            )),
+            (_, false) => Some(format!(
+                "the entry (offset {says}, byte {wanted}) points where no batch begins"
+            )),
+        }
+    }
+}
+
+/// What is wrong with a batch whose checksum is right.
+fn problem(batch: &BatchView<'_>, is_deep: bool) -> Option<String> {
+    if let Err(error) = batch.validate() {
+        return Some(error.to_string());
+    }
+    if is_deep {
+        return read_records(batch).err();
+    }
+    None
+}
+
+/// Opens a batch and reads every record.
+fn read_records(batch: &BatchView<'_>) -> Result<(), String> {
+    let codec = batch.codec().map_err(|error| error.to_string())?;
+    let mut opened = Vec::new();
+    let content = if codec == Codec::None {
+        batch.records()
+    } else {
+        compression::decompress(codec, batch.records(), &mut opened, CONTENT_BYTES_MAX)
+            .map_err(|error| error.to_string())?;
+        &opened
+    };
+    let mut least = 0;
+    for record in Records::new(content, batch.record_count()) {
+        let delta = record.map_err(|error| error.to_string())?.offset_delta;
+        if !(least..=batch.last_offset_delta()).contains(&delta) {
+            return Err(format!(
+                "a record has offset delta {delta}, expected was {least} to {}",
+                batch.last_offset_delta()
+            ));
+        }
+        least = delta + 1;
+    }
+    Ok(())
+}
+
+/// A batch as a gate is told of it; `None` if it has no producer, or is a control batch that
+/// ends no transaction.
+fn replay(batch: &BatchView<'_>) -> Option<ReplayedBatch> {
+    if batch.producer_id() < 0 {
+        return None;
+    }
+    if !batch.is_control() {
+        return Some(ReplayedBatch::of(batch, None));
+    }
+    let marker = decode_marker(batch.records())?;
+    Some(ReplayedBatch::of(batch, Some(marker)))
+}
+
+fn field<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    *bytes.first_chunk().expect("an entry is longer")
+}

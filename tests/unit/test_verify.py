@@ -1,0 +1,398 @@
+"""What `verify` finds in a partition, and what it lets pass. The logs are written by hand."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from txn import _core
+from txn.errors import DirectoryError
+from txn.inspect.layout import State
+from txn.inspect.outcome import Outcome
+from txn.inspect.verify import verify
+from txn.partition import Partition
+from txn.partition.snapshot import decode_snapshot, encode_snapshot
+from txn.storage.directory import DataDirectory
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory stopped cleanly, with one partition of several segments."""
+    path = tmp_path_factory.mktemp("sound")
+    root = DataDirectory(path, node_id=1)
+    write_log(path / "orders-0")
+    root.mark_clean()
+    root.release()
+    return path
+
+
+@pytest.fixture
+def orders(sound: Path, tmp_path: Path) -> Path:
+    """The partition's directory in a copy of it."""
+    shutil.copytree(sound, tmp_path / "data")
+    return tmp_path / "data" / "orders-0"
+
+
+def write_log(directory: Path) -> None:
+    settings = {"segment.bytes": 2000, "index.interval.bytes": 100}
+    log = _core.PartitionLog(str(directory), Partition(), settings)
+    for number in range(12):
+        timestamp_ms = 1_000 + 10 * number
+        log.append(_core.encode_batch([(None, b"x" * 100), (None, b"y")], timestamp_ms))
+        log.append(
+            _core.encode_batch(
+                [(b"key", b"z" * 200)], timestamp_ms, number % 3, 0, is_transactional=True
+            )
+        )
+        if number > 5:
+            log.append_marker(number % 3, 0, 1, number % 2 == 1, timestamp_ms)
+    log.append(_core.encode_batch([(None, b"open")], 2_000, 3, 0, is_transactional=True))
+    log.close()
+
+
+def write_plain_log(directory: Path) -> None:
+    log = _core.PartitionLog(str(directory), Partition(), {"segment.bytes": 500})
+    for number in range(20):
+        log.append(_core.encode_batch([(b"key", b"x" * 100)], 1_000 + number))
+    log.close()
+
+
+def segments(directory: Path, suffix: str = ".log") -> list[Path]:
+    return sorted(directory.glob(f"*{suffix}"))
+
+
+def patch(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def found(outcome: Outcome) -> list[tuple[str, int | None, str]]:
+    return [(each.path.name, each.position, each.what) for each in outcome.findings]
+
+
+def batch_starts(path: Path) -> list[int]:
+    seen, _, _ = _core.SegmentReader(str(path)).batches(0, 1 << 30)
+    return [batch[0] for batch in seen]
+
+
+def test_a_sound_partition_has_no_findings(orders: Path) -> None:
+    outcome = verify(orders.parent, is_deep=True)
+    assert (found(outcome), outcome.notes) == ([], [])
+    assert (outcome.state, outcome.partitions) == (State.CLEAN, 1)
+    assert (outcome.segments, outcome.batches, outcome.records) == (
+        len(segments(orders)),
+        12 + 12 + 6 + 1,
+        24 + 12 + 6 + 1,
+    )
+
+
+def test_a_directory_without_logs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryError, match="holds no log"):
+        verify(tmp_path)
+
+
+# ---------------------------------------------------------------- segments
+
+
+def test_damaged_records_are_found_at_their_batch_and_the_rest_is_read(orders: Path) -> None:
+    log = segments(orders)[1]
+    second = batch_starts(log)[1]
+    patch(log, second + 70, b"\xff")
+    outcome = verify(orders.parent)
+    assert found(outcome)[0][:2] == (log.name, second)
+    assert "CRC-32C" in found(outcome)[0][2]
+    assert outcome.batches == 30
+
+
+def test_damage_in_a_header_costs_the_bytes_up_to_the_next_batch(orders: Path) -> None:
+    log = segments(orders)[0]
+    third = batch_starts(log)[2]
+    patch(log, third + 8, struct.pack(">i", 1))
+    outcome = verify(orders.parent)
+    assert [each[:2] for each in found(outcome)] == [(log.name, third)]
+    assert outcome.batches == 30
+
+
+def test_a_batch_whose_offset_moved_on_leaves_a_gap(orders: Path) -> None:
+    """The base offset is under no checksum, so only its neighbours tell."""
+    log = segments(orders)[-1]
+    last = batch_starts(log)[-1]
+    (offset,) = struct.unpack(">q", log.read_bytes()[last : last + 8])
+    patch(log, last, struct.pack(">q", offset + 5))
+    what = f"offsets {offset} to {offset + 4} are missing before this batch"
+    assert (log.name, last, what) in found(verify(orders.parent))
+
+
+def test_a_batch_whose_offset_moved_back_is_found(orders: Path) -> None:
+    log = segments(orders)[0]
+    second = batch_starts(log)[1]
+    patch(log, second, struct.pack(">q", 0))
+    assert found(verify(orders.parent))[0] == (
+        log.name,
+        second,
+        "the batch begins at offset 0, 2 is the next",
+    )
+
+
+def test_a_segment_that_is_gone_is_missed(orders: Path) -> None:
+    gone, after = segments(orders)[1:3]
+    for path in orders.glob(f"{gone.stem}.*"):
+        path.unlink()
+    first, next_one = int(gone.stem), int(after.stem)
+    assert found(verify(orders.parent))[0] == (
+        after.name,
+        None,
+        f"offsets {first} to {next_one - 1} are missing before it",
+    )
+
+
+def test_what_compaction_took_is_not_missed_and_anything_later_is(orders: Path) -> None:
+    shutil.rmtree(orders)
+    write_plain_log(orders)
+    gone, after = segments(orders)[1:3]
+    for path in orders.glob(f"{gone.stem}.*"):
+        path.unlink()
+    checkpoint = orders.parent / "cleaner-offset-checkpoint"
+    checkpoint.write_text(f"0\n1\norders 0 {int(after.stem)}\n")
+    assert found(verify(orders.parent)) == []
+    checkpoint.write_text(f"0\n1\norders 0 {int(gone.stem)}\n")
+    assert [each[0] for each in found(verify(orders.parent))] == [after.name]
+
+
+def test_a_torn_tail_is_a_finding_after_a_clean_stop_and_else_a_note(orders: Path) -> None:
+    log = segments(orders)[-1]
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[:80])
+    assert [each[:2] for each in found(verify(orders.parent))] == [(log.name, len(whole))]
+    (orders.parent / ".kafka_cleanshutdown").unlink()
+    outcome = verify(orders.parent)
+    assert (outcome.state, found(outcome)) == (State.LEFT, [])
+    assert f"it ends torn at byte {len(whole)}" in outcome.notes[0].what
+
+
+def test_a_deep_look_opens_what_a_checksum_covers(orders: Path) -> None:
+    """A checksum that is right says nothing of what a producer put under it."""
+    log = segments(orders)[0]
+    batch = bytearray(log.read_bytes()[: batch_starts(log)[1]])
+    batch[60] = 1  # one record, where two are
+    batch[17:21] = struct.pack(">I", crc32c(bytes(batch[21:])))
+    patch(log, 0, bytes(batch))
+    assert found(verify(orders.parent)) == []
+    assert found(verify(orders.parent, is_deep=True))[0] == (
+        log.name,
+        0,
+        "record 1 of the batch: bytes are left over after the last record",
+    )
+
+
+# ---------------------------------------------------------------- indexes
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "what"),
+    [
+        (4, 3, "points where no batch begins"),
+        (0, 0, "the entry says that the batch at byte"),
+    ],
+)
+def test_an_offset_index_entry_has_to_be_that_of_its_batch(
+    orders: Path, at: int, value: int, what: str
+) -> None:
+    index = segments(orders, ".index")[0]
+    patch(index, 8 + at, struct.pack(">I", value))
+    [(name, position, reason)] = found(verify(orders.parent))
+    assert (name, position) == (index.name, 8)
+    assert what in reason
+
+
+def test_a_time_index_entry_has_to_tell_the_largest_timestamp(orders: Path) -> None:
+    index = segments(orders, ".timeindex")[0]
+    patch(index, 12, struct.pack(">q", 999))
+    [(name, position, what)] = found(verify(orders.parent))
+    assert (name, position) == (index.name, 12)
+    assert "the entry says that the largest timestamp up to offset" in what
+
+
+def test_a_time_index_entry_has_to_name_a_batch(orders: Path) -> None:
+    index = segments(orders, ".timeindex")[0]
+    patch(index, 12 + 8, struct.pack(">I", 0))
+    [(name, position, what)] = found(verify(orders.parent))
+    assert (name, position) == (index.name, 12)
+    assert "names no batch that is younger than all before" in what
+
+
+def test_what_follows_the_last_whole_entry_is_found(orders: Path) -> None:
+    paths = [segments(orders, suffix)[0] for suffix in (".index", ".timeindex", ".txnindex")]
+    for path in paths:
+        path.write_bytes(path.read_bytes() + b"\1")
+    findings = found(verify(orders.parent))
+    assert sorted(name for name, _, what in findings if "left over" in what) == sorted(
+        path.name for path in paths
+    )
+
+
+def test_room_reserved_in_an_index_is_no_fault_while_it_is_written(orders: Path) -> None:
+    """Apache Kafka reserves ten megabytes, and cuts them off when it closes the segment."""
+    for suffix in (".index", ".timeindex"):
+        path = segments(orders, suffix)[-1]
+        path.write_bytes(path.read_bytes() + bytes(4096))
+    assert len(found(verify(orders.parent))) > 0
+    (orders.parent / ".kafka_cleanshutdown").unlink()
+    assert found(verify(orders.parent)) == []
+
+
+def test_an_index_that_is_missing_is_a_note(orders: Path) -> None:
+    index = segments(orders, ".index")[0]
+    index.unlink()
+    outcome = verify(orders.parent)
+    assert found(outcome) == []
+    assert [note.path.name for note in outcome.notes] == [index.name]
+
+
+def test_an_index_without_a_segment_is_found(orders: Path) -> None:
+    (orders / f"{999:020}.txnindex").touch()
+    assert found(verify(orders.parent)) == [
+        (f"{999:020}.txnindex", None, "it belongs to no segment")
+    ]
+
+
+# ---------------------------------------------------------------- transactions and producers
+
+
+def test_an_aborted_transaction_missing_from_the_index_is_found(orders: Path) -> None:
+    """Its records would be shown to read_committed readers."""
+    index = segments(orders, ".txnindex")[0]
+    index.write_bytes(index.read_bytes()[34:])
+    [(name, _, what)] = found(verify(orders.parent))
+    assert name == index.name
+    assert what.startswith("it lacks the transaction that producer")
+
+
+def test_an_entry_of_a_transaction_that_was_not_aborted_is_found(orders: Path) -> None:
+    """A committed transaction would be hidden."""
+    index = segments(orders, ".txnindex")[-1]
+    data = index.read_bytes()
+    producer_id, first, last, stable = struct.unpack(">2xqqqq", data[-34:])
+    index.write_bytes(data + struct.pack(">hqqqq", 0, producer_id, first, last + 1, stable))
+    [(name, position, what)] = found(verify(orders.parent))
+    assert (name, position) == (index.name, len(data))
+    assert "names no transaction that was aborted" in what
+
+
+@pytest.mark.parametrize(
+    ("fact", "what"),
+    [
+        ("producer_epoch", "producer epoch"),
+        ("coordinator_epoch", "coordinator epoch"),
+        ("txn_first_offset", "open transaction"),
+        ("last_timestamp_ms", "timestamp"),
+    ],
+)
+def test_a_snapshot_has_to_be_what_a_replay_gives(orders: Path, fact: str, what: str) -> None:
+    snapshot = segments(orders, ".snapshot")[-1]
+    producers = decode_snapshot(snapshot.read_bytes())
+    setattr(producers[1], fact, 77)
+    snapshot.write_bytes(encode_snapshot(producers))
+    [(name, _, reason)] = found(verify(orders.parent))
+    assert name == snapshot.name
+    assert f"it has of producer 1 {what} 77, the log says" in reason
+
+
+def test_a_snapshot_that_names_a_stranger_or_forgets_an_open_transaction_is_found(
+    orders: Path,
+) -> None:
+    snapshot = segments(orders, ".snapshot")[-1]
+    producers = decode_snapshot(snapshot.read_bytes())
+    is_open = next(each for each in producers if producers[each].txn_first_offset >= 0)
+    producers[99] = producers.pop(is_open)
+    snapshot.write_bytes(encode_snapshot(producers))
+    reasons = [what for _, _, what in found(verify(orders.parent))]
+    assert reasons[0] == "it has producer 99, of which no batch is in the log"
+    assert f"it lacks producer {is_open}, whose transaction is open since" in reasons[1]
+
+
+def test_a_producer_that_was_idle_may_be_forgotten(orders: Path) -> None:
+    snapshot = segments(orders, ".snapshot")[-1]
+    producers = decode_snapshot(snapshot.read_bytes())
+    idle = next(each for each in producers if producers[each].txn_first_offset < 0)
+    del producers[idle]
+    snapshot.write_bytes(encode_snapshot(producers))
+    assert found(verify(orders.parent)) == []
+
+
+def test_a_log_whose_beginning_was_deleted_is_sound(orders: Path) -> None:
+    """What a replay would need is gone: of the rest only what is left is compared."""
+    for log in segments(orders)[:2]:
+        for path in orders.glob(f"{log.stem}.*"):
+            path.unlink()
+    assert found(verify(orders.parent)) == []
+    for path in segments(orders, ".snapshot")[:-1]:
+        path.unlink()
+    assert found(verify(orders.parent)) == []
+
+
+# ---------------------------------------------------------------- beside the segments
+
+
+def test_leader_epochs_have_to_be_those_of_the_batches(orders: Path) -> None:
+    path = orders / "leader-epoch-checkpoint"
+    path.write_text("0\n2\n0 0\n3 7\n")
+    [(name, _, what), *_] = found(verify(orders.parent))
+    assert name == path.name
+    assert "it does not say leader epoch 0 for offsets" in what
+
+
+def test_a_leader_epoch_that_goes_back_is_found(orders: Path) -> None:
+    """The leader epoch is under no checksum."""
+    log = segments(orders)[0]
+    (orders / "leader-epoch-checkpoint").unlink()
+    patch(log, batch_starts(log)[1] + 12, struct.pack(">i", 4))
+    [(name, position, what)] = found(verify(orders.parent))
+    assert (name, position) == (log.name, batch_starts(log)[2])
+    assert what == "leader epoch 0 follows 4"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("0\n1\norders 0 4000\n", "it has offset 4000 of orders-0, whose log ends at 43"),
+        ("0\n1\nrefunds 0 0\n", "it names refunds-0, which is not there"),
+        ("0\n2\norders 0 4\n", "its 1 lines are not the '2' offsets it promises"),
+        ("0\n2\norders 0 4\norders 0 5\n", "it names 1 partitions in 2 lines"),
+        ("0\n1\norders 0 4\x0b", "its lines do not end as they should"),
+    ],
+)
+def test_a_checkpoint_has_to_fit_the_logs(orders: Path, text: str, what: str) -> None:
+    path = orders.parent / "recovery-point-offset-checkpoint"
+    path.write_text(text)
+    assert found(verify(orders.parent)) == [(path.name, None, what)]
+
+
+def test_a_checkpoint_that_was_never_written_is_empty(orders: Path) -> None:
+    (orders.parent / "cleaner-offset-checkpoint").touch()
+    assert found(verify(orders.parent)) == []
+
+
+# ---------------------------------------------------------------- parts of a directory
+
+
+def test_a_partition_or_a_file_can_be_looked_at_alone(orders: Path, tmp_path: Path) -> None:
+    log = segments(orders)[1]
+    patch(log, 70, b"\xff")
+    assert {each[0] for each in found(verify(orders))} >= {log.name}
+    assert {each[0] for each in found(verify(log))} == {log.name}
+    assert found(verify(segments(orders)[0])) == []
+
+
+def test_a_partition_copied_out_of_its_directory_can_be_looked_at(
+    orders: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("copies") / "orders-0"
+    shutil.copytree(orders, copy)
+    outcome = verify(copy)
+    assert (found(outcome), outcome.batches) == ([], 31)
