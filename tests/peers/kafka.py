@@ -58,6 +58,7 @@ class KafkaNode:
     Args:
         directory: Where configuration, logs and data (`data/`) go; made if it is missing.
         properties: Broker settings in Kafka's names, over those of `ONE_NODE`.
+        port: Where clients find it; a free one if none is given.
         jars: Which Kafka to run.
         heap: The JVM's heap, as `-Xmx` takes it.
 
@@ -71,12 +72,14 @@ class KafkaNode:
         directory: Path,
         properties: Mapping[str, str] | None = None,
         *,
+        port: int | None = None,
         jars: JarSet = NODE_4_2,
         heap: str = "512m",
     ) -> None:
         self.directory = directory
         self.bootstrap_servers = ""
         self._properties = dict(properties or {})
+        self._port = port
         self._jars = jars
         self._heap = heap
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,7 +110,7 @@ class KafkaNode:
     def start(self) -> None:
         """Format the data directory if it is new, start the node, wait until it serves."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        port, controller_port = free_port(), free_port()
+        port, controller_port = self._port or free_port(), free_port()
         self.bootstrap_servers = f"127.0.0.1:{port}"
         config = self._write_properties(port, controller_port)
         if not (self.data / "meta.properties").exists():

@@ -1,0 +1,406 @@
+"""A data directory moves between txn and Apache Kafka, and back, with everything in it.
+
+`Move` tells one such journey: the first broker writes, a copy of its directory is served by
+the second, which goes on writing, and a copy of that by the first kind again. Both journeys
+are made once; each test looks at one thing that has to have survived. All brokers listen on
+one port, so that a client of the first finds the second, as it would after a real move.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+)
+
+import txn
+from clients import (
+    WAIT_S,
+    commit_values,
+    create_topic,
+    ends,
+    plain_producer,
+    read_messages,
+    send,
+    transactional_producer,
+)
+from peers.kafka import KafkaNode, free_port
+from txn.config import BrokerSettings
+from txn.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
+from txn.coordinator.transaction.states import Txn, TxnState
+from txn.metadata.image import Topic
+from txn.storage.ids import decode_id
+from txn.storage.native import NativeStorage
+from txn.wire.hashing import coordinator_partition
+from txn.wire.messages import entity_builder
+from wire_client import RawConnection, request
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
+
+KAFKA_PROPERTIES = {
+    "log.cleaner.backoff.ms": "100",  # compact soon
+    "metadata.log.max.snapshot.interval.ms": "1000",  # a snapshot of the metadata is there too
+}
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "segment_ms": "200",
+    "min_cleanable_dirty_ratio": "0.01",
+    "max_compaction_lag_ms": "300",
+}
+LONG = {"transaction.timeout.ms": 900_000}
+DESCRIBE_PRODUCERS = 61
+KEYS = 5
+COMPACTED_RECORDS = 100
+
+
+@dataclass(frozen=True)
+class View:
+    """What clients find in a broker. Records are (partition, offset, time, key, value, headers)."""
+
+    all: dict[str, list[tuple[Any, ...]]]
+    committed: dict[str, list[tuple[Any, ...]]]
+    ends: dict[str, tuple[int, int]]
+    offsets: dict[str, dict[tuple[str, int], int]]
+    settings: dict[str, dict[str, str]]
+    producers: dict[str, list[tuple[int, ...]]]
+
+    def values(self, topic: str) -> list[bytes]:
+        return [record[4] for record in self.committed[topic]]
+
+    def newest(self, topic: str) -> dict[bytes, bytes]:
+        return {record[3]: record[4] for record in self.all[topic]}
+
+
+@dataclass(frozen=True)
+class Move:
+    """What was seen: before a move, after it, when the second was left, and back at the first."""
+
+    before: View
+    moved: View
+    left: View
+    back: View
+    written_at_last: list[int]
+    has_metadata_snapshot: bool
+
+
+@contextmanager
+def serving(kind: str, directory: Path, port: int) -> Iterator[str]:
+    if kind == "txn":
+        with txn.Broker(directory / "data", port=port) as broker:
+            yield broker.bootstrap_servers
+    else:
+        with KafkaNode(directory, KAFKA_PROPERTIES, port=port) as node:
+            with pytest.raises(txn.DirectoryError, match="in use"):
+                txn.Broker(node.data)
+            yield node.bootstrap_servers
+
+
+def copy(source: Path, target: Path) -> None:
+    shutil.copytree(source / "data", target / "data")
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
+        time.sleep(0.05)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write(servers: str) -> Producer:
+    """Fill a broker; return the producer whose transaction is open in `open`."""
+    create_topic(servers, "plain", partitions=2)
+    create_topic(servers, "compacted", 1, **COMPACTED)
+    for name in ("txns", "open", "abandoned", "decided", "undone", "gone"):
+        create_topic(servers, name, retention_ms="-1")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        producer = plain_producer(servers, compression_type=codec, enable_idempotence=True)
+        for number in range(10):
+            producer.produce(
+                "plain",
+                key=b"%d" % number,
+                value=codec.encode() * 20,
+                partition=number % 2,
+                headers=[("codec", codec.encode())],
+            )
+        assert producer.flush(WAIT_S) == 0
+    write_compacted(servers)
+    send(plain_producer(servers), "gone", [b"x"])
+    commit_offset(servers, "readers", 3)
+    ended = transactional_producer(servers, "ended")
+    commit_values(ended, "txns", [b"committed"])
+    ended.begin_transaction()
+    send(ended, "txns", [b"aborted"])
+    ended.abort_transaction(WAIT_S)
+    for name in ("abandoned", "decided", "undone"):
+        begin(servers, name)
+    return begin(servers, "open")
+
+
+def write_compacted(servers: str) -> None:
+    producer = plain_producer(servers)
+    for number in range(COMPACTED_RECORDS):
+        producer.produce("compacted", key=b"%d" % (number % KEYS), value=b"%d" % number)
+        assert producer.flush(WAIT_S) == 0
+
+
+def begin(servers: str, name: str) -> Producer:
+    """Begin a transaction with an id and in a topic of one name, and an offset of such a group."""
+    producer = transactional_producer(servers, name, **LONG)
+    producer.begin_transaction()
+    send(producer, name, [b"1", b"2"])
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": name})
+    where = [TopicPartition("plain", 0, 7)]
+    producer.send_offsets_to_transaction(where, consumer.consumer_group_metadata(), WAIT_S)
+    consumer.close()
+    return producer
+
+
+def commit_offset(servers: str, group: str, offset: int) -> None:
+    """Commit an offset of `plain` as the one member of a classic group, which then leaves."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["plain"])
+    assert consumer.poll(WAIT_S) is not None
+    consumer.commit(offsets=[TopicPartition("plain", 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def decide(directory: Path, transactional_id: str, state: TxnState) -> None:
+    """Write a Prepare of an open transaction, as a coordinator does that stops right after it."""
+    index = coordinator_partition(transactional_id, 50)
+    metadata = directory / "data" / f"__transaction_state-{index}" / "partition.metadata"
+    topic_id = decode_id(metadata.read_text().rpartition(" ")[2].strip())
+    storage = NativeStorage(directory / "data", BrokerSettings(), was_clean=True)
+    store = storage.open(Topic("__transaction_state", topic_id), index)
+    found: list[Txn] = [
+        decode_value(record.value)
+        for batch in store.batches()
+        for record in batch.records
+        if record.key is not None and decode_key(record.key) == transactional_id and record.value
+    ]
+    assert found[-1].state is TxnState.ONGOING
+    prepared = encode_value(replace(found[-1], state=state))
+    store.append([(encode_key(transactional_id), prepared)], timestamp_ms=found[-1].updated_ms)
+    store.close()
+
+
+def go_on(servers: str, owner: Producer) -> None:
+    """Do with the second broker what clients of the first would."""
+    owner.commit_transaction(WAIT_S)
+    transactional_producer(servers, "abandoned")
+    commit_values(transactional_producer(servers, "ended"), "txns", [b"later"])
+    send(plain_producer(servers, enable_idempotence=True), "plain", [b"later"])
+    write_compacted(servers)
+    commit_offset(servers, "readers", 5)
+    create_topic(servers, "new", partitions=2)
+    send(plain_producer(servers), "new", [b"new"], partition=1)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics(["gone"])["gone"].result(WAIT_S)
+    change = ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("topic", "plain", incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+
+
+# ---------------------------------------------------------------- looking
+
+
+def look(servers: str) -> View:
+    admin = AdminClient({"bootstrap.servers": servers})
+    topics = sorted(name for name in admin.list_topics(timeout=WAIT_S).topics if name[0] != "_")
+    return View(
+        all={topic: records(servers, topic, "read_uncommitted") for topic in topics},
+        committed={topic: records(servers, topic, "read_committed") for topic in topics},
+        ends={topic: ends(servers, topic) for topic in topics},
+        offsets={group: offsets(admin, group) for group in ("readers", "open", "decided")},
+        settings={topic: settings(admin, topic) for topic in topics},
+        producers={topic: producers(servers, topic) for topic in topics},
+    )
+
+
+def records(servers: str, topic: str, isolation: str) -> list[tuple[Any, ...]]:
+    return sorted(
+        (m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value(), m.headers())
+        for m in read_messages(servers, topic, isolation=isolation)
+    )
+
+
+def offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = asked[group].result(WAIT_S).topic_partitions
+    return {(entry.topic, entry.partition): entry.offset for entry in found}
+
+
+def settings(admin: AdminClient, topic: str) -> dict[str, str]:
+    resource = ConfigResource("topic", topic)
+    found = admin.describe_configs([resource])[resource].result(WAIT_S)
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {name: entry.value for name, entry in found.items() if entry.source == own}
+
+
+def producers(servers: str, topic: str) -> list[tuple[int, ...]]:
+    """(producer id, epoch, last sequence, first offset of its transaction) in partition 0."""
+    values = {"topics": [{"name": topic, "partition_indexes": [0]}]}
+    with RawConnection(servers) as connection:
+        answer = connection.call(entity_builder(request(DESCRIBE_PRODUCERS, 0))(values))
+    return sorted(
+        (p.producer_id, p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
+        for p in answer.topics[0].partitions[0].active_producers
+    )
+
+
+# ---------------------------------------------------------------- the journeys
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("txn", "kafka"), ("kafka", "txn")],
+    ids=["txn-kafka-txn", "kafka-txn-kafka"],
+)
+def move(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Move:
+    first, second = request.param
+    root, port = tmp_path_factory.mktemp("exchange"), free_port()
+    with serving(first, root / "1", port) as servers:
+        owner = write(servers)
+        if first == "kafka":
+            wait_until(lambda: is_compacted(servers), "Kafka compacts")
+        before = look(servers)
+    decide(root / "1", "decided", TxnState.PREPARE_COMMIT)
+    decide(root / "1", "undone", TxnState.PREPARE_ABORT)
+    copy(root / "1", root / "2")
+    with serving(second, root / "2", port) as servers:
+        wait_until(lambda: is_finished(servers), "both Prepares are finished")
+        moved = look(servers)
+        go_on(servers, owner)
+        left = look(servers)
+    copy(root / "2", root / "3")
+    with serving(first, root / "3", port) as servers:
+        back = look(servers)
+        at_last = send(plain_producer(servers), "plain", [b"at last"])
+    snapshots = (root / "2" / "data" / "__cluster_metadata-0").glob("*.checkpoint")
+    return Move(before, moved, left, back, at_last, any(snapshots))
+
+
+def is_compacted(servers: str) -> bool:
+    return len(read_messages(servers, "compacted")) < COMPACTED_RECORDS // 2
+
+
+def is_finished(servers: str) -> bool:
+    try:
+        found = [ends(servers, topic) for topic in ("decided", "undone")]
+    except KafkaException:  # a Kafka that has just started does not lead yet
+        return False
+    return all(stable == end for stable, end in found)
+
+
+@pytest.mark.parametrize("topic", ["plain", "txns", "open", "abandoned", "decided", "undone"])
+def test_P1_every_record_is_where_it_was(move: Move, topic: str) -> None:
+    assert move.before.all[topic]
+    assert move.moved.all[topic] == move.before.all[topic]
+
+
+@pytest.mark.parametrize("topic", ["plain", "txns", "open", "abandoned", "undone"])
+def test_P4_readers_of_committed_records_see_the_same(move: Move, topic: str) -> None:
+    assert move.moved.committed[topic] == move.before.committed[topic]
+
+
+def test_compacted_records_are_those_written_last(move: Move) -> None:
+    """Only the newest of each key is sure to be there: either broker may compact at any time."""
+    assert set(move.moved.all["compacted"]) <= set(move.before.all["compacted"])
+    newest = {b"%d" % (n % KEYS): b"%d" % n for n in range(COMPACTED_RECORDS)}
+    assert move.before.newest("compacted") == move.moved.newest("compacted") == newest
+    assert move.left.newest("compacted") == move.back.newest("compacted") == newest
+
+
+def test_P5_an_open_transaction_holds_the_stable_offset_as_before(move: Move) -> None:
+    assert move.moved.ends["open"] == move.before.ends["open"] == (0, 2)
+    assert move.moved.ends["abandoned"] == (0, 2)
+
+
+def test_P3_a_decided_commit_is_finished(move: Move) -> None:
+    assert (move.before.values("decided"), move.moved.values("decided")) == ([], [b"1", b"2"])
+    assert move.before.offsets["decided"] == {}
+    assert move.moved.offsets["decided"] == {("plain", 0): 7}
+
+
+def test_P3_a_decided_abort_is_finished(move: Move) -> None:
+    assert move.moved.ends["undone"] == (3, 3)
+    assert move.moved.values("undone") == []
+
+
+def test_P2_an_open_transaction_is_committed_by_the_producer_that_began_it(move: Move) -> None:
+    assert move.left.values("open") == [b"1", b"2"]
+    assert move.left.offsets["open"] == {("plain", 0): 7}
+
+
+def test_P5_a_new_producer_aborts_what_the_one_before_left_open(move: Move) -> None:
+    assert move.left.ends["abandoned"] == (3, 3)
+    assert move.left.values("abandoned") == []
+
+
+def test_groups_and_their_offsets_are_there(move: Move) -> None:
+    assert move.moved.offsets["readers"] == move.before.offsets["readers"] == {("plain", 0): 3}
+    assert move.back.offsets["readers"] == {("plain", 0): 5}
+
+
+@pytest.mark.parametrize("topic", ["plain", "txns", "open", "abandoned"])
+def test_P6_P7_partitions_know_their_producers(move: Move, topic: str) -> None:
+    assert move.before.producers[topic]
+    assert move.moved.producers[topic] == move.before.producers[topic]
+
+
+def test_topics_keep_their_settings_and_take_new_ones(move: Move) -> None:
+    assert move.moved.settings == move.before.settings
+    assert move.back.settings == move.left.settings
+    assert move.back.settings["plain"] == {"retention.ms": "86400000"}
+
+
+def test_what_the_second_broker_wrote_is_there_when_the_first_comes_back(move: Move) -> None:
+    expected = replace(move.left, all=without_compacted(move.left.all))
+    expected = replace(expected, committed=without_compacted(move.left.committed))
+    found = replace(move.back, all=without_compacted(move.back.all))
+    found = replace(found, committed=without_compacted(move.back.committed))
+    assert found == expected
+
+
+def without_compacted(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {topic: records for topic, records in found.items() if topic != "compacted"}
+
+
+def test_topics_come_and_go_with_the_second_broker(move: Move) -> None:
+    assert "gone" in move.before.all
+    assert "gone" not in move.back.all
+    assert move.back.values("new") == [b"new"]
+
+
+def test_the_first_broker_writes_on(move: Move) -> None:
+    assert move.written_at_last == [move.back.ends["plain"][1]]
+
+
+def test_a_snapshot_of_kafkas_metadata_was_among_what_was_read(move: Move) -> None:
+    assert move.has_metadata_snapshot
