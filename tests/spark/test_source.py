@@ -132,16 +132,14 @@ def test_partitions_that_are_added_are_read_from_their_start(
     assert texts(servers, output) == ["new", "old"]
 
 
-@pytest.mark.peer
 def test_records_that_were_deleted_end_the_query_unless_told_otherwise(
-    spark: SparkSession, kafka_peer: str, checkpoint: Path
+    spark: SparkSession, servers: str, output: str, checkpoint: Path
 ) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
-    servers, topic, output = kafka_peer, f"in-{time.time_ns()}", f"out-{time.time_ns()}"
+    topic = f"in-{time.time_ns()}"
     clients.create_topic(servers, topic)
-    clients.create_topic(servers, output)
     put(servers, topic, ["a"])
     first = stream(spark, servers, topic).select("value")
     finish(writing(first, servers, checkpoint, {"topic": output}))
