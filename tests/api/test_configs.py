@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -14,6 +20,8 @@ import txn
 from brokers import BrokerProcess
 from clients import WAIT_S, create_topic, plain_producer, send
 from txn.broker.apis import configs, log_dirs
+from txn.clock import now_ms
+from txn.config import HOUR_MS
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
@@ -321,6 +329,21 @@ def alter(servers: str, kind: ResourceType, name: str, **settings: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
 
 
+def send_at(servers: str, topic: str, timestamp_ms: int) -> None:
+    """Produce a record with a time of its own. Raises KafkaException."""
+    failed: list[KafkaError] = []
+
+    def settle(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = plain_producer(servers)
+    producer.produce(topic, b"v", timestamp=timestamp_ms, on_delivery=settle)
+    assert producer.flush(WAIT_S) == 0
+    if failed:
+        raise KafkaException(failed[0])
+
+
 def first_message(servers: str, topic: str, offset: int) -> Any:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
     consumer.assign([TopicPartition(topic, 0, offset)])
@@ -347,6 +370,22 @@ def test_message_timestamp_type_altered_counts_for_the_next_batch(servers: str) 
     send(producer, "stamped", [b"b"])
     kinds = [first_message(servers, "stamped", offset).timestamp()[0] for offset in (0, 1)]
     assert [kind == TIMESTAMP_LOG_APPEND_TIME for kind in kinds] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("setting", "hours"),
+    [("message_timestamp_after_max_ms", 2), ("message_timestamp_before_max_ms", -2)],
+)
+def test_how_far_a_timestamp_may_be_off_counts_for_the_next_batch(
+    servers: str, setting: str, hours: int
+) -> None:
+    create_topic(servers, setting)
+    alter(servers, ResourceType.TOPIC, setting, **{setting: str(HOUR_MS)})
+    with pytest.raises(KafkaException, match="INVALID_TIMESTAMP"):
+        send_at(servers, setting, now_ms() + hours * HOUR_MS)
+    alter(servers, ResourceType.TOPIC, setting, **{setting: str(3 * HOUR_MS)})
+    send_at(servers, setting, now_ms() + hours * HOUR_MS)
+    assert first_message(servers, setting, 0).value() == b"v"
 
 
 def test_segment_bytes_altered_counts_for_the_next_batch(servers: str, data: Path) -> None:

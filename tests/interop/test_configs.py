@@ -16,6 +16,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 GIVEN = 4
+NONE, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 0, 3, 17, 40, 42
 
 TOPIC_DIFFERENCES = {
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
@@ -110,6 +111,49 @@ def test_a_topics_own_settings_are_told_as_kafka_tells_them(
     assert [ours[name] for name in own] == [theirs[name] for name in own]
 
 
+CREATE_TOPICS = 19
+
+
+def created(servers: str, topic: str, *settings: tuple[str, str | None]) -> Any:
+    """Send CreateTopics; return what is told of the topic."""
+    wanted = {
+        "name": topic,
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": (),
+        "configs": [{"name": name, "value": value} for name, value in settings],
+    }
+    return ask(servers, CREATE_TOPICS, 7, topics=[wanted], validate_only=False).topics[0]
+
+
+def test_a_new_topic_is_told_with_every_setting_as_by_kafka(
+    txn_broker: str, kafka_peer: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("created")
+    told = [
+        {entry.name: entry for entry in created(servers, topic, ("retention.ms", "5")).configs}
+        for servers in (txn_broker, kafka_peer)
+    ]
+    assert told[0].keys() == told[1].keys()
+    unlike = {name for name in told[0] if told[0][name] != told[1][name]}
+    assert unlike <= set(TOPIC_DIFFERENCES)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code"),
+    [
+        ("retention.ms", "x", INVALID_CONFIG),
+        ("retention.msec", "5", INVALID_CONFIG),
+        ("retention.ms", None, INVALID_CONFIG),
+        ("cleanup.policy", "", NONE),
+    ],
+)
+def test_a_new_topics_settings_are_taken_or_refused_as_by_kafka(
+    bootstrap: str, unique: Callable[[str], str], setting: str, value: str | None, code: int
+) -> None:
+    assert int(created(bootstrap, unique("new"), (setting, value)).error_code) == code
+
+
 def test_every_broker_setting_is_told_as_kafka_tells_it(txn_broker: str, kafka_peer: str) -> None:
     ours, theirs = (described(servers, BROKER, "1") for servers in (txn_broker, kafka_peer))
     assert ours.keys() - theirs.keys() == ONLY_HERE
@@ -150,9 +194,6 @@ def test_what_is_altered_for_brokers_comes_before_what_they_were_given(
         ("log.retention.hours", "168", 5),
     ]
     assert waited_for(look, expected) == expected
-
-
-NONE, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 0, 3, 17, 40, 42
 
 
 @pytest.mark.parametrize(

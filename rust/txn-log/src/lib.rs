@@ -24,6 +24,7 @@ mod segment;
 mod settings;
 mod snapshot;
 mod swap;
+mod timestamps;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use gate::{Gate, Origin};

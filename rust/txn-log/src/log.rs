@@ -46,6 +46,7 @@ use crate::removal::Doomed;
 use crate::segment::{Segment, sync_if_there};
 use crate::settings::Settings;
 use crate::snapshot;
+use crate::timestamps;
 
 /// What is appended to the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
@@ -957,6 +958,9 @@ fn check_batch(origin: Origin, bytes: &[u8], settings: &Settings) -> Result<Head
         && let Err(error) = records::check(batch.records(), batch.record_count())
     {
         return invalid(&error.to_string());
+    }
+    if is_client {
+        timestamps::check(&batch, settings, now_ms())?;
     }
     Ok(*batch.header())
 }

@@ -17,6 +17,10 @@ pub struct Settings {
     pub max_message_bytes: usize,
     /// `message.timestamp.type` is `LogAppendTime`.
     pub log_append_time: bool,
+    /// `message.timestamp.before.max.ms`: how old a client's record may be.
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`: how far a client's record may be ahead.
+    pub timestamp_after_max_ms: i64,
     /// `cleanup.policy` names `delete`: `retention.ms` and `retention.bytes` apply.
     pub is_deleted_by_retention: bool,
     /// `cleanup.policy` names `compact`.
@@ -43,6 +47,8 @@ impl Settings {
         index_interval_bytes: 4096,
         max_message_bytes: 1_048_588,
         log_append_time: false,
+        timestamp_before_max_ms: i64::MAX,
+        timestamp_after_max_ms: 3_600_000,
         is_deleted_by_retention: true,
         is_compacted: false,
         retention_ms: 604_800_000,

@@ -439,6 +439,16 @@ fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
         &mut settings.index_interval_bytes,
     )?;
     set(given, "max.message.bytes", &mut settings.max_message_bytes)?;
+    set(
+        given,
+        "message.timestamp.before.max.ms",
+        &mut settings.timestamp_before_max_ms,
+    )?;
+    set(
+        given,
+        "message.timestamp.after.max.ms",
+        &mut settings.timestamp_after_max_ms,
+    )?;
     set(given, "retention.ms", &mut settings.retention_ms)?;
     set(given, "retention.bytes", &mut settings.retention_bytes)?;
     set(

@@ -13,6 +13,7 @@ from txn.broker.host import Answer, Context
 from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
 from txn.config import parse_topic_settings
 from txn.errors import ConfigError, StorageError
+from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import Topic, name_fault
 from txn.wire.messages import encode_response
 
@@ -231,17 +232,16 @@ def _create(node: Node, topic: Any, fault: _Fault | None, *, is_trial: bool) -> 
         "error_code": 0,
         "num_partitions": count,
         "replication_factor": 1,
-        "configs": [_described_setting(name, value) for name, value in settings.items()],
+        "configs": [_told(setting) for setting in describe_topic(settings, node.settings)],
     }
 
 
-def _described_setting(name: str, value: str) -> dict[str, Any]:
-    topic_source = 1
+def _told(setting: Described) -> dict[str, Any]:
     return {
-        "name": name,
-        "value": value,
-        "read_only": False,
-        "config_source": topic_source,
+        "name": setting.name,
+        "value": setting.value,
+        "read_only": setting.is_read_only,
+        "config_source": setting.source,
         "is_sensitive": False,
     }
 

@@ -1,0 +1,94 @@
+//! Records whose time is too far from the broker's.
+
+mod common;
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::{CLIENT, SMALL, try_open};
+use txn_log::builder::BatchBuilder;
+use txn_log::compression::Codec;
+use txn_log::{AppendError, PartitionLog, Settings};
+
+const HOUR_MS: i64 = 3_600_000;
+const INVALID_TIMESTAMP: i16 = 32;
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+fn open(directory: &Path, settings: Settings) -> PartitionLog {
+    try_open(directory, settings, false).unwrap().0
+}
+
+fn batch(codec: Codec, timestamps: &[i64]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(codec);
+    for timestamp in timestamps {
+        builder.push(*timestamp, None, Some(b"value"), &[]);
+    }
+    builder.seal().unwrap()
+}
+
+/// The error code of an append, 0 if it is taken.
+fn append(log: &PartitionLog, codec: Codec, timestamps: &[i64]) -> i16 {
+    match log.append(CLIENT, &mut batch(codec, timestamps)) {
+        Ok(_) => 0,
+        Err(AppendError::Refused { code, .. }) => code,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_record_more_than_an_hour_ahead_is_refused_by_default() {
+    let root = tempfile::tempdir().unwrap();
+    let log = open(root.path(), SMALL);
+    let ahead = now_ms() + HOUR_MS;
+    assert_eq!(append(&log, Codec::None, &[0, ahead - 60_000]), 0);
+    assert_eq!(
+        append(&log, Codec::Lz4, &[0, ahead + 60_000, 0]),
+        INVALID_TIMESTAMP
+    );
+    assert_eq!(log.state().log_end_offset, 2);
+}
+
+#[test]
+fn a_record_too_far_behind_is_refused_wherever_it_is_in_its_batch() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        timestamp_before_max_ms: HOUR_MS,
+        ..SMALL
+    };
+    let log = open(root.path(), settings);
+    let (now, old) = (now_ms(), now_ms() - 2 * HOUR_MS);
+    for codec in [
+        Codec::None,
+        Codec::Gzip,
+        Codec::Snappy,
+        Codec::Lz4,
+        Codec::Zstd,
+    ] {
+        assert_eq!(append(&log, codec, &[now, old, now]), INVALID_TIMESTAMP);
+        assert_eq!(append(&log, codec, &[now, -1, now]), 0);
+    }
+}
+
+#[test]
+fn records_of_any_age_are_taken_by_default() {
+    let root = tempfile::tempdir().unwrap();
+    let log = open(root.path(), SMALL);
+    assert_eq!(append(&log, Codec::None, &[0, -1, 1]), 0);
+}
+
+#[test]
+fn with_log_append_time_the_producers_time_does_not_matter() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        log_append_time: true,
+        timestamp_before_max_ms: 0,
+        timestamp_after_max_ms: 0,
+        ..SMALL
+    };
+    let log = open(root.path(), settings);
+    assert_eq!(append(&log, Codec::None, &[0, now_ms() + HOUR_MS]), 0);
+}
