@@ -1,0 +1,80 @@
+"""Apache Kafka's own command line tools against txn: settings, records, log directories."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clients import create_topic, plain_producer, read_all, send
+from peers.jars import NODE_4_2, class_path, java_executable
+
+SECONDS_MAX = 120.0
+
+CONFIGS = "kafka.admin.ConfigCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(3 * SECONDS_MAX)]
+
+
+def run(tool: str, servers: str, *arguments: str) -> str:
+    """Run a tool; return what it prints."""
+    done = subprocess.run(
+        [
+            java_executable(),
+            *("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF"),
+            *("-cp", class_path(NODE_4_2), tool, "--bootstrap-server", servers, *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def test_kafka_configs_alters_a_topic_and_reads_it_back(
+    txn_broker: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("configured")
+    create_topic(txn_broker, topic, retention_ms="5")
+    altered = "flush.ms=7,cleanup.policy=[compact,delete]"
+    run(
+        CONFIGS,
+        txn_broker,
+        *("--alter", "--topic", topic, "--add-config", altered),
+        *("--delete-config", "retention.ms"),
+    )
+    told = run(CONFIGS, txn_broker, "--describe", "--topic", topic).splitlines()
+    assert [line.strip().split(" ")[0] for line in told[1:]] == [
+        "cleanup.policy=compact,delete",
+        "flush.ms=7",
+    ]
+
+
+def test_kafka_delete_records_moves_the_start(
+    txn_broker: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = unique("shortened")
+    create_topic(txn_broker, topic)
+    send(plain_producer(txn_broker), topic, [b"a", b"b", b"c"])
+    wanted = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 2}]}
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps(wanted))
+    told = run(DELETE_RECORDS, txn_broker, "--offset-json-file", str(file))
+    assert f"partition: {topic}-0\tlow_watermark: 2" in told
+    assert read_all(txn_broker, topic) == [b"c"]
+
+
+def test_kafka_log_dirs_tells_sizes(txn_broker: str, unique: Callable[[str], str]) -> None:
+    topic = unique("measured")
+    create_topic(txn_broker, topic)
+    send(plain_producer(txn_broker), topic, [b"v" * 1000])
+    told = run(LOG_DIRS, txn_broker, "--describe", "--topic-list", topic)
+    (directory,) = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]
+    (partition,) = directory["partitions"]
+    assert (directory["error"], partition["partition"]) == (None, f"{topic}-0")
+    assert partition["size"] > 1000
