@@ -358,10 +358,6 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _long(5_000, 1),
                 "How often the high watermarks are written.",
             ),
-            "producer.id.expiration.ms": (
-                _int(86_400_000, 1),
-                "How long a partition remembers an idle producer.",
-            ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
             "transaction.max.timeout.ms": (
                 _int(900_000, 1),
@@ -455,6 +451,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "num.recovery.threads.per.data.dir": (
                 _int(2, 1),
                 "Threads that recover logs at the start and close them at the end.",
+            ),
+            "producer.id.expiration.ms": (
+                _int(86_400_000, 1),
+                "How long a partition remembers an idle producer.",
             ),
             **_COMPRESSION,
             **_REPLICAS,

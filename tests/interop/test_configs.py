@@ -27,7 +27,6 @@ BROKER_DIFFERENCES = {
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
     "num.network.threads": "2, and does not change while the broker runs: see config.py",
     "offsets.topic.replication.factor": "one node has one replica",
-    "producer.id.expiration.ms": "does not change while the broker runs",
     "transaction.state.log.min.isr": "one node has one replica",
     "transaction.state.log.replication.factor": "one node has one replica",
 }

@@ -303,6 +303,15 @@ def test_a_producer_idle_for_a_day_is_dropped() -> None:
     assert known(log) == []
 
 
+def test_how_long_a_producer_may_be_idle_is_said_with_each_sweep() -> None:
+    log = Log()
+    log.produce()
+    sweep(log, 0)
+    log.gate.expire(5, idle_ms=5)
+    log.gate.snapshot()
+    assert known(log) == []
+
+
 def test_P6_a_producer_of_old_records_is_not_idle() -> None:
     """Kafka's rule compares the clock with the newest record's timestamp.
 

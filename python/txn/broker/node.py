@@ -375,10 +375,10 @@ class Node:
 
     def _forget_idle_producers(self) -> None:
         """Let every partition forget producers that have been idle for long, now and then."""
-        now_ms = self.now_ms()
+        now_ms, idle_ms = self.now_ms(), self.settings["producer.id.expiration.ms"]
         for stores in self.stores.values():
             for store in stores:
-                store.gate.expire(now_ms)
+                store.gate.expire(now_ms, idle_ms)
         again_ms = now_ms + self.settings["producer.id.expiration.check.interval.ms"]
         self.call_at(again_ms, self._forget_idle_producers)
 

@@ -80,15 +80,13 @@ class Partition:
         "_admitted",
         "_expected",
         "_open",
-        "_producer_id_expiration_ms",
         "_producers",
-        "_sweep_ms",
+        "_sweep",
         "_waiting",
     )
 
-    def __init__(self, *, producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
-        self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._sweep_ms: int | None = None
+    def __init__(self) -> None:
+        self._sweep: tuple[int, int] | None = None
         self.restore(None, ())
 
     # -------------------------------------------------------- the gate: live appends
@@ -119,8 +117,8 @@ class Partition:
         Returns:
             A verdict, see `Gate`. A refused batch leaves the state as it is.
         """
-        if self._sweep_ms is not None:
-            self._sweep()
+        if self._sweep is not None:
+            self._drop_idle()
         state = self._producers.get(producer_id)
         last_sequence = last_sequence_of(base_sequence, record_count)
         refused = refusal(
@@ -163,8 +161,8 @@ class Partition:
         Returns:
             A verdict, see `Gate`: on an abort that ended a transaction, with its entry.
         """
-        if self._sweep_ms is not None:
-            self._sweep()
+        if self._sweep is not None:
+            self._drop_idle()
         refused = refusal_of_marker(
             self._producers.get(producer_id), producer_epoch, coordinator_epoch
         )
@@ -198,8 +196,8 @@ class Partition:
 
     def snapshot(self) -> bytes:
         """Encode the producers' state as the bytes of Kafka's `.snapshot` file."""
-        if self._sweep_ms is not None:
-            self._sweep()
+        if self._sweep is not None:
+            self._drop_idle()
         return encode_snapshot(self._producers)
 
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
@@ -294,12 +292,12 @@ class Partition:
         """Withdraw an expectation; batches that came in under it stay, and need a marker."""
         self._expected.pop(producer_id, None)
 
-    def expire(self, now_ms: int) -> None:
-        """Ask that producers idle for `producer_id_expiration_ms` be dropped.
+    def expire(self, now_ms: int, idle_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
+        """Ask that producers idle for `idle_ms` be dropped.
 
         Done by the next append or snapshot. A producer with an open transaction stays.
         """
-        self._sweep_ms = now_ms
+        self._sweep = (now_ms, idle_ms)
 
     def describe(self) -> list[ActiveProducer]:
         """List the producers this partition knows, for DescribeProducers."""
@@ -391,11 +389,12 @@ class Partition:
             self._waiting.pop(producer_id, None)
         return refused
 
-    def _sweep(self) -> None:
+    def _drop_idle(self) -> None:
         """Drop the producers that have been idle for long enough."""
-        now_ms, self._sweep_ms = self._sweep_ms, None
-        assert now_ms is not None, "a sweep was asked for"
-        idle_before_ms = now_ms - self._producer_id_expiration_ms
+        sweep, self._sweep = self._sweep, None
+        assert sweep is not None, "a sweep was asked for"
+        now_ms, idle_ms = sweep
+        idle_before_ms = now_ms - idle_ms
         for producer_id, state in list(self._producers.items()):
             if state.txn_first_offset >= 0:
                 continue

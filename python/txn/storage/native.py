@@ -52,13 +52,12 @@ class NativeStore:
         *,
         topic_id: uuid.UUID,
         settings: Mapping[str, Any],
-        producer_id_expiration_ms: int,
         was_clean: bool,
         log_starts: "LogStarts",
     ) -> None:
         self.topic = topic
         self.index = index
-        self.gate = Partition(producer_id_expiration_ms=producer_id_expiration_ms)
+        self.gate = Partition()
         self._log_starts = log_starts
         self._removing = Lock()
         """Held by what removes records, so that a deleted partition leaves no log start behind."""
@@ -317,7 +316,6 @@ class NativeStorage:
             index,
             topic_id=topic.topic_id,
             settings=topic_settings(topic.settings, self._broker_settings),
-            producer_id_expiration_ms=self._broker_settings["producer.id.expiration.ms"],
             was_clean=self.was_clean,
             log_starts=self._log_starts,
         )
