@@ -71,10 +71,6 @@ class Gate(Protocol):
         is_commit: bool,
         timestamp_ms: int,
     ) -> Verdict: ...
-    def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(producer_id, first_offset) of every aborted transaction overlapping [start, end), by
-        first offset.
-        """
     def forget_below(self, log_start_offset: int) -> None:
         """Forget the aborted transactions that ended below an offset: their records are gone."""
     def snapshot(self) -> bytes:

@@ -142,9 +142,6 @@ class Raising(Partition):
     def admit_marker(self, *_: object) -> _core.Verdict:
         raise RuntimeError("a bug in admit_marker")
 
-    def aborted_in(self, *_: object) -> list[tuple[int, int]]:
-        raise RuntimeError("a bug in aborted_in")
-
     def snapshot(self) -> bytes:
         raise RuntimeError("a bug in snapshot")
 

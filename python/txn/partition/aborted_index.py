@@ -10,6 +10,9 @@ of their markers, so they are sorted by `last_offset` and the first that can ove
 `last_stable_offset` is at or above `end`: whatever ended later was open then or began later
 still, so it starts there or above.
 
+The log answers its readers from the entries it was told (`rust/txn-log/src/aborted.rs`); this
+is the rule that is held against.
+
 Pure. Source: KIP-98, transaction index.
 """
 

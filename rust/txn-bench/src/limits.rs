@@ -16,6 +16,7 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arguments::{Arguments, Failure};
+use crate::connection::unpaced;
 use crate::samples::{Samples, micros, print};
 
 const PIECE: usize = 64 << 10;
@@ -92,6 +93,8 @@ fn pair() -> Result<(TcpStream, TcpStream), Failure> {
     let (server, _) = listener.accept()?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
+    unpaced(&client);
+    unpaced(&server);
     Ok((client, server))
 }
 

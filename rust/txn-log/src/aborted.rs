@@ -18,8 +18,6 @@ use std::path::Path;
 use crate::gate::AbortedTxn;
 
 const ENTRY_BYTES: usize = 34;
-/// Ranges kept before neighbours are joined; 64 KiB of memory a partition at most.
-const RANGES_MAX: usize = 4096;
 
 /// Appends an entry to a transaction index, making the file if it is the first.
 pub(crate) fn append(path: &Path, entry: AbortedTxn) -> io::Result<()> {
@@ -97,44 +95,49 @@ fn decode(bytes: &[u8]) -> Option<Vec<AbortedTxn>> {
     Some(entries)
 }
 
-/// Which offsets aborted transactions cover, roughly: it may say yes for too many, never no
-/// for one that is covered.
+/// Every aborted transaction of a log, as the gate told of them: what a `read_committed` fetch
+/// has to name is found here, without asking.
 ///
-/// Disjoint ranges, inclusive, in order. Keeps fetches of ranges without aborts away from
-/// the gate.
+/// In the order of their markers, so by `last_offset`; 32 bytes each. The same rule in Python,
+/// `txn.partition.aborted_index`, is what this is held against.
 #[derive(Debug, Default)]
-pub(crate) struct AbortedRanges(Vec<(i64, i64)>);
+pub(crate) struct AbortedTxns(Vec<AbortedTxn>);
 
-impl AbortedRanges {
-    /// Adds the offsets of a transaction, both ends inclusive.
-    pub fn insert(&mut self, first_offset: i64, last_offset: i64) {
-        let ranges = &mut self.0;
-        let from = ranges.partition_point(|range| range.1 < first_offset);
-        let to = ranges.partition_point(|range| range.0 <= last_offset);
-        let joined = ranges[from..to]
-            .iter()
-            .fold((first_offset, last_offset), |whole, range| {
-                (whole.0.min(range.0), whole.1.max(range.1))
-            });
-        ranges.splice(from..to, [joined]);
-        if ranges.len() > RANGES_MAX {
-            *ranges = ranges
-                .chunks(2)
-                .map(|pair| (pair[0].0, pair[pair.len() - 1].1))
-                .collect();
-        }
+impl AbortedTxns {
+    /// What recovery found.
+    pub fn new(mut entries: Vec<AbortedTxn>) -> Self {
+        entries.sort_unstable_by_key(|entry| entry.last_offset);
+        Self(entries)
     }
 
-    /// Drops the ranges that lie wholly below an offset.
+    /// Adds the transaction that the newest marker ended.
+    pub fn push(&mut self, entry: AbortedTxn) {
+        self.0.push(entry);
+    }
+
+    /// Drops those that lie wholly below an offset.
     pub fn forget_below(&mut self, offset: i64) {
-        let below = self.0.partition_point(|range| range.1 < offset);
+        let below = self.0.partition_point(|entry| entry.last_offset < offset);
         self.0.drain(..below);
     }
 
-    /// Whether an aborted transaction may overlap `[start, end)`.
-    pub fn may_overlap(&self, start: i64, end: i64) -> bool {
-        let next = self.0.partition_point(|range| range.1 < start);
-        self.0.get(next).is_some_and(|range| range.0 < end)
+    /// Lists `(producer_id, first_offset)` of those that overlap `[start, end)`, by first offset.
+    ///
+    /// Cost: one bisection, then entries until one whose last stable offset reaches `end`:
+    /// whatever ended later begins there or above.
+    pub fn overlapping(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
+        let from = self.0.partition_point(|entry| entry.last_offset < start);
+        let mut found = Vec::new();
+        for entry in &self.0[from..] {
+            if entry.first_offset < end {
+                found.push((entry.producer_id, entry.first_offset));
+            }
+            if entry.last_stable_offset >= end {
+                break;
+            }
+        }
+        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+        found
     }
 }
 
@@ -197,36 +200,54 @@ mod tests {
         assert_eq!(decode(&[0xff; 34]), None);
     }
 
-    proptest! {
-        #[test]
-        fn every_covered_offset_may_overlap(
-            transactions in prop::collection::vec((0i64..500, 0i64..30), 1..60),
-            start in 0i64..600,
-            length in 1i64..50,
-        ) {
-            let mut ranges = AbortedRanges::default();
-            for (first, span) in &transactions {
-                ranges.insert(*first, first + span);
-            }
-            let end = start + length;
-            let overlaps = transactions.iter().any(|(first, span)| *first < end && first + span >= start);
-            prop_assert_eq!(ranges.may_overlap(start, end), overlaps);
-            prop_assert!(ranges.0.windows(2).all(|pair| pair[0].1 < pair[1].0));
-        }
+    #[test]
+    fn what_overlaps_is_named_by_first_offset_and_nothing_else() {
+        let beside_an_open_one = AbortedTxn {
+            last_stable_offset: 20,
+            ..entry(8, 30, 39)
+        };
+        let mut aborted = AbortedTxns::new(vec![beside_an_open_one, entry(7, 0, 9)]);
+        aborted.push(entry(9, 20, 49));
+        assert_eq!(aborted.overlapping(10, 20), []);
+        assert_eq!(aborted.overlapping(9, 21), [(7, 0), (9, 20)]);
+        assert_eq!(aborted.overlapping(35, 36), [(9, 20), (8, 30)]);
+        aborted.forget_below(10);
+        assert_eq!(aborted.overlapping(0, 100), [(9, 20), (8, 30)]);
     }
 
-    #[test]
-    fn too_many_ranges_are_joined_and_none_is_forgotten() {
-        let mut ranges = AbortedRanges::default();
-        let firsts = (0..10_000).map(|n| n * 10);
-        firsts
-            .clone()
-            .for_each(|first| ranges.insert(first, first + 1));
-        assert!(ranges.0.len() <= RANGES_MAX);
-        assert!(
-            firsts
-                .clone()
-                .all(|first| ranges.may_overlap(first, first + 1))
-        );
+    proptest! {
+        /// Any history of transactions that overlap: what is named is what a search through
+        /// all of them finds.
+        #[test]
+        fn a_search_through_all_finds_the_same(
+            steps in prop::collection::vec((0i64..6, 0i64..4, any::<bool>()), 1..120),
+            start in 0i64..150,
+            length in 1i64..60,
+        ) {
+            let mut open = std::collections::BTreeMap::new();
+            let mut aborted = AbortedTxns::default();
+            for (offset, (producer_id, kind, is_commit)) in (0..).zip(steps) {
+                if kind > 0 {
+                    open.entry(producer_id).or_insert(offset);
+                } else if let Some(first_offset) = open.remove(&producer_id)
+                    && !is_commit
+                {
+                    aborted.push(AbortedTxn {
+                        producer_id,
+                        first_offset,
+                        last_offset: offset,
+                        last_stable_offset: open.values().min().copied().unwrap_or(offset + 1),
+                    });
+                }
+            }
+            // A fetch ends at the last stable offset at most.
+            let end = (start + length).min(open.values().min().copied().unwrap_or(i64::MAX));
+            let overlaps = |entry: &&AbortedTxn| entry.first_offset < end && entry.last_offset >= start;
+            let mut all: Vec<_> = aborted.0.iter().filter(overlaps).map(|one| (one.producer_id, one.first_offset)).collect();
+            all.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+            if start < end {
+                prop_assert_eq!(aborted.overlapping(start, end), all);
+            }
+        }
     }
 }

@@ -203,13 +203,6 @@ pub trait Gate: Send + Sync {
     /// Decides on a marker that would be written at `next_offset`.
     fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict;
 
-    /// Lists `(producer_id, first_offset)` of the aborted transactions that overlap
-    /// `[start, end)`, by first offset.
-    ///
-    /// # Errors
-    /// The log then answers from its `.txnindex` files.
-    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError>;
-
     /// Forgets the aborted transactions that ended below an offset: their records are gone.
     fn forget_below(&self, log_start_offset: i64);
 

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::aborted::{self, AbortedRanges};
+use crate::aborted::{self, AbortedTxns};
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
 use crate::compression::{self, Codec};
@@ -117,7 +117,7 @@ pub struct PartitionLog {
     writer: Mutex<Writer>,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     pub(crate) ends: Ends,
-    pub(crate) aborted: RwLock<AbortedRanges>,
+    pub(crate) aborted: RwLock<AbortedTxns>,
     pub(crate) doomed: Doomed,
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
@@ -326,8 +326,8 @@ impl PartitionLog {
         if let Some(entry) = aborted {
             // Before the marker: an entry without its marker is removed by recovery.
             aborted::append(&segment.path("txnindex"), entry)?;
-            let mut ranges = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
-            ranges.insert(entry.first_offset, entry.last_offset);
+            let mut known = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
+            known.push(entry);
         }
         segment.append(header, batch)
     }
@@ -702,39 +702,11 @@ impl PartitionLog {
     }
 
     /// Lists `(producer_id, first_offset)` of the aborted transactions overlapping
-    /// `[start, end)`, by first offset.
-    ///
-    /// Asks the gate, under the partition's lock, only if there may be any.
+    /// `[start, end)`, by first offset. Takes no lock of the writer and asks nobody.
     #[must_use]
     pub fn aborted_in(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
-        let may_overlap = {
-            let ranges = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
-            ranges.may_overlap(start, end)
-        };
-        if !may_overlap {
-            return Vec::new();
-        }
-        let answer = {
-            let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            self.gate.aborted_in(start, end)
-        };
-        answer.unwrap_or_else(|_| self.indexed_aborts(start, end))
-    }
-
-    /// The same from the `.txnindex` files, for when the gate fails: an aborted transaction
-    /// left unnamed would show its records.
-    fn indexed_aborts(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
-        let segments = self.segments();
-        let entries = segments
-            .iter()
-            .filter_map(|segment| aborted::load(&segment.path("txnindex")).ok().flatten());
-        let mut found: Vec<(i64, i64)> = entries
-            .flatten()
-            .filter(|entry| entry.first_offset < end && entry.last_offset >= start)
-            .map(|entry| (entry.producer_id, entry.first_offset))
-            .collect();
-        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
-        found
+        let known = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
+        known.overlapping(start, end)
     }
 
     /// Finds (offset, timestamp) of the first record below `end` at or after a time.

@@ -25,7 +25,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::aborted::{self, AbortedRanges};
+use crate::aborted::{self, AbortedTxns};
 use crate::batch::{BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
 use crate::epochs::Epochs;
@@ -54,7 +54,7 @@ const SEARCH_CHUNK: u64 = 1 << 20;
 pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
     pub first_unstable_offset: Option<i64>,
-    pub aborted: AbortedRanges,
+    pub aborted: AbortedTxns,
     pub epochs: Epochs,
 }
 
@@ -92,15 +92,11 @@ pub(crate) fn recover(
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
-    let mut aborted = AbortedRanges::default();
-    for entry in &entries {
-        aborted.insert(entry.first_offset, entry.last_offset);
-    }
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
     Ok(Recovered {
         segments,
         first_unstable_offset,
-        aborted,
+        aborted: AbortedTxns::new(entries),
         epochs,
     })
 }

@@ -118,8 +118,9 @@ impl PartitionLog {
         let (removed, kept) = segments.split_at(below);
         if let (false, Some(first)) = (removed.is_empty(), kept.first()) {
             self.gate.forget_below(first.base_offset);
-            let mut ranges = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
-            ranges.forget_below(first.base_offset);
+            let mut aborted = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
+            aborted.forget_below(first.base_offset);
+            drop(aborted);
             self.replace_segments(kept.to_vec());
         }
         removed.to_vec()

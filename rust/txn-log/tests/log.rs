@@ -287,30 +287,30 @@ fn the_last_stable_offset_waits_for_the_oldest_open_transaction() {
 }
 
 #[test]
-fn only_ranges_that_may_hold_aborts_ask_the_gate() {
+fn aborts_are_named_where_they_overlap() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, _) = open(root.path(), false);
     append(&log, plain(10, 5)); // 0..10
     append(&log, transactional(7, 2)); // 10, 11
     log.append_marker(&marker(7, false)).unwrap(); // 12
     append(&log, plain(10, 5)); // 13..23
     assert_eq!(log.aborted_in(0, 10), []);
     assert_eq!(log.aborted_in(13, 23), []);
-    assert_eq!(*gate.asked_aborted.lock().unwrap(), 0);
     assert_eq!(log.aborted_in(0, 11), [(7, 10)]);
     assert_eq!(log.aborted_in(12, 13), [(7, 10)]);
-    assert_eq!(*gate.asked_aborted.lock().unwrap(), 2);
 }
 
 #[test]
-fn aborts_are_named_even_when_the_gate_fails() {
+fn aborts_are_named_by_first_offset_also_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, _) = open(root.path(), false);
     append(&log, transactional(8, 1)); // 0
     append(&log, transactional(7, 2)); // 1, 2
     log.append_marker(&marker(7, false)).unwrap();
     log.append_marker(&marker(8, false)).unwrap();
-    *gate.fails_reads.lock().unwrap() = true;
+    assert_eq!(log.aborted_in(0, 2), [(8, 0), (7, 1)]);
+    drop(log);
+    let (log, _) = open(root.path(), false);
     assert_eq!(log.aborted_in(0, 2), [(8, 0), (7, 1)]);
 }
 
@@ -474,6 +474,7 @@ fn a_sync_of_a_log_that_was_deleted_meanwhile_succeeds() {
 /// Looks at the log, and leaves, while it is being woken.
 struct Curious {
     log: Mutex<Weak<PartitionLog>>,
+    gate: Arc<TestGate>,
     id: Mutex<Option<u64>>,
     seen: Mutex<Vec<i64>>,
     wakes: AtomicUsize,
@@ -484,7 +485,9 @@ impl Watcher for Curious {
         self.wakes.fetch_add(1, Ordering::SeqCst);
         let log = self.log.lock().unwrap().upgrade().unwrap();
         self.seen.lock().unwrap().push(log.state().log_end_offset);
-        let _ = log.aborted_in(0, i64::MAX); // takes the partition's lock
+        // Takes the partition's lock, and stores nothing.
+        *self.gate.next_verdict.lock().unwrap() = Some(Verdict::Join);
+        assert!(log.append(CLIENT, &mut transactional(8, 1)).is_err());
         if let Some(id) = self.id.lock().unwrap().take() {
             log.unwatch(id);
         }
@@ -494,11 +497,13 @@ impl Watcher for Curious {
 #[test]
 fn watchers_are_woken_after_the_lock_and_may_leave_meanwhile() {
     let root = tempfile::tempdir().unwrap();
-    let log = Arc::new(open(root.path(), false).0);
+    let (log, gate) = open(root.path(), false);
+    let log = Arc::new(log);
     append(&log, transactional(7, 1));
     log.append_marker(&marker(7, false)).unwrap();
     let watcher = Arc::new(Curious {
         log: Mutex::new(Arc::downgrade(&log)),
+        gate,
         id: Mutex::new(None),
         seen: Mutex::default(),
         wakes: AtomicUsize::new(0),

@@ -150,10 +150,6 @@ mod tests {
             Verdict::Refuse { code: -1 }
         }
 
-        fn aborted_in(&self, _: i64, _: i64) -> Result<Vec<(i64, i64)>, GateError> {
-            Ok(Vec::new())
-        }
-
         fn forget_below(&self, _: i64) {}
 
         fn snapshot(&self) -> Result<Vec<u8>, GateError> {

@@ -74,15 +74,6 @@ impl Gate for Rules {
         }
     }
 
-    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError> {
-        let known = self.0.lock().unwrap();
-        let overlapping = known
-            .aborted
-            .iter()
-            .filter(|(_, first, last)| *first < end && *last >= start);
-        Ok(overlapping.map(|(id, first, _)| (*id, *first)).collect())
-    }
-
     fn forget_below(&self, _: i64) {}
 
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {

@@ -40,7 +40,6 @@ type VerdictTuple = (i64, i64, Option<AbortedTuple>);
 struct PyGate {
     admit: Py<PyAny>,
     admit_marker: Py<PyAny>,
-    aborted_in: Py<PyAny>,
     forget_below: Py<PyAny>,
     snapshot: Py<PyAny>,
     restore: Py<PyAny>,
@@ -55,7 +54,6 @@ impl PyGate {
         Ok(Self {
             admit: method("admit")?,
             admit_marker: method("admit_marker")?,
-            aborted_in: method("aborted_in")?,
             forget_below: method("forget_below")?,
             snapshot: method("snapshot")?,
             restore: method("restore")?,
@@ -169,19 +167,6 @@ impl Gate for PyGate {
                 marker.is_commit,
                 marker.timestamp_ms,
             ))
-        })
-    }
-
-    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError> {
-        Self::ask(|py| {
-            let aborted_in = self.aborted_in.bind(py);
-            let answer = aborted_in
-                .call1((start, end))
-                .and_then(|answer| answer.extract());
-            // The log has another way to answer, so nobody else would hear of it.
-            answer.inspect_err(|error| {
-                error.clone_ref(py).write_unraisable(py, Some(aborted_in));
-            })
         })
     }
 

@@ -95,10 +95,8 @@ pub struct TestGate {
     pub state: Mutex<State>,
     pub next_verdict: Mutex<Option<Verdict>>,
     pub candidates: Mutex<Vec<Candidate>>,
-    pub asked_aborted: Mutex<usize>,
     pub restored: Mutex<Vec<Option<Vec<u8>>>>,
     pub replayed: Mutex<Vec<ReplayedBatch>>,
-    pub fails_reads: Mutex<bool>,
 }
 
 impl TestGate {
@@ -132,22 +130,6 @@ impl Gate for TestGate {
             first_unstable_offset: state.first_unstable(),
             aborted,
         }
-    }
-
-    fn aborted_in(&self, start: i64, end: i64) -> Result<Vec<(i64, i64)>, GateError> {
-        *self.asked_aborted.lock().unwrap() += 1;
-        if *self.fails_reads.lock().unwrap() {
-            return Err(GateError("told to fail".to_owned()));
-        }
-        let state = self.state.lock().unwrap();
-        let mut found: Vec<(i64, i64)> = state
-            .aborted
-            .iter()
-            .filter(|entry| entry.first_offset < end && entry.last_offset >= start)
-            .map(|entry| (entry.producer_id, entry.first_offset))
-            .collect();
-        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
-        Ok(found)
     }
 
     fn forget_below(&self, log_start_offset: i64) {
