@@ -107,14 +107,17 @@ class PartitionLog:
         *,
         partition_metadata: str | None = None,
         was_clean: bool = False,
+        power_failed: bool = False,
+        recovery_point: int = 0,
         log_start_offset: int = 0,
     ) -> PartitionLog:
         """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
-        is scanned and cut at the first damaged batch of its tail.
+        is scanned behind its recovery point and cut at the first damaged batch of its tail.
 
         settings: parsed values by Kafka's names of topic settings; names that mean nothing to a
         log are passed over, those left out have Kafka's defaults.
-        log_start_offset: what the log's entry in `log-start-offset-checkpoint` says.
+        recovery_point, log_start_offset: the log's entries in Kafka's checkpoints, or 0.
+        power_failed: what was not synced may be torn anywhere, not only at its end.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
         Raises CorruptLogError (damage before the last batch), OSError."""
     @property
@@ -134,6 +137,9 @@ class PartitionLog:
         """The leader epoch in which an offset was or will be written."""
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
         """The latest epoch up to the given one and the offset where it ends; None for one to come."""
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on the disk: batches, and the indexes of sealed segments."""
     @property
     def size_bytes(self) -> int: ...
     def configure(self, settings: dict[str, Any]) -> None:
@@ -166,10 +172,19 @@ class PartitionLog:
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None: ...
     def sync(self) -> None:
         """fdatasync what was appended since the last sync; nothing of a deleted log. Raises OSError."""
+    def retain(self, now_ms: int) -> int:
+        """Remove the segments that retention no longer keeps; return how many. Raises
+        CorruptLogError, LogRefusedError, OSError.
+        """
     def close(self) -> None:
         """Sync, write the producer snapshot, and close. Later calls raise LogRefusedError."""
     def delete(self) -> None:
         """Close and remove the directory."""
+
+def tick(logs: Sequence[PartitionLog]) -> list[str]:
+    """Sync sealed segments and what has waited for `flush.ms`, remove files whose delay is over;
+    return what went wrong. For a worker, once a second or so.
+    """
 
 def encode_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],

@@ -70,6 +70,10 @@ class LogStorage(Protocol):
         """Open a partition, recovering what is there. Raises CorruptLogError, StorageError."""
         ...
 
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore]:
+        """Open partitions, in this order. Raises CorruptLogError, StorageError."""
+        ...
+
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
         ...
@@ -347,8 +351,12 @@ class Node:
             self._write_metadata(
                 [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
             )
-        for topic in self.image.topics.values():
-            self._open_partitions(topic)
+        topics = list(self.image.topics.values())
+        wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
+        for (topic, _), store in zip(wanted, self._storage.open_all(wanted), strict=True):
+            self._take_in(topic, store)
+        for topic in topics:
+            self._catalog.add_topic(topic, self.stores.setdefault(topic.name, []))
 
     def _require_all_is_here(self) -> None:
         """Refuse a directory of a cluster with more nodes, or of a node with more directories."""
@@ -385,10 +393,12 @@ class Node:
     def _open_partitions(self, topic: Topic) -> None:
         stores = self.stores.setdefault(topic.name, [])
         for index in range(len(stores), topic.partition_count):
-            store = self._storage.open(topic, index)
-            store.lead(topic.leader_epoch(index))
-            stores.append(store)
+            self._take_in(topic, self._storage.open(topic, index))
         self._catalog.add_topic(topic, stores)
+
+    def _take_in(self, topic: Topic, store: PartitionStore) -> None:
+        store.lead(topic.leader_epoch(store.index))
+        self.stores.setdefault(topic.name, []).append(store)
 
 
 def _read_metadata(replay: Replay, offset: int, value: bytes) -> None:

@@ -17,6 +17,7 @@ from txn.config import BrokerSettings
 from txn.errors import ConfigError, TxnError
 from txn.logs import log
 from txn.server.control_loop import ControlLoop, LoopScheduler, ServerCatalog
+from txn.server.upkeep import Upkeep
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
 
@@ -96,8 +97,11 @@ class Broker:
         for reactor in self._reactors:
             reactor.join()
         self._control.stop()
+        self._upkeep.stop()
         try:
             self._node.close()
+            self._storage.write_recovery_points()
+            self._storage.write_log_starts()
             self._directory.mark_clean(self._node.broker_epoch)
         finally:
             self._directory.release()
@@ -140,15 +144,23 @@ class Broker:
             thread.daemon = True
             thread.start()
         self._control.start()
+        self._upkeep = Upkeep(self._storage, self._settings)
+        self._upkeep.start()
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )
 
     def _open_node(self, loop: asyncio.AbstractEventLoop) -> Node:
         directory = self._directory
+        self._storage = NativeStorage(
+            directory.path,
+            self._settings,
+            was_clean=directory.was_clean,
+            power_failed=directory.power_failed,
+        )
         return Node(
             settings=self._settings,
-            storage=NativeStorage(directory.path, self._settings, was_clean=directory.was_clean),
+            storage=self._storage,
             scheduler=LoopScheduler(loop),
             catalog=ServerCatalog(self._server),
             node_id=directory.node_id,

@@ -81,24 +81,18 @@ def write_checkpoint(path: Path, offsets: Mapping[Place, int]) -> None:
 
 
 class Checkpoint:
-    """One checkpoint file and who writes it; callers on several threads share a write."""
+    """One checkpoint file and who writes it; what has not changed is not written again."""
 
     def __init__(self, path: Path, offsets: Callable[[], Mapping[Place, int]]) -> None:
         self.path = path
+        self.stored = read_checkpoint(path)
         self._offsets = offsets
-        self._asked = 0
-        self._written = 0
-        self._asking = threading.Lock()
         self._writing = threading.Lock()
 
     def write(self) -> None:
-        """Return once a write that began after this call is on the disk. Raises OSError."""
-        with self._asking:
-            self._asked += 1
-            wanted = self._asked
+        """Return once the offsets, as they are or later, are on the disk. Raises OSError."""
         with self._writing:
-            if self._written >= wanted:
-                return
-            covered = self._asked
-            write_checkpoint(self.path, self._offsets())
-            self._written = covered
+            offsets = dict(self._offsets())
+            if offsets != self.stored:
+                write_checkpoint(self.path, offsets)
+                self.stored = offsets

@@ -4,8 +4,10 @@ A thin coat over `_core.PartitionLog`: records become batches, refusals become
 `StorageError`, damage becomes `CorruptLogError`.
 """
 
+import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,12 +29,23 @@ from txn.storage.base import (
     Space,
     StoredBatch,
 )
-from txn.storage.checkpoints import LOG_STARTS, Checkpoint, Place, read_checkpoint
+from txn.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    Checkpoint,
+    Place,
+)
 from txn.storage.ids import decode_id, encode_id
 
 READ_BYTES = 1 << 20
 
 OFFSET_OUT_OF_RANGE = 1
+
+METADATA_TOPIC = "__cluster_metadata"
+
+PROGRESS_S = 5
+"""How often a long recovery says how far it is."""
 
 SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 """Of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
@@ -53,12 +66,15 @@ class NativeStore:
         topic_id: uuid.UUID,
         settings: Mapping[str, Any],
         was_clean: bool,
+        power_failed: bool,
         log_starts: "LogStarts",
+        recovery_points: "RecoveryPoints",
     ) -> None:
         self.topic = topic
         self.index = index
         self.gate = Partition()
         self._log_starts = log_starts
+        self._recovery_points = recovery_points
         self._removing = Lock()
         """Held by what removes records, so that a deleted partition leaves no log start behind."""
         try:
@@ -68,6 +84,8 @@ class NativeStore:
                 dict(settings),
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
                 was_clean=was_clean,
+                power_failed=power_failed,
+                recovery_point=recovery_points.of(topic, index),
                 log_start_offset=log_starts.of(topic, index),
             )
         except _core.CorruptLogError as error:
@@ -79,6 +97,7 @@ class NativeStore:
             ) from error
         except OSError as error:
             raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
+        recovery_points.add(topic, index, self.log)
 
     @property
     def log_start_offset(self) -> int:
@@ -220,6 +239,7 @@ class NativeStore:
             with self._removing:
                 self.log.delete()
                 self._log_starts.forget(self.topic, self.index)
+                self._recovery_points.forget(self.topic, self.index)
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete", error) from error
 
@@ -240,9 +260,8 @@ class LogStarts:
     """
 
     def __init__(self, root: Path) -> None:
-        path = root / LOG_STARTS
-        self._starts = read_checkpoint(path)
-        self._checkpoint = Checkpoint(path, self._starts.copy)
+        self._checkpoint = Checkpoint(root / LOG_STARTS, lambda: self._starts.copy())
+        self._starts = dict(self._checkpoint.stored)
 
     def of(self, topic: str, index: int) -> int:
         """The start of a partition's log, 0 if it has none."""
@@ -260,6 +279,10 @@ class LogStarts:
         if self._starts.pop((topic, index), None) is not None:
             self._checkpoint.write()
 
+    def write(self) -> None:
+        """Have all starts on the disk. Raises OSError."""
+        self._checkpoint.write()
+
     def keep_only(self, directories: Collection[str]) -> None:
         """Leave out, durably, what is of none of these partitions. Raises OSError."""
         gone = [place for place in self._starts if f"{place[0]}-{place[1]}" not in directories]
@@ -267,14 +290,81 @@ class LogStarts:
             self.forget(topic, index)
 
 
+class RecoveryPoints:
+    """Up to where open logs are on the disk, and where they end, in the checkpoints of both.
+
+    The metadata log is in neither, as in Kafka.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._logs: dict[Place, _core.PartitionLog] = {}
+        self._points = Checkpoint(root / RECOVERY_POINTS, self._recovery_points)
+        self._ends = Checkpoint(root / HIGH_WATERMARKS, self._log_ends)
+        self._earlier = dict(self._points.stored)
+        """Of partitions that are not open yet."""
+
+    def of(self, topic: str, index: int) -> int:
+        """What an earlier run left of a partition's log, 0 if nothing."""
+        return self._earlier.get((topic, index), 0)
+
+    def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
+        """Ask this log from now on."""
+        if topic != METADATA_TOPIC:
+            self._logs[topic, index] = log
+        self._earlier.pop((topic, index), None)
+
+    def forget(self, topic: str, index: int) -> None:
+        """Leave a deleted partition out of what is written next."""
+        self._logs.pop((topic, index), None)
+
+    def forget_earlier(self, topic: str, index: int) -> None:
+        """A partition begins anew: nothing on the disk may tell of one before. Raises OSError."""
+        self._earlier.pop((topic, index), None)
+        if (topic, index) in self._points.stored:
+            self._points.write()
+
+    def keep_only(self, directories: Collection[str]) -> None:
+        """Leave out what is of none of these partitions."""
+        gone = [place for place in self._earlier if f"{place[0]}-{place[1]}" not in directories]
+        for place in gone:
+            del self._earlier[place]
+
+    def write(self) -> None:
+        """Write both checkpoints. Raises OSError."""
+        self._points.write()
+        self._ends.write()
+
+    def logs(self) -> dict[Place, _core.PartitionLog]:
+        """The open logs but for the metadata log."""
+        return self._logs.copy()
+
+    def _recovery_points(self) -> dict[Place, int]:
+        points = self._earlier.copy()
+        points |= {place: log.recovery_point for place, log in self.logs().items()}
+        return {place: point for place, point in points.items() if point > 0}
+
+    def _log_ends(self) -> dict[Place, int]:
+        ends = {place: log.log_end_offset for place, log in self.logs().items()}
+        return {place: end for place, end in ends.items() if end > 0}
+
+
 class NativeStorage:
     """Every partition of one data directory."""
 
-    def __init__(self, root: Path, broker_settings: BrokerSettings, *, was_clean: bool) -> None:
+    def __init__(
+        self,
+        root: Path,
+        broker_settings: BrokerSettings,
+        *,
+        was_clean: bool,
+        power_failed: bool = False,
+    ) -> None:
         self.root = root
         self.was_clean = was_clean
+        self.power_failed = power_failed
         self._broker_settings = broker_settings
         self._log_starts = LogStarts(root)
+        self._recovery_points = RecoveryPoints(root)
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
@@ -291,6 +381,7 @@ class NativeStorage:
                     ) from error
             else:
                 left.add(directory.name)
+        self._recovery_points.keep_only(left)
         try:
             self._log_starts.keep_only(left)
         except OSError as error:
@@ -304,12 +395,19 @@ class NativeStorage:
             StorageError: the directory cannot be read, or holds another topic's partition.
         """
         directory = self.root / f"{topic.name}-{index}"
-        found = _topic_id_of(directory)
-        if found not in (None, topic.topic_id):
-            raise StorageError(
-                f"{directory} holds a partition of another topic: its id is {found}, that of "
-                f"{topic.name} is {topic.topic_id}. Move the directory away"
-            )
+        return self._open(topic, index, is_present=directory.exists())
+
+    def _open(self, topic: Topic, index: int, *, is_present: bool) -> NativeStore:
+        directory = self.root / f"{topic.name}-{index}"
+        if is_present:
+            found = _topic_id_of(directory)
+            if found not in (None, topic.topic_id):
+                raise StorageError(
+                    f"{directory} holds a partition of another topic: its id is {found}, that of "
+                    f"{topic.name} is {topic.topic_id}. Move the directory away"
+                )
+        else:
+            self._recovery_points.forget_earlier(topic.name, index)
         return NativeStore(
             self.root,
             topic.name,
@@ -317,8 +415,73 @@ class NativeStorage:
             topic_id=topic.topic_id,
             settings=topic_settings(topic.settings, self._broker_settings),
             was_clean=self.was_clean,
+            power_failed=self.power_failed,
             log_starts=self._log_starts,
+            recovery_points=self._recovery_points,
         )
+
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[NativeStore]:
+        """Open partitions, in this order; after a crash several at a time.
+
+        Raises:
+            CorruptLogError, StorageError: as `open`, for one of them.
+        """
+        # Listed once: idle partitions, of which there may be many, are not asked for one by one.
+        present = {entry.name for entry in os.scandir(self.root)}
+
+        def opened(place: tuple[Topic, int]) -> NativeStore:
+            topic, index = place
+            return self._open(topic, index, is_present=f"{topic.name}-{index}" in present)
+
+        threads = self._broker_settings["num.recovery.threads.per.data.dir"]
+        if self.was_clean or threads == 1 or len(wanted) < 2:
+            return [opened(place) for place in wanted]
+        from multiprocessing.pool import ThreadPool  # most starts need none
+
+        stores = []
+        told_s = time.monotonic()
+        with ThreadPool(threads) as pool:
+            for store in pool.imap(opened, wanted, chunksize=max(len(wanted) // 1000, 1)):
+                stores.append(store)
+                if time.monotonic() - told_s >= PROGRESS_S:
+                    told_s = time.monotonic()
+                    log.info("logs.recovering", done=len(stores), of=len(wanted))
+        return stores
+
+    def tick(self) -> None:
+        """Sync what was sealed and what has waited for `flush.ms`; remove what is due."""
+        for reason in _core.tick(list(self._recovery_points.logs().values())):
+            log.error("log.not_synced", reason=reason)
+
+    def retain(self, now_ms: int) -> None:
+        """Remove the segments that retention no longer keeps."""
+        for (topic, index), partition in self._recovery_points.logs().items():
+            try:
+                removed = partition.retain(now_ms)
+            except _core.LogRefusedError:
+                continue  # it was closed or deleted meanwhile
+            except (_core.CorruptLogError, OSError) as error:
+                log.error(
+                    "log.retention_failed", topic=topic, partition=index, reason=str(error.args[0])
+                )
+                continue
+            if removed:
+                start = partition.log_start_offset
+                log.info(
+                    "log.segments_removed",
+                    topic=topic,
+                    partition=index,
+                    segments=removed,
+                    log_start_offset=start,
+                )
+
+    def write_recovery_points(self) -> None:
+        """Write what the next start may believe. Raises OSError."""
+        self._recovery_points.write()
+
+    def write_log_starts(self) -> None:
+        """Write where logs were told to start. Raises OSError."""
+        self._log_starts.write()
 
     def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
         """The newest snapshot of the metadata log: where the log goes on, and its records' values.

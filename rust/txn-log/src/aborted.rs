@@ -11,18 +11,23 @@
 //!
 //! Source: KIP-98, "Transaction Index".
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 
+use crate::disk;
 use crate::gate::AbortedTxn;
 
 const ENTRY_BYTES: usize = 34;
 
 /// Appends an entry to a transaction index, making the file if it is the first.
 pub(crate) fn append(path: &Path, entry: AbortedTxn) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    file.write_all(&encode(entry))
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    disk::write_at(&file, path, file.metadata()?.len(), &encode(entry))
 }
 
 /// Reads a transaction index; `None` if it is not what [`append`] writes.
@@ -40,17 +45,13 @@ pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
 /// is right already is not touched.
 pub(crate) fn store(path: &Path, entries: &[AbortedTxn]) -> io::Result<()> {
     if entries.is_empty() {
-        return match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
+        return disk::remove_if_there(path);
     }
     let bytes: Vec<u8> = entries.iter().flat_map(|&entry| encode(entry)).collect();
     if fs::read(path).is_ok_and(|stored| stored == bytes) {
         return Ok(());
     }
-    let mut file = File::create(path)?;
-    file.write_all(&bytes)
+    disk::write(path, &bytes)
 }
 
 fn encode(entry: AbortedTxn) -> [u8; ENTRY_BYTES] {

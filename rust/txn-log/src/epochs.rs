@@ -5,9 +5,12 @@
 //! written has none. The file can be made from the batches, which carry their epoch: one that
 //! is missing or damaged is made anew.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fmt::Write;
+use std::fs;
+use std::io;
 use std::path::Path;
+
+use crate::disk;
 
 const NAME: &str = "leader-epoch-checkpoint";
 const VERSION: &str = "0";
@@ -47,20 +50,17 @@ impl Epochs {
     pub fn store(&self, directory: &Path) -> io::Result<()> {
         let path = directory.join(NAME);
         let unfinished = path.with_extension("tmp");
-        let mut file = File::create(&unfinished)?;
-        write!(file, "{VERSION}\n{}\n", self.0.len())?;
+        let mut text = format!("{VERSION}\n{}\n", self.0.len());
         for (epoch, start_offset) in &self.0 {
-            writeln!(file, "{epoch} {start_offset}")?;
+            let _ = writeln!(text, "{epoch} {start_offset}"); // a String takes everything
         }
-        fs::rename(&unfinished, &path)
+        disk::write(&unfinished, text.as_bytes())?;
+        disk::rename(&unfinished, &path)
     }
 
     /// Forces the file to the disk; the directory is the caller's to sync.
     pub fn sync(directory: &Path) -> io::Result<()> {
-        match File::open(directory.join(NAME)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            file => file?.sync_data(),
-        }
+        disk::sync_if_there(&directory.join(NAME))
     }
 
     /// Notes a batch at the log's end; says whether an epoch begins with it. One of an earlier

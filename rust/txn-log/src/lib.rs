@@ -10,6 +10,8 @@ mod aborted;
 pub mod batch;
 pub mod builder;
 pub mod compression;
+#[doc(hidden)]
+pub mod disk;
 mod epochs;
 mod error;
 pub mod gate;
@@ -19,11 +21,13 @@ pub mod log;
 pub mod records;
 mod recovery;
 mod removal;
+mod retention;
 mod scan;
 mod segment;
 mod settings;
 mod snapshot;
 mod swap;
+mod syncing;
 mod timestamps;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};

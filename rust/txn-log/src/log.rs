@@ -20,9 +20,9 @@
 //! Reads go on.
 //!
 //! # Deviations from Kafka
-//! Segments roll by size only. A batch larger than a segment is stored
-//! in a segment of its own rather than refused. Records with other offsets than 0, 1, 2 … in
-//! an uncompressed batch are refused, where Kafka renumbers them.
+//! A batch larger than a segment is stored in a segment of its own rather than refused. Records
+//! with other offsets than 0, 1, 2 … in an uncompressed batch are refused, where Kafka renumbers
+//! them.
 
 use std::fs::{self, File};
 use std::io;
@@ -30,12 +30,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::aborted::{self, AbortedTxns};
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
 use crate::compression::{self, Codec};
+use crate::disk;
 use crate::epochs::Epochs;
 use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
@@ -43,9 +43,10 @@ use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
 use crate::records::{self, Records};
 use crate::recovery;
 use crate::removal::Doomed;
-use crate::segment::{Segment, sync_if_there};
+use crate::segment::{Incoming, Segment, now_ms};
 use crate::settings::Settings;
 use crate::snapshot;
+use crate::syncing::Synced;
 use crate::timestamps;
 
 /// What is appended to the name of a directory that is being removed.
@@ -80,6 +81,10 @@ pub struct LogState {
 pub struct Past {
     /// It was closed, so its files may be trusted.
     pub was_clean: bool,
+    /// It was not, and the machine went down: what was not synced may be torn anywhere.
+    pub power_failed: bool,
+    /// Its entry in `recovery-point-offset-checkpoint`, or 0: everything below was on the disk.
+    pub recovery_point: i64,
     /// Its entry in `log-start-offset-checkpoint`, or 0.
     pub log_start_offset: i64,
 }
@@ -122,8 +127,12 @@ pub struct PartitionLog {
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
     watchers: Watchers,
-    synced: Mutex<Synced>,
-    has_new_files: AtomicBool,
+    pub(crate) synced: Mutex<Synced>,
+    /// `synced`, for who must not wait.
+    pub(crate) recovery_point: AtomicI64,
+    /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
+    pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
+    pub(crate) has_new_files: AtomicBool,
     is_closed: AtomicBool,
     is_deleted: AtomicBool,
 }
@@ -141,10 +150,10 @@ enum Condition {
     Closed,
 }
 
-/// Up to which offset the log is on the disk. Separate from the writer: appends go on while
-/// the disk works.
-struct Synced {
-    end: i64,
+impl Writer {
+    pub fn is_open(&self) -> bool {
+        matches!(self.condition, Condition::Open)
+    }
 }
 
 impl PartitionLog {
@@ -163,8 +172,8 @@ impl PartitionLog {
         past: Past,
     ) -> Result<Self, OpenError> {
         let interval = settings.index_interval_bytes;
+        let found = recovery::recover(&directory, gate.as_ref(), interval, past)?;
         let was_clean = past.was_clean;
-        let found = recovery::recover(&directory, gate.as_ref(), interval, was_clean)?;
         let first = found.segments.first().map_or(0, |first| first.base_offset);
         let end = found.segments.last().map_or(0, |last| last.next_offset());
         // A start beyond the end is none of this log's: what is stored was synced before it.
@@ -173,8 +182,8 @@ impl PartitionLog {
         let stable = found.first_unstable_offset.unwrap_or(end);
         let stable = stable.min(end).max(start);
         // What a process that died had written may still be in memory only: the first sync
-        // after it forces everything.
-        let synced_end = if was_clean { end } else { start };
+        // after it forces everything behind the recovery point.
+        let synced_end = if was_clean { end } else { found.recovery_point };
         Ok(Self {
             directory,
             gate,
@@ -192,7 +201,9 @@ impl PartitionLog {
             epochs: RwLock::new(found.epochs),
             doomed: Doomed::default(),
             watchers: Watchers::default(),
-            synced: Mutex::new(Synced { end: synced_end }),
+            synced: Mutex::new(Synced::new(synced_end)),
+            recovery_point: AtomicI64::new(synced_end),
+            unsynced_seals: Mutex::new(found.unsynced_seals),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
             is_closed: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
@@ -241,6 +252,12 @@ impl PartitionLog {
                 })
             })?;
         self.watchers.wake();
+        if appended.base_offset + i64::from(header.record_count())
+            - self.recovery_point.load(Ordering::Acquire)
+            >= settings.flush_messages
+        {
+            self.sync().map_err(AppendError::Io)?;
+        }
         Ok(appended)
     }
 
@@ -271,18 +288,23 @@ impl PartitionLog {
         let last_offset = base_offset + i64::from(header.last_offset_delta());
         // Room is made before the gate is asked: rolling takes a snapshot of its state, and a
         // failure to roll must not leave a batch admitted.
-        let segment = self
-            .segment_for(settings, base_offset, batch.len() as u64, last_offset)
-            .map_err(AppendError::Io)?;
-        let leader_epoch = self.leader_epoch();
-        self.begin_epoch(leader_epoch, base_offset)
-            .map_err(AppendError::Io)?;
         header.base_offset = base_offset;
         let mut append_time = -1;
         if settings.log_append_time {
             append_time = now_ms();
             header.max_timestamp = append_time;
         }
+        let incoming = Incoming {
+            bytes: batch.len() as u64,
+            last_offset,
+            max_timestamp: header.max_timestamp,
+        };
+        let segment = self
+            .segment_for(settings, base_offset, &incoming)
+            .map_err(AppendError::Io)?;
+        let leader_epoch = self.leader_epoch();
+        self.begin_epoch(leader_epoch, base_offset)
+            .map_err(AppendError::Io)?;
         let mut aborted = None;
         match decide(base_offset, header.max_timestamp) {
             None => {}
@@ -382,17 +404,24 @@ impl PartitionLog {
         &self,
         settings: &Settings,
         base_offset: i64,
-        batch_bytes: u64,
-        last_offset: i64,
+        batch: &Incoming,
     ) -> io::Result<Arc<Segment>> {
+        if let Some(active) = self.segments().last()
+            && active.has_room(batch, settings).map_err(io::Error::other)?
+        {
+            return Ok(Arc::clone(active));
+        }
+        self.roll(settings, base_offset)
+    }
+
+    /// Seals the active segment, if there is one, and begins another. Under the lock.
+    pub(crate) fn roll(&self, settings: &Settings, base_offset: i64) -> io::Result<Arc<Segment>> {
         let segments = self.segments();
         match segments.last() {
-            Some(active) if active.has_room(batch_bytes, last_offset, settings.segment_bytes) => {
-                return Ok(Arc::clone(active));
-            }
             Some(active) => {
                 active.store_indexes()?;
                 self.write_snapshot(base_offset)?;
+                self.note_seal(Arc::clone(active));
             }
             None => self.make_directory()?,
         }
@@ -413,7 +442,7 @@ impl PartitionLog {
         if let Some(text) = &self.partition_metadata
             && !metadata.exists()
         {
-            fs::write(metadata, text)?;
+            disk::write(&metadata, text.as_bytes())?;
         }
         Ok(())
     }
@@ -441,73 +470,12 @@ impl PartitionLog {
         }
     }
 
-    /// Forces everything appended before the call to the disk; concurrent calls share the work.
-    /// Of a deleted log nothing is left to force.
-    ///
-    /// # Errors
-    /// What the disk says; the log then takes no more batches, and every later sync fails.
-    pub fn sync(&self) -> io::Result<()> {
-        match self.sync_appended() {
-            Err(_) if self.is_deleted() => Ok(()),
-            synced => synced,
+    /// Takes no more batches after a failed sync: the kernel may have dropped what it held.
+    pub(crate) fn fail_after_sync(&self, error: &io::Error) {
+        let mut writer = self.writer_even_if_failed();
+        if writer.is_open() {
+            writer.condition = Condition::Failed(format!("a sync failed: {error}"));
         }
-    }
-
-    fn sync_appended(&self) -> io::Result<()> {
-        let wanted_end = self.ends.end();
-        let mut synced = self
-            .synced
-            .lock()
-            .map_err(|_| io::Error::other("an earlier sync failed"))?;
-        if synced.end < 0 {
-            return Err(io::Error::other(format!(
-                "{}: an earlier sync failed, and what it lost is unknown; open the log again",
-                self.directory.display()
-            )));
-        }
-        if synced.end >= wanted_end && !self.has_new_files.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let end = self.ends.end(); // whoever waits meanwhile finds its work done
-        match self.sync_since(synced.end) {
-            Ok(()) => {
-                synced.end = end;
-                Ok(())
-            }
-            Err(error) => {
-                synced.end = -1;
-                drop(synced);
-                let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-                if matches!(writer.condition, Condition::Open) {
-                    writer.condition = Condition::Failed(format!("a sync failed: {error}"));
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn sync_since(&self, synced_end: i64) -> io::Result<()> {
-        let has_new_files = self.has_new_files.swap(false, Ordering::AcqRel);
-        for segment in self
-            .segments()
-            .iter()
-            .filter(|segment| segment.next_offset() > synced_end)
-        {
-            segment.sync()?;
-        }
-        if has_new_files {
-            Epochs::sync(&self.directory)?;
-            txn_sys::sync_directory(&self.directory)?;
-            if let Some(parent) = self.directory.parent() {
-                let parent = if parent.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    parent
-                };
-                txn_sys::sync_directory(parent)?;
-            }
-        }
-        Ok(())
     }
 
     /// Syncs, writes indexes and the gate's snapshot, and closes. Closing twice is fine.
@@ -539,18 +507,15 @@ impl PartitionLog {
         if segments.is_empty() {
             return Ok(());
         }
-        // Batches that came between the sync and the lock.
-        let synced_end = self.synced.lock().map_or(0, |synced| synced.end);
-        self.sync_since(synced_end)?;
-        for segment in segments.iter() {
-            // A clean start believes the transaction index, so it must be whole.
-            sync_if_there(&segment.path("txnindex"))?;
+        // A clean start believes the files of the active segment too.
+        let end = self.ends.end();
+        if let Some(active) = segments.last() {
+            active.store_indexes()?;
+            self.note_seal(Arc::clone(active));
         }
-        segments
-            .last()
-            .map_or(Ok(()), |active| active.store_indexes())?;
-        self.write_snapshot(self.ends.end())?;
-        txn_sys::sync_directory(&self.directory)
+        self.write_snapshot(end)?;
+        self.sync_rest()?;
+        disk::sync_directory(&self.directory)
     }
 
     /// Closes and removes the directory with everything in it.
@@ -570,11 +535,10 @@ impl PartitionLog {
         let mut doomed = self.directory.clone().into_os_string();
         doomed.push(DOOMED_SUFFIX);
         remove_directory(doomed.as_ref())?;
-        match fs::rename(&self.directory, &doomed) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => remove_directory(doomed.as_ref()),
+        if disk::rename_if_there(&self.directory, doomed.as_ref())? {
+            remove_directory(doomed.as_ref())?;
         }
+        Ok(())
     }
 
     fn let_go(&self) {
@@ -991,11 +955,6 @@ fn record_timestamps(
         .collect()
 }
 
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
-}
-
 /// The published offsets.
 pub(crate) struct Ends {
     start: AtomicI64,
@@ -1016,7 +975,7 @@ impl Ends {
         self.start.load(Ordering::Acquire)
     }
 
-    fn end(&self) -> i64 {
+    pub(crate) fn end(&self) -> i64 {
         self.end.load(Ordering::Acquire)
     }
 

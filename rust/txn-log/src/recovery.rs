@@ -1,14 +1,19 @@
 //! Opening a log: what is stored, where it ends, and what the gate has to know of it.
 //!
 //! A directory that was closed is trusted: sizes are believed, indexes loaded, the newest
-//! snapshot restored, and only headers after it are read. Any other directory is read from
-//! end to end with every checksum.
+//! snapshot restored, and only headers after it are read. In any other directory the segments
+//! that lie wholly below the recovery point are trusted likewise, and the others are read from
+//! end to end with every checksum; the gate goes on from a snapshot at or below the first of
+//! them. A recovery point the log does not reach is none: then everything is read.
 //!
 //! # What a crash may leave, and what is done
 //! * A torn tail: the last batch is cut, or its bytes never arrived, and behind it is nothing
 //!   but garbage. It was never acknowledged as durable; the log is cut there.
-//! * Damage with a valid batch behind it. The damaged records were acknowledged, so nothing is
-//!   cut and opening fails, naming file and position.
+//! * Damage with a valid batch behind it, or below the recovery point. The damaged records were
+//!   acknowledged, so nothing is cut and opening fails, naming file and position.
+//! * After a power failure, damage with valid batches behind it, if it is beyond the recovery
+//!   point: pages reach the disk in any order. What is behind the damage was not synced, for a
+//!   sync covers everything before it; the log is cut at the damage.
 //! * Snapshots or `.txnindex` entries that do not fit the batches. Both can be made from the
 //!   batches, so the gate replays from an older snapshot or from the start.
 //!
@@ -28,10 +33,12 @@ use std::sync::Arc;
 use crate::aborted::{self, AbortedTxns};
 use crate::batch::{BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
+use crate::disk;
 use crate::epochs::Epochs;
 use crate::error::{CorruptLog, OpenError};
 use crate::gate::{AbortedTxn, BatchKind, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
+use crate::log::Past;
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
@@ -53,6 +60,10 @@ const SEARCH_CHUNK: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
+    /// Where the scan began; what lies below was believed.
+    pub recovery_point: i64,
+    /// The sealed segments that were scanned; their indexes were made anew.
+    pub unsynced_seals: Vec<Arc<Segment>>,
     pub first_unstable_offset: Option<i64>,
     pub aborted: AbortedTxns,
     pub epochs: Epochs,
@@ -66,7 +77,7 @@ pub(crate) fn recover(
     directory: &Path,
     gate: &dyn Gate,
     index_interval_bytes: u64,
-    was_clean: bool,
+    past: Past,
 ) -> Result<Recovered, OpenError> {
     finish_swaps(directory)?;
     let base_offsets = list_segments(directory)?;
@@ -78,12 +89,17 @@ pub(crate) fn recover(
         directory,
         index_interval_bytes,
         base_offsets: &base_offsets,
+        power_failed: past.power_failed,
     };
-    let trusted = if was_clean { opening.trust()? } else { None };
+    let trusted = if past.was_clean {
+        opening.trust()?
+    } else {
+        None
+    };
     let (segments, evidence) = match trusted {
         Some(segments) => (segments, None),
         None => opening
-            .scan()
+            .scan_from(past.recovery_point)
             .map(|(segments, evidence)| (segments, Some(evidence)))?,
     };
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
@@ -93,7 +109,13 @@ pub(crate) fn recover(
     let epochs = recover_epochs(directory, &segments, seen)?;
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
+    let scanned_from = evidence.map_or(segments.len(), |evidence| evidence.first_segment);
+    let sealed = &segments[..segments.len().saturating_sub(1)];
     Ok(Recovered {
+        recovery_point: segments
+            .get(scanned_from)
+            .map_or(log_end_offset, |first| first.base_offset),
+        unsynced_seals: sealed.get(scanned_from..).unwrap_or_default().to_vec(),
         segments,
         first_unstable_offset,
         aborted: AbortedTxns::new(entries),
@@ -145,8 +167,12 @@ fn list_segments(directory: &Path) -> Result<Vec<i64>, OpenError> {
         other => other?,
     };
     let mut base_offsets = Vec::new();
+    let mut indexes = Vec::new();
     for entry in entries {
         let path = entry?.path();
+        for extension in ["index", "timeindex", "txnindex"] {
+            indexes.extend(snapshot::parse_name(&path, extension).map(|base| (base, path.clone())));
+        }
         let base_offset = snapshot::parse_name(&path, "log");
         if base_offset.is_some_and(|offset| offset > BASE_OFFSET_MAX) {
             return Err(OpenError::Corrupt(CorruptLog {
@@ -158,6 +184,11 @@ fn list_segments(directory: &Path) -> Result<Vec<i64>, OpenError> {
         base_offsets.extend(base_offset);
     }
     base_offsets.sort_unstable();
+    for (base_offset, path) in indexes {
+        if base_offsets.binary_search(&base_offset).is_err() {
+            disk::remove_if_there(&path)?; // of a segment whose removal was cut short
+        }
+    }
     Ok(base_offsets)
 }
 
@@ -166,6 +197,7 @@ struct Opening<'a> {
     directory: &'a Path,
     index_interval_bytes: u64,
     base_offsets: &'a [i64],
+    power_failed: bool,
 }
 
 impl Opening<'_> {
@@ -214,18 +246,53 @@ impl Opening<'_> {
         Ok(Some(segments))
     }
 
-    /// Reads every batch of every segment, cuts a torn tail and rebuilds the indexes.
-    fn scan(&self) -> Result<(Vec<Segment>, Evidence), OpenError> {
+    /// Reads what lies behind the recovery point; everything, if the log does not get that far:
+    /// then the recovery point is none of this log's.
+    fn scan_from(&self, recovery_point: i64) -> Result<(Vec<Segment>, Evidence), OpenError> {
+        let ends = &self.base_offsets[1..];
+        let believed = ends.partition_point(|&end| end <= recovery_point);
+        let (segments, evidence) = self.scan(believed, recovery_point)?;
+        let end = segments.last().map_or(0, Segment::next_offset);
+        if believed > 0 && end < recovery_point {
+            return self.scan(0, 0);
+        }
+        Ok((segments, evidence))
+    }
+
+    /// Reads every batch of the segments from the `first` on, cuts a torn tail and rebuilds
+    /// their indexes.
+    fn scan(
+        &self,
+        first: usize,
+        recovery_point: i64,
+    ) -> Result<(Vec<Segment>, Evidence), OpenError> {
         let mut segments: Vec<Segment> = Vec::with_capacity(self.base_offsets.len());
-        let mut evidence = Evidence::default();
-        for (nth, &base_offset) in self.base_offsets.iter().enumerate() {
+        for (&base_offset, &next_offset) in self.base_offsets[..first]
+            .iter()
+            .zip(&self.base_offsets[1..])
+        {
+            segments.push(self.open(base_offset, next_offset)?);
+        }
+        let mut evidence = Evidence {
+            first_segment: first,
+            ..Evidence::default()
+        };
+        for (nth, &base_offset) in self.base_offsets.iter().enumerate().skip(first) {
             let segment = self.open(base_offset, base_offset)?;
             let file_bytes = segment.size();
-            let scanned = scan_segment(&segment, self.index_interval_bytes, &mut evidence)?;
+            let scanned = scan_segment(
+                &segment,
+                self.index_interval_bytes,
+                self.power_failed,
+                &mut evidence,
+            )?;
             let next_base_offset = self.base_offsets.get(nth + 1).copied();
             if let Some(damage) = &scanned.damage {
-                self.require_torn(&segment, damage, &scanned, file_bytes, nth)?;
-                segment.file.set_len(scanned.size)?;
+                require_unsynced(&segment, damage, &scanned, file_bytes, recovery_point)?;
+                if !self.power_failed {
+                    self.require_torn(&segment, damage, &scanned, file_bytes, nth)?;
+                }
+                disk::truncate(&segment.file, &segment.path("log"), scanned.size)?;
                 for &later in &self.base_offsets[nth + 1..] {
                     remove_segment(self.directory, later)?;
                 }
@@ -303,6 +370,34 @@ impl Opening<'_> {
     }
 }
 
+/// Fails if the damage lies below the recovery point, where everything was on the disk.
+///
+/// A recovery point beyond what the damaged bytes can ever have held is not believed.
+fn require_unsynced(
+    segment: &Segment,
+    damage: &Damage,
+    scanned: &Scanned,
+    file_bytes: u64,
+    recovery_point: i64,
+) -> Result<(), OpenError> {
+    let furthest = match &damage.sound_header {
+        Some(sound) => sound.last_offset() + 1,
+        None => scanned.next_offset + (file_bytes - scanned.size) as i64,
+    };
+    if !(scanned.next_offset + 1..=furthest).contains(&recovery_point) {
+        return Ok(());
+    }
+    Err(OpenError::Corrupt(CorruptLog {
+        path: segment.path("log"),
+        position: scanned.size,
+        reason: format!(
+            "{}; everything below offset {recovery_point} was on the disk, so stored records were \
+             damaged after they were written. Nothing was cut: restore the partition from a copy",
+            damage.error
+        ),
+    }))
+}
+
 /// One segment, read from end to end.
 struct Scanned {
     size: u64,
@@ -321,6 +416,7 @@ struct Damage {
 fn scan_segment(
     segment: &Segment,
     index_interval_bytes: u64,
+    power_failed: bool,
     evidence: &mut Evidence,
 ) -> Result<Scanned, OpenError> {
     let mut scanned = Scanned {
@@ -355,8 +451,19 @@ fn scan_segment(
             });
             return Ok(scanned);
         }
-        // Whole, but out of place: no torn write does that. The offset is under no checksum.
-        segment.check_offsets(position, &header, scanned.next_offset)?;
+        // Whole, but out of place: the offset is under no checksum. No torn write of a process
+        // does that, but a lost page may.
+        match segment.check_offsets(position, &header, scanned.next_offset) {
+            Ok(()) => {}
+            Err(misplaced) if power_failed => {
+                scanned.damage = Some(Damage {
+                    error: misplaced.reason,
+                    sound_header: None,
+                });
+                return Ok(scanned);
+            }
+            Err(misplaced) => return Err(misplaced.into()),
+        }
         evidence.note(&batch);
         scanned
             .indexes
@@ -416,9 +523,11 @@ fn find_batch(
     Ok(None)
 }
 
-/// What a full scan saw of aborted transactions and leader epochs, to hold their files against.
+/// What a scan saw of aborted transactions and leader epochs, to hold their files against.
 #[derive(Debug, Default)]
 struct Evidence {
+    /// The first segment that was scanned.
+    first_segment: usize,
     open: HashSet<i64>,
     /// Abort markers by offset: whose, and whether data of the transaction was seen before it.
     markers: HashMap<i64, (i64, bool)>,
@@ -476,7 +585,15 @@ fn recover_gate(
     let log_start_offset = segments[0].base_offset;
     let indexed = load_transaction_indexes(segments)?;
     let mut snapshots = snapshot::offsets(directory)?;
-    snapshots.retain(|&offset| offset >= log_start_offset);
+    // Transaction indexes below the recovery point are believed; behind it they are held
+    // against the batches, which takes a scan of them all.
+    let newest = evidence
+        .filter(|evidence| evidence.first_segment > 0)
+        .map_or(i64::MAX, |evidence| {
+            segments[evidence.first_segment].base_offset
+        });
+    let evidence = evidence.filter(|evidence| evidence.first_segment == 0);
+    snapshots.retain(|&offset| (log_start_offset..=newest).contains(&offset));
     let mut replay_start = log_start_offset;
     let mut entries = Vec::new();
     let mut is_restored = false;

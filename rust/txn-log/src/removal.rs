@@ -9,12 +9,12 @@
 //! The active segment stays, unless it is sealed first.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::disk;
 use crate::error::ReadError;
 use crate::log::{PartitionLog, Writer};
 use crate::segment::{Segment, file_path};
@@ -39,14 +39,14 @@ impl Doomed {
         let mut files = self.lock();
         while files.front().is_some_and(|(due, _)| *due <= now) {
             let (_, path) = files.pop_front().expect("looked at above");
-            let _ = fs::remove_file(path);
+            let _ = disk::remove_if_there(&path);
         }
     }
 
     /// Removes everything.
     pub fn remove_all(&self) {
         for (_, path) in self.lock().drain(..) {
-            let _ = fs::remove_file(path);
+            let _ = disk::remove_if_there(&path);
         }
     }
 
@@ -81,11 +81,6 @@ impl PartitionLog {
         let _maintenance = self.maintenance();
         self.raise_start(offset)?;
         Ok(self.state().log_start_offset)
-    }
-
-    /// Removes the files of removed segments whose `file.delete.delay.ms` is over.
-    pub fn remove_due_files(&self) {
-        self.doomed.remove_due(Instant::now());
     }
 
     /// Publishes a higher log start and removes the sealed segments below it. Under the
@@ -133,10 +128,8 @@ impl PartitionLog {
             for extension in SEGMENT_FILES {
                 let path = segment.path(extension);
                 let doomed = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
-                match fs::rename(&path, &doomed) {
-                    Ok(()) => self.doomed.push(due, doomed),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
+                if disk::rename_if_there(&path, &doomed)? {
+                    self.doomed.push(due, doomed);
                 }
             }
         }
@@ -152,15 +145,7 @@ impl PartitionLog {
 /// Removes a segment's files, at once.
 pub(crate) fn remove_segment(directory: &Path, base_offset: i64) -> io::Result<()> {
     for extension in SEGMENT_FILES {
-        remove_if_there(&file_path(directory, base_offset, extension))?;
+        disk::remove_if_there(&file_path(directory, base_offset, extension))?;
     }
     Ok(())
-}
-
-/// Removes a file that may be gone already.
-pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

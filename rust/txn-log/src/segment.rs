@@ -16,16 +16,18 @@
 //! and `.timeindex` are caches and are rebuilt. See `recovery`.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::batch::{BatchError, Header};
+use crate::disk;
 use crate::error::{CorruptLog, ReadError};
 use crate::index::{Indexes, TimestampOffset};
 use crate::scan::{ScanError, Scanner};
+use crate::settings::Settings;
 
 /// The largest position and relative offset that Kafka's indexes can name.
 const INDEXED_MAX: u64 = i32::MAX as u64;
@@ -46,6 +48,9 @@ pub(crate) struct Segment {
     pub file: Arc<File>,
     log_path: PathBuf,
     index_interval_bytes: u64,
+    /// Where in `segment.jitter.ms` this segment lies.
+    random: u64,
+    opened_ms: i64,
     tail: RwLock<Tail>,
 }
 
@@ -53,8 +58,18 @@ pub(crate) struct Segment {
 struct Tail {
     size: u64,
     next_offset: i64,
+    /// The largest timestamp of its first batch, once that is known.
+    first_timestamp: Option<i64>,
     /// `None` until a sealed segment of an earlier run is first read.
     indexes: Option<Indexes>,
+}
+
+/// A batch that is about to be appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming {
+    pub bytes: u64,
+    pub last_offset: i64,
+    pub max_timestamp: i64,
 }
 
 impl Segment {
@@ -64,22 +79,16 @@ impl Segment {
     /// `AlreadyExists` if there are bytes in its place.
     pub fn create(directory: &Path, base_offset: i64, interval: u64) -> io::Result<Self> {
         let log_path = file_path(directory, base_offset, "log");
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&log_path)?;
-        if file.metadata()?.len() > 0 {
+        if fs::metadata(&log_path).is_ok_and(|found| found.len() > 0) {
             let name = log_path.display();
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 format!("{name} exists and is not empty, but the log ends at {base_offset}"),
             ));
         }
-        fs::write(log_path.with_extension("index"), b"")?;
-        fs::write(log_path.with_extension("timeindex"), b"")?;
+        let file = disk::create(&log_path)?;
+        disk::write(&log_path.with_extension("index"), b"")?;
+        disk::write(&log_path.with_extension("timeindex"), b"")?;
         let indexes = Some(Indexes::new(base_offset));
         Ok(Self::new(
             log_path,
@@ -125,6 +134,7 @@ impl Segment {
         let tail = RwLock::new(Tail {
             size,
             next_offset,
+            first_timestamp: None,
             indexes,
         });
         Self {
@@ -132,6 +142,8 @@ impl Segment {
             file: Arc::new(file),
             log_path,
             index_interval_bytes,
+            random: RandomState::new().build_hasher().finish(),
+            opened_ms: now_ms(),
             tail,
         }
     }
@@ -159,11 +171,44 @@ impl Segment {
         tail.indexes = Some(indexes);
     }
 
-    /// Whether a batch of `len` bytes up to `last_offset` belongs here or into a new segment.
-    pub fn has_room(&self, len: u64, last_offset: i64, segment_bytes: u64) -> bool {
+    /// Whether a batch belongs here or into a new segment: by size, offset, age and indexes.
+    ///
+    /// Age is, as in Kafka, how much later the batch is than the segment's first one; without
+    /// timestamps, how long ago the segment was opened.
+    pub fn has_room(&self, batch: &Incoming, settings: &Settings) -> Result<bool, ReadError> {
         let size = self.size();
-        let fits = size == 0 || size + len <= segment_bytes.min(INDEXED_MAX);
-        fits && last_offset - self.base_offset <= i64::from(i32::MAX)
+        if batch.last_offset - self.base_offset > i64::from(i32::MAX) {
+            return Ok(false);
+        }
+        if size == 0 {
+            return Ok(true);
+        }
+        if size + batch.bytes > settings.segment_bytes.min(INDEXED_MAX) {
+            return Ok(false);
+        }
+        let age_ms = match self.first_timestamp()? {
+            Some(first) if first >= 0 && batch.max_timestamp >= 0 => batch.max_timestamp - first,
+            _ => now_ms() - self.opened_ms,
+        };
+        let jitter_max = settings.segment_jitter_ms.clamp(0, settings.segment_ms) as u64;
+        let jitter_ms = self.random.checked_rem(jitter_max).unwrap_or(0) as i64;
+        if age_ms > settings.segment_ms - jitter_ms {
+            return Ok(false);
+        }
+        self.with_indexes(|_, indexes| !indexes.are_full(settings.segment_index_bytes))
+    }
+
+    fn first_timestamp(&self) -> Result<Option<i64>, ReadError> {
+        if let Some(known) = self.tail().first_timestamp {
+            return Ok(Some(known));
+        }
+        let first = self
+            .scan_from(0)
+            .next()
+            .map_err(|error| self.damaged(error))?;
+        let first_timestamp = first.map(|(_, header)| header.max_timestamp());
+        self.tail_mut().first_timestamp = first_timestamp;
+        Ok(first_timestamp)
     }
 
     /// Appends one batch, its base offset stamped already, and shows it to readers.
@@ -178,13 +223,16 @@ impl Segment {
             "offset {base_offset} goes back from {next_offset}"
         );
         self.with_indexes(|_, _| ()).map_err(io::Error::other)?;
-        self.file.write_all_at(bytes, position)?;
+        disk::write_at(&self.file, &self.log_path, position, bytes)?;
         let mut tail = self.tail_mut();
         let indexes = tail
             .indexes
             .as_mut()
             .expect("loaded above, and never unloaded");
         indexes.note(header, position, self.index_interval_bytes);
+        if position == 0 {
+            tail.first_timestamp = Some(header.max_timestamp());
+        }
         tail.size = position + bytes.len() as u64;
         tail.next_offset = header.last_offset() + 1;
         Ok(())
@@ -192,7 +240,7 @@ impl Segment {
 
     /// Removes what a failed append may have left behind `size`.
     pub fn discard_unpublished(&self) -> io::Result<()> {
-        self.file.set_len(self.size())
+        disk::truncate(&self.file, &self.log_path, self.size())
     }
 
     /// Writes the index files, if they were touched.
@@ -206,16 +254,26 @@ impl Segment {
 
     /// Forces the batches to the disk.
     pub fn sync(&self) -> io::Result<()> {
-        txn_sys::sync_data(self.file.as_fd())
+        disk::sync(&self.file, &self.log_path)
     }
 
     /// Forces the batches and the indexes of a sealed segment to the disk.
     pub fn sync_sealed(&self) -> io::Result<()> {
         self.sync()?;
         for extension in ["index", "timeindex", "txnindex"] {
-            sync_if_there(&self.path(extension))?;
+            disk::sync_if_there(&self.path(extension))?;
         }
         Ok(())
+    }
+
+    /// When its newest record was written: its largest timestamp, or else that of the file.
+    pub fn newest_ms(&self) -> Result<i64, ReadError> {
+        if let Some(largest) = self.largest_timestamp()? {
+            return Ok(largest.timestamp);
+        }
+        let modified = self.file.metadata()?.modified()?;
+        let since = modified.duration_since(UNIX_EPOCH);
+        Ok(since.map_or(0, |since| since.as_millis() as i64))
     }
 
     /// The largest timestamp of its batches, markers included.
@@ -443,13 +501,10 @@ impl Segment {
     }
 }
 
-/// Forces a file to the disk, if it is there.
-pub(crate) fn sync_if_there(path: &Path) -> io::Result<()> {
-    match File::open(path) {
-        Ok(file) => file.sync_all(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
+/// Milliseconds since the epoch.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 /// `<directory>/<20 digits>.<extension>`.

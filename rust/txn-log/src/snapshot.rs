@@ -5,20 +5,20 @@
 //! gate's; they carry a checksum of their own. Kept are, as in Kafka, one per segment (its base
 //! offset) and the newest; they go with their segments.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
+use crate::disk;
 use crate::segment::file_path;
 
-/// Writes a snapshot whole or not at all.
+/// Writes a snapshot whole or not at all, unless the power fails before it is synced: then
+/// its checksum tells.
 pub(crate) fn write(directory: &Path, offset: i64, bytes: &[u8]) -> io::Result<()> {
     let path = file_path(directory, offset, "snapshot");
     let unfinished = path.with_extension("snapshot.tmp");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, &path)
+    disk::write(&unfinished, bytes)?;
+    disk::rename(&unfinished, &path)
 }
 
 /// The offsets of the snapshots that are there, newest first.
@@ -47,7 +47,7 @@ pub(crate) fn prune(directory: &Path, log_end_offset: i64, base_offsets: &[i64])
             continue;
         }
         if !is_within || base_offsets.binary_search(&offset).is_err() {
-            fs::remove_file(file_path(directory, offset, "snapshot"))?;
+            disk::remove_if_there(&file_path(directory, offset, "snapshot"))?;
         }
     }
     Ok(())

@@ -18,9 +18,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk;
 use crate::error::{CorruptLog, OpenError, ReadError};
 use crate::log::PartitionLog;
-use crate::removal::{DELETED_SUFFIX, SEGMENT_FILES, remove_if_there, remove_segment};
+use crate::removal::{DELETED_SUFFIX, SEGMENT_FILES, remove_segment};
 use crate::scan::Scanner;
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
@@ -83,27 +84,27 @@ impl PartitionLog {
             |extension: &str| file_path(&self.directory, first, &format!("{extension}.cleaned"));
         let found = olds.iter().map(|segment| segment.base_offset);
         if base_offsets.is_empty() || !found.eq(base_offsets.iter().copied()) || self.is_closed() {
-            remove_if_there(&cleaned("log"))?;
-            remove_if_there(&cleaned("txnindex"))?;
+            disk::remove_if_there(&cleaned("log"))?;
+            disk::remove_if_there(&cleaned("txnindex"))?;
             return Ok(false);
         }
         for extension in ["txnindex", "log"] {
             let path = cleaned(extension);
-            File::open(&path)?.sync_all()?;
-            fs::rename(&path, path.with_extension("swap"))?;
+            disk::sync(&File::open(&path)?, &path)?;
+            disk::rename(&path, &path.with_extension("swap"))?;
         }
-        txn_sys::sync_directory(&self.directory)?;
+        disk::sync_directory(&self.directory)?;
         self.doom_segments(olds)?;
         for extension in ["txnindex", "log"] {
             let swap = file_path(&self.directory, first, &format!("{extension}.swap"));
-            fs::rename(&swap, swap.with_extension(""))?;
+            disk::rename(&swap, &swap.with_extension(""))?;
         }
         let end_offset = olds[olds.len() - 1].next_offset();
         let interval = self.settings().index_interval_bytes;
         let fresh = Segment::open(&self.directory, first, end_offset, interval)?;
         fresh.store_indexes()?;
         fresh.sync_sealed()?;
-        txn_sys::sync_directory(&self.directory)?;
+        disk::sync_directory(&self.directory)?;
         {
             let _writer = self.writer_even_if_failed();
             let mut swapped = self.segments().as_ref().clone();
@@ -144,7 +145,7 @@ pub(crate) fn finish_swaps(directory: &Path) -> Result<(), OpenError> {
         .chain(with_suffix(DELETED_SUFFIX))
         .chain(with_suffix("swap"))
     {
-        remove_if_there(path)?;
+        disk::remove_if_there(path)?;
     }
     Ok(())
 }
@@ -161,14 +162,14 @@ fn finish_swap(directory: &Path, base_offset: i64) -> Result<(), OpenError> {
     }
     for extension in SEGMENT_FILES {
         if extension != "txnindex" || !is_first_renamed {
-            remove_if_there(&file_path(directory, base_offset, extension))?;
+            disk::remove_if_there(&file_path(directory, base_offset, extension))?;
         }
     }
     if !is_first_renamed {
-        fs::rename(&txnindex_swap, txnindex_swap.with_extension(""))?;
+        disk::rename(&txnindex_swap, &txnindex_swap.with_extension(""))?;
     }
-    fs::rename(&swap, swap.with_extension(""))?;
-    Ok(txn_sys::sync_directory(directory)?)
+    disk::rename(&swap, &swap.with_extension(""))?;
+    Ok(disk::sync_directory(directory)?)
 }
 
 /// The offset after the last batch of a cleaned segment, which has to be whole.

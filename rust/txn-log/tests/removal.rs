@@ -6,9 +6,11 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{CLIENT, files, log_bytes, marker, open, open_from, plain, transactional};
+use common::{
+    CLIENT, SMALL, build, files, log_bytes, marker, open, open_from, plain, transactional, try_open,
+};
 use txn_log::batch::Batches;
-use txn_log::{PartitionLog, Past, ReadError};
+use txn_log::{PartitionLog, Past, ReadError, Settings};
 
 fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
     log.append(CLIENT, &mut batch).unwrap().base_offset
@@ -36,6 +38,7 @@ fn from_start(log_start_offset: i64, was_clean: bool) -> Past {
     Past {
         was_clean,
         log_start_offset,
+        ..Past::default()
     }
 }
 
@@ -240,4 +243,198 @@ fn a_swap_that_a_crash_cut_short_is_finished_or_undone_at_every_step() {
             assert_eq!(files(root.path(), extension), Vec::<PathBuf>::new());
         }
     }
+}
+
+// ---------------------------------------------------------------- rolling and retention
+
+/// A batch of one record at a time.
+fn at(timestamp_ms: i64) -> Vec<u8> {
+    let mut builder = txn_log::builder::BatchBuilder::new(txn_log::compression::Codec::None);
+    builder.push(timestamp_ms, None, Some(&[b'v'; 100]), &[]);
+    builder.seal().unwrap()
+}
+
+fn open_with(directory: &Path, settings: Settings) -> PartitionLog {
+    try_open(directory, settings, false).unwrap().0
+}
+
+const LARGE: Settings = Settings {
+    segment_bytes: 1 << 20,
+    ..SMALL
+};
+
+#[test]
+fn a_segment_rolls_when_a_batch_is_so_much_later_than_its_first() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        segment_ms: 1000,
+        ..LARGE
+    };
+    let log = open_with(root.path(), settings);
+    for timestamp_ms in [5000, 5500, 6000, 6001, 7001, 100, 7002] {
+        append(&log, at(timestamp_ms));
+    }
+    assert_eq!(bases(root.path()), [0, 3, 6]);
+}
+
+#[test]
+fn the_age_of_a_segment_is_known_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        segment_ms: 1000,
+        ..LARGE
+    };
+    append(&open_with(root.path(), settings), at(5000));
+    let log = open_with(root.path(), settings);
+    append(&log, at(5900));
+    append(&log, at(6001));
+    assert_eq!(bases(root.path()), [0, 2]);
+}
+
+#[test]
+fn jitter_makes_a_segment_roll_earlier_but_never_later() {
+    let rolls: Vec<usize> = (0..40)
+        .map(|_| {
+            let root = tempfile::tempdir().unwrap();
+            let settings = Settings {
+                segment_ms: 1000,
+                segment_jitter_ms: 1000,
+                ..LARGE
+            };
+            let log = open_with(root.path(), settings);
+            append(&log, at(5000));
+            append(&log, at(5500));
+            append(&log, at(6001));
+            bases(root.path()).len()
+        })
+        .collect();
+    assert!(rolls.iter().all(|&count| count >= 2), "{rolls:?}");
+    assert!(rolls.contains(&2) && rolls.contains(&3), "{rolls:?}");
+}
+
+#[test]
+fn a_segment_rolls_when_an_index_is_full() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        segment_index_bytes: 36, // four offsets or three times, one of which is kept free
+        index_interval_bytes: 0,
+        ..LARGE
+    };
+    let log = open_with(root.path(), settings);
+    for timestamp_ms in 1..=12 {
+        append(&log, at(timestamp_ms));
+    }
+    log.close().unwrap();
+    let sizes = |extension| -> Vec<u64> {
+        let size = |path: &PathBuf| fs::metadata(path).unwrap().len();
+        files(root.path(), extension).iter().map(size).collect()
+    };
+    assert!(sizes("log").len() > 2);
+    assert!(sizes("index").iter().all(|&bytes| bytes <= 36));
+    assert!(sizes("timeindex").iter().all(|&bytes| bytes <= 36));
+}
+
+#[test]
+fn retention_by_age_removes_the_segments_whose_records_are_all_old() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        segment_ms: 99,
+        retention_ms: 1000,
+        ..LARGE
+    };
+    let log = open_with(root.path(), settings);
+    for timestamp_ms in [1000, 1100, 1200, 1300] {
+        append(&log, at(timestamp_ms));
+    }
+    assert_eq!(log.retain(2000).unwrap(), 0);
+    assert_eq!(log.retain(2201).unwrap(), 3);
+    assert_eq!(bases(root.path()), [3]);
+    assert_eq!(log.state().log_start_offset, 3);
+    assert!(is_out_of_range(&log, 2));
+}
+
+#[test]
+fn when_all_is_old_an_empty_segment_keeps_the_end() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        retention_ms: 1000,
+        ..LARGE
+    };
+    let log = open_with(root.path(), settings);
+    append(&log, build(7, false, 3, 10));
+    assert_eq!(log.retain(1_000_000).unwrap(), 1);
+    assert_eq!(log.retain(2_000_000).unwrap(), 0);
+    let state = log.state();
+    assert_eq!((state.log_start_offset, state.log_end_offset), (3, 3));
+    assert_eq!(bases(root.path()), [3]);
+    drop(log);
+    let log = open_with(root.path(), settings);
+    assert_eq!(log.state(), state);
+    assert_eq!(append(&log, at(1)), 3);
+}
+
+#[test]
+fn retention_by_size_keeps_at_least_so_much() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    let before = log.size_bytes();
+    log.configure(Settings {
+        retention_ms: -1,
+        retention_bytes: 4000,
+        ..SMALL
+    });
+    assert!(log.retain(0).unwrap() > 0);
+    assert!((4000..before).contains(&log.size_bytes()));
+    let oldest = log.sealed_segments().unwrap()[0].size;
+    assert!(log.size_bytes() - oldest < 4000);
+}
+
+#[test]
+fn a_compacted_log_loses_nothing_by_age() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    log.configure(Settings {
+        is_deleted_by_retention: false,
+        is_compacted: true,
+        retention_ms: 1,
+        retention_bytes: 1,
+        ..SMALL
+    });
+    assert_eq!(log.retain(i64::MAX).unwrap(), 0);
+}
+
+#[test]
+fn removed_files_go_after_their_delay() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    log.delete_records(30).unwrap();
+    log.tick().unwrap();
+    assert!(!files(root.path(), "deleted").is_empty());
+    drop(log);
+    let log = long_log(root.path().join("other").as_path());
+    log.configure(Settings {
+        file_delete_delay_ms: 0,
+        ..SMALL
+    });
+    log.delete_records(30).unwrap();
+    log.tick().unwrap();
+    assert_eq!(
+        files(&root.path().join("other"), "deleted"),
+        Vec::<PathBuf>::new()
+    );
+}
+
+#[test]
+fn the_producers_of_removed_records_are_known_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    append(&log, build(7, false, 1, 10));
+    for _ in 0..20 {
+        append(&log, plain(1, 180));
+    }
+    log.delete_records(20).unwrap();
+    let before = gate.state();
+    drop(log);
+    let (_, gate) = open_from(root.path(), from_start(20, false));
+    assert_eq!(gate.state(), before);
 }

@@ -244,6 +244,8 @@ impl PyPartitionLog {
         *,
         partition_metadata = None,
         was_clean = false,
+        power_failed = false,
+        recovery_point = 0,
         log_start_offset = 0,
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords to Python
@@ -254,12 +256,16 @@ impl PyPartitionLog {
         settings: Option<&Bound<'_, PyDict>>,
         partition_metadata: Option<String>,
         was_clean: bool,
+        power_failed: bool,
+        recovery_point: i64,
         log_start_offset: i64,
     ) -> PyResult<Self> {
         let gate = Arc::new(PyGate::new(gate)?);
         let settings = settings.map_or(Ok(Settings::KAFKA), read_settings)?;
         let past = Past {
             was_clean,
+            power_failed,
+            recovery_point,
             log_start_offset,
         };
         py.detach(|| {
@@ -304,6 +310,11 @@ impl PyPartitionLog {
 
     fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         self.log.end_of_epoch(epoch)
+    }
+
+    #[getter]
+    fn recovery_point(&self) -> i64 {
+        self.log.recovery_point()
     }
 
     #[getter]
@@ -381,6 +392,10 @@ impl PyPartitionLog {
         }
         py.detach(|| self.log.sync())
             .map_err(|error| io_failed(&error))
+    }
+
+    fn retain(&self, py: Python<'_>, now_ms: i64) -> PyResult<usize> {
+        py.detach(|| self.log.retain(now_ms)).map_err(read_failed)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -490,6 +505,17 @@ fn io_failed(error: &io::Error) -> PyErr {
         Some(number) => PyOSError::new_err((number, error.to_string())),
         None => PyOSError::new_err(error.to_string()),
     }
+}
+
+/// What is due in many logs; returns what went wrong.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // extracted from Python
+fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> Vec<String> {
+    let logs: Vec<_> = logs.iter().map(|log| Arc::clone(&log.get().log)).collect();
+    py.detach(|| {
+        let errors = logs.iter().filter_map(|log| log.tick().err());
+        errors.map(|error| error.to_string()).collect()
+    })
 }
 
 // ---------------------------------------------------------------- batches as bytes
@@ -663,6 +689,7 @@ fn damaged(position: usize, reason: String) -> CorruptLog {
 /// Adds this file's classes and functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPartitionLog>()?;
+    module.add_function(wrap_pyfunction!(tick, module)?)?;
     module.add_function(wrap_pyfunction!(encode_batch, module)?)?;
     module.add_function(wrap_pyfunction!(decode_batches, module)?)
 }

@@ -15,6 +15,7 @@ use std::io;
 use std::path::Path;
 
 use crate::batch::Header;
+use crate::disk;
 pub(crate) use offset::OffsetIndex;
 pub(crate) use time::TimeIndex;
 
@@ -68,6 +69,14 @@ impl Indexes {
         }
     }
 
+    /// Whether a file of `bytes_max` bytes has no room for another entry of one of the two. The
+    /// time index keeps one free, for the largest timestamp when it is closed.
+    pub fn are_full(&self, bytes_max: u64) -> bool {
+        let fit = |entry_bytes: usize| bytes_max as usize / entry_bytes;
+        self.offsets.len() >= fit(offset::ENTRY_BYTES)
+            || self.times.len() + 1 >= fit(time::ENTRY_BYTES)
+    }
+
     /// Where to start looking for the first batch whose last offset is `offset` or more.
     pub fn position_before(&self, offset: i64) -> u64 {
         self.offsets.position_before(offset - self.base_offset)
@@ -90,8 +99,8 @@ impl Indexes {
     /// Writes both files, the time index closed by the segment's largest timestamp.
     pub fn store(&mut self, offset_path: &Path, time_path: &Path) -> io::Result<()> {
         self.note_largest();
-        fs::write(offset_path, self.offsets.encode())?;
-        fs::write(time_path, self.times.encode())
+        disk::write(offset_path, &self.offsets.encode())?;
+        disk::write(time_path, &self.times.encode())
     }
 
     /// Reads both files of a segment of `size` bytes; `None` if one is missing or senseless.

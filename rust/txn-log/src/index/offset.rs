@@ -5,7 +5,7 @@
 //!
 //! Source: Kafka, `OffsetIndex`.
 
-const ENTRY_BYTES: usize = 8;
+pub(crate) const ENTRY_BYTES: usize = 8;
 
 /// A batch's relative last offset, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ impl OffsetIndex {
         after
             .checked_sub(1)
             .map_or(0, |last| u64::from(self.0[last].position))
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Position of the last entry, 0 if there is none.

@@ -6,7 +6,7 @@
 //!
 //! Source: Kafka, `TimeIndex`.
 
-const ENTRY_BYTES: usize = 12;
+pub(crate) const ENTRY_BYTES: usize = 12;
 
 /// The entries of one segment's time index: (timestamp, relative offset), in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,11 @@ impl TimeIndex {
     pub fn last_below(&self, timestamp: i64) -> Option<u32> {
         let after = self.0.partition_point(|entry| entry.0 < timestamp);
         after.checked_sub(1).map(|last| self.0[last].1)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The last entry.

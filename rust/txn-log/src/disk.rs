@@ -1,0 +1,167 @@
+//! Every change a log makes to the disk, in one place, so that tests can fail it, tear it, or
+//! write it down.
+//!
+//! A [`Witness`] sees each change to the files below one directory before it is made, and may
+//! turn it into an error. Without one (always, outside tests) that costs an atomic load.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// One change to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// A file is made, or emptied.
+    Create(&'a Path),
+    /// Bytes are written at a position.
+    Write(&'a Path, u64, &'a [u8]),
+    /// A file is cut or grown to a length.
+    Truncate(&'a Path, u64),
+    /// A file gets another name.
+    Rename(&'a Path, &'a Path),
+    /// A file is removed.
+    Remove(&'a Path),
+    /// A file's bytes are forced to the disk.
+    Sync(&'a Path),
+    /// A directory's entries are forced to the disk.
+    SyncDirectory(&'a Path),
+}
+
+/// What becomes of a change instead.
+#[derive(Debug)]
+pub struct Fault {
+    /// How many of the bytes of a `Write` arrive all the same.
+    pub written: usize,
+    /// What the log is told.
+    pub error: io::Error,
+}
+
+/// Someone who sees every change to the files of a directory before it is made.
+pub trait Witness: Send + Sync {
+    /// Lets the change happen, or not.
+    ///
+    /// # Errors
+    /// What happens instead.
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault>;
+}
+
+static WITNESSES: RwLock<Vec<(PathBuf, Arc<dyn Witness>)>> = RwLock::new(Vec::new());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Shows a witness every change below a directory, until [`release`].
+pub fn watch(directory: &Path, witness: Arc<dyn Witness>) {
+    let mut witnesses = WITNESSES.write().unwrap_or_else(PoisonError::into_inner);
+    witnesses.push((directory.to_owned(), witness));
+    COUNT.store(witnesses.len(), Ordering::Release);
+}
+
+/// Ends what [`watch`] began.
+pub fn release(directory: &Path) {
+    let mut witnesses = WITNESSES.write().unwrap_or_else(PoisonError::into_inner);
+    witnesses.retain(|(watched, _)| watched != directory);
+    COUNT.store(witnesses.len(), Ordering::Release);
+}
+
+fn ask(path: &Path, change: &Change<'_>) -> Result<(), Fault> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return Ok(());
+    }
+    let witness = {
+        let witnesses = WITNESSES.read().unwrap_or_else(PoisonError::into_inner);
+        let found = witnesses
+            .iter()
+            .find(|(watched, _)| path.starts_with(watched));
+        found.map(|(_, witness)| Arc::clone(witness))
+    };
+    witness.map_or(Ok(()), |witness| witness.before(change))
+}
+
+fn announce(path: &Path, change: &Change<'_>) -> io::Result<()> {
+    ask(path, change).map_err(|fault| fault.error)
+}
+
+/// Writes all bytes at a position of an open file.
+pub(crate) fn write_at(file: &File, path: &Path, position: u64, bytes: &[u8]) -> io::Result<()> {
+    match ask(path, &Change::Write(path, position, bytes)) {
+        Ok(()) => file.write_all_at(bytes, position),
+        Err(fault) => {
+            file.write_all_at(&bytes[..fault.written.min(bytes.len())], position)?;
+            Err(fault.error)
+        }
+    }
+}
+
+/// Makes or empties a file and opens it.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    announce(path, &Change::Create(path))?;
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+}
+
+/// Makes or replaces a file with these bytes; it may be torn by a crash.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = create(path)?;
+    write_at(&file, path, 0, bytes)
+}
+
+/// Cuts or grows an open file.
+pub(crate) fn truncate(file: &File, path: &Path, len: u64) -> io::Result<()> {
+    announce(path, &Change::Truncate(path, len))?;
+    file.set_len(len)
+}
+
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    announce(from, &Change::Rename(from, to))?;
+    fs::rename(from, to)
+}
+
+/// Renames a file that may be missing; says whether it was there.
+pub(crate) fn rename_if_there(from: &Path, to: &Path) -> io::Result<bool> {
+    match rename(from, to) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    announce(path, &Change::Remove(path))?;
+    fs::remove_file(path)
+}
+
+/// Removes a file that may be gone already.
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Forces an open file's bytes, and the size needed to read them back, to the disk.
+pub(crate) fn sync(file: &File, path: &Path) -> io::Result<()> {
+    announce(path, &Change::Sync(path))?;
+    txn_sys::sync_data(file.as_fd())
+}
+
+/// Forces a file to the disk, if it is there.
+pub(crate) fn sync_if_there(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Ok(file) => sync(&file, path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Forces a directory's entries to the disk.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    announce(path, &Change::SyncDirectory(path))?;
+    txn_sys::sync_directory(path)
+}

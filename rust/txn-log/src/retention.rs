@@ -1,0 +1,180 @@
+//! Which segments are too old or too many.
+//!
+//! The decision is pure: from the segments' sizes and ages to how many of the oldest may go.
+//! As in Kafka, the newest record of a segment decides its age, a segment goes by size only if
+//! `retention.bytes` are left without it, and the active segment may go too: it is sealed
+//! first, and an empty one takes its place.
+
+use std::io;
+
+use crate::error::ReadError;
+use crate::log::PartitionLog;
+use crate::settings::Settings;
+
+/// What retention knows of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub bytes: u64,
+    /// When its newest record was written, in ms.
+    pub newest_ms: i64,
+    /// Exclusive upper bound of its offsets.
+    pub end_offset: i64,
+}
+
+/// How many of the oldest segments may go.
+pub(crate) fn expired(
+    segments: &[Candidate],
+    settings: &Settings,
+    log_start_offset: i64,
+    now_ms: i64,
+) -> usize {
+    let sealed = &segments[..segments.len().saturating_sub(1)];
+    let by_start = count_while(sealed, |segment| segment.end_offset <= log_start_offset);
+    if !settings.is_deleted_by_retention {
+        return by_start;
+    }
+    let is_old = |segment: &Candidate| now_ms - segment.newest_ms > settings.retention_ms;
+    let by_age = if settings.retention_ms < 0 {
+        0
+    } else {
+        count_while(segments, is_old)
+    };
+    let total: u64 = segments.iter().map(|segment| segment.bytes).sum();
+    let mut excess = match u64::try_from(settings.retention_bytes) {
+        Ok(kept) => total.saturating_sub(kept),
+        Err(_) => 0,
+    };
+    let by_size = count_while(segments, |segment| {
+        let goes = segment.bytes > 0 && segment.bytes <= excess;
+        excess = excess.saturating_sub(segment.bytes);
+        goes
+    });
+    by_start.max(by_age).max(by_size)
+}
+
+fn count_while(segments: &[Candidate], mut goes: impl FnMut(&Candidate) -> bool) -> usize {
+    segments.iter().take_while(|segment| goes(segment)).count()
+}
+
+impl PartitionLog {
+    /// Removes the segments that `retention.ms`, `retention.bytes` and the log start no longer
+    /// keep; says how many. For a worker.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` where the age of a segment had to be read from its batches; `Closed`.
+    pub fn retain(&self, now_ms: i64) -> Result<usize, ReadError> {
+        let _maintenance = self.maintenance();
+        if self.is_closed() {
+            return Err(ReadError::Closed);
+        }
+        let segments = self.segments();
+        let candidates = segments
+            .iter()
+            .map(|segment| {
+                Ok(Candidate {
+                    bytes: segment.size(),
+                    newest_ms: segment.newest_ms()?,
+                    end_offset: segment.next_offset(),
+                })
+            })
+            .collect::<Result<Vec<_>, ReadError>>()?;
+        let mut count = expired(
+            &candidates,
+            &self.settings(),
+            self.state().log_start_offset,
+            now_ms,
+        );
+        if count == segments.len()
+            && !self.seal_active(candidates.last().map(|last| last.end_offset))?
+        {
+            count = count.saturating_sub(1);
+        }
+        if count > 0 {
+            self.raise_start(candidates[count - 1].end_offset)?;
+        }
+        Ok(count)
+    }
+
+    /// Seals the active segment, if it holds something and still ends at `end_offset`.
+    fn seal_active(&self, end_offset: Option<i64>) -> io::Result<bool> {
+        let writer = self.writer_even_if_failed();
+        let segments = self.segments();
+        let Some(active) = segments.last().filter(|active| active.size() > 0) else {
+            return Ok(false);
+        };
+        if end_offset != Some(active.next_offset()) || !writer.is_open() {
+            return Ok(false);
+        }
+        self.roll(&self.settings(), active.next_offset())?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_000_000;
+
+    /// Segments of ten offsets each: (bytes, newest).
+    fn segments(facts: &[(u64, i64)]) -> Vec<Candidate> {
+        let candidate = |(nth, &(bytes, newest_ms)): (usize, &(u64, i64))| Candidate {
+            bytes,
+            newest_ms,
+            end_offset: 10 * (nth as i64 + 1),
+        };
+        facts.iter().enumerate().map(candidate).collect()
+    }
+
+    fn policy(retention_ms: i64, retention_bytes: i64) -> Settings {
+        Settings {
+            retention_ms,
+            retention_bytes,
+            ..Settings::KAFKA
+        }
+    }
+
+    #[test]
+    fn segments_go_from_the_oldest_to_the_first_that_is_young() {
+        let aged = segments(&[
+            (5, NOW - 101),
+            (5, NOW - 200),
+            (5, NOW - 100),
+            (5, NOW - 300),
+        ]);
+        assert_eq!(expired(&aged, &policy(100, -1), 0, NOW), 2);
+        assert_eq!(expired(&aged, &policy(-1, -1), 0, NOW), 0);
+    }
+
+    #[test]
+    fn all_may_go_by_age_the_active_one_too() {
+        let aged = segments(&[(5, 0), (5, 1)]);
+        assert_eq!(expired(&aged, &policy(100, -1), 0, NOW), 2);
+    }
+
+    #[test]
+    fn a_segment_goes_by_size_only_if_enough_is_left_without_it() {
+        let sized = segments(&[(10, NOW), (10, NOW), (10, NOW)]);
+        assert_eq!(expired(&sized, &policy(-1, 25), 0, NOW), 0);
+        assert_eq!(expired(&sized, &policy(-1, 20), 0, NOW), 1);
+        assert_eq!(expired(&sized, &policy(-1, 9), 0, NOW), 2);
+        assert_eq!(expired(&sized, &policy(-1, 0), 0, NOW), 3);
+    }
+
+    #[test]
+    fn sealed_segments_below_the_log_start_go_whatever_the_policy() {
+        let compacted = Settings {
+            is_deleted_by_retention: false,
+            ..policy(0, 0)
+        };
+        let three = segments(&[(10, 0), (10, 0), (10, 0)]);
+        assert_eq!(expired(&three, &compacted, 0, NOW), 0);
+        assert_eq!(expired(&three, &compacted, 19, NOW), 1);
+        assert_eq!(expired(&three, &compacted, 30, NOW), 2);
+    }
+
+    #[test]
+    fn an_empty_segment_does_not_go_by_size() {
+        assert_eq!(expired(&segments(&[(0, NOW)]), &policy(-1, 0), 0, NOW), 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! What is on the disk: group sync, the recovery point, and what is done beside the appends.
+//!
+//! The recovery point is the offset below which everything is on the disk: batches, and the
+//! indexes and producer snapshots of sealed segments. A start after a crash believes what lies
+//! below it. It is moved up by every sync and, without anybody waiting for it, by
+//! [`PartitionLog::tick`], which syncs sealed segments.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::disk;
+use crate::epochs::Epochs;
+use crate::log::PartitionLog;
+use crate::segment::{Segment, file_path};
+
+/// Up to where a log is on the disk. Separate from the writer: appends go on while the disk
+/// works.
+#[derive(Debug)]
+pub(crate) struct Synced {
+    end: i64,
+    at: Instant,
+    has_failed: bool,
+}
+
+impl Synced {
+    pub fn new(end: i64) -> Self {
+        Self {
+            end,
+            at: Instant::now(),
+            has_failed: false,
+        }
+    }
+}
+
+impl PartitionLog {
+    /// Forces everything appended before the call to the disk; concurrent calls share the work.
+    /// Of a deleted log nothing is left to force.
+    ///
+    /// # Errors
+    /// What the disk says; the log then takes no more batches, and every later sync fails.
+    pub fn sync(&self) -> io::Result<()> {
+        let wanted_end = self.ends.end();
+        let synced = self.synced().and_then(|mut synced| {
+            if synced.end >= wanted_end && !self.has_new_files.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let end = self.ends.end(); // whoever waits meanwhile finds its work done
+            self.sync_to(&mut synced, end)
+        });
+        match synced {
+            Err(_) if self.is_deleted() => Ok(()),
+            synced => synced,
+        }
+    }
+
+    /// Everything below is on the disk: batches, and the indexes of sealed segments.
+    #[must_use]
+    pub fn recovery_point(&self) -> i64 {
+        let unsynced = self.unsynced_seals();
+        let first = unsynced.first().map(|segment| segment.base_offset);
+        drop(unsynced);
+        let synced = self.recovery_point.load(Ordering::Acquire);
+        first.map_or(synced, |first| first.min(synced))
+    }
+
+    /// Does what is due: files of removed segments go, sealed segments and what is older than
+    /// `flush.ms` are synced. For a worker, once a second or so; cheap if nothing is due.
+    ///
+    /// # Errors
+    /// As `sync`.
+    pub fn tick(&self) -> io::Result<()> {
+        self.doomed.remove_due(Instant::now());
+        if self.is_closed() {
+            return Ok(());
+        }
+        let flush_ms = self.settings().flush_ms;
+        let end = self.ends.end();
+        if flush_ms < i64::MAX && self.recovery_point.load(Ordering::Acquire) < end {
+            let waited = self
+                .synced()
+                .map_or(Duration::ZERO, |synced| synced.at.elapsed());
+            if waited >= Duration::from_millis(flush_ms as u64) {
+                return self.sync();
+            }
+        }
+        let sealed_end = self
+            .unsynced_seals()
+            .last()
+            .map(|segment| segment.next_offset());
+        match sealed_end {
+            None => Ok(()),
+            Some(sealed_end) => {
+                let Ok(mut synced) = self.synced() else {
+                    return Ok(()); // it was told when it failed
+                };
+                let end = sealed_end.max(synced.end);
+                self.sync_to(&mut synced, end)
+            }
+        }
+    }
+
+    /// Notes that nothing more is appended to a segment. Under the partition's lock.
+    pub(crate) fn note_seal(&self, sealed: Arc<Segment>) {
+        self.unsynced_seals().push(sealed);
+    }
+
+    pub(crate) fn sync_rest(&self) -> io::Result<()> {
+        let mut synced = self.synced()?;
+        let end = self.ends.end();
+        self.sync_to(&mut synced, end)
+    }
+
+    fn synced(&self) -> io::Result<MutexGuard<'_, Synced>> {
+        let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if synced.has_failed {
+            return Err(io::Error::other(format!(
+                "{}: an earlier sync failed, and what it lost is unknown; open the log again",
+                self.directory.display()
+            )));
+        }
+        Ok(synced)
+    }
+
+    fn sync_to(&self, synced: &mut Synced, end: i64) -> io::Result<()> {
+        match self.sync_between(synced.end, end) {
+            Ok(()) => {
+                synced.end = end;
+                synced.at = Instant::now();
+                self.recovery_point.fetch_max(end, Ordering::AcqRel);
+                Ok(())
+            }
+            Err(error) => {
+                synced.has_failed = true;
+                self.fail_after_sync(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn sync_between(&self, from: i64, to: i64) -> io::Result<()> {
+        let has_new_files = self.has_new_files.swap(false, Ordering::AcqRel);
+        let seals = std::mem::take(&mut *self.unsynced_seals());
+        let mut done = Ok(());
+        for sealed in &seals {
+            done = done.and_then(|()| self.sync_seal(sealed));
+        }
+        if done.is_err() {
+            self.unsynced_seals().splice(0..0, seals);
+            return done;
+        }
+        for segment in self.segments().iter() {
+            if segment.next_offset() > from && segment.base_offset < to {
+                segment.sync()?;
+            }
+        }
+        if has_new_files {
+            Epochs::sync(&self.directory)?;
+            disk::sync_directory(&self.directory)?;
+            let parent = self.directory.parent().unwrap_or(Path::new("."));
+            let is_here = parent.as_os_str().is_empty();
+            disk::sync_directory(if is_here { Path::new(".") } else { parent })?;
+        }
+        Ok(())
+    }
+
+    /// Forces a sealed segment, and the snapshot of the state at its end.
+    fn sync_seal(&self, sealed: &Segment) -> io::Result<()> {
+        sealed.sync_sealed()?;
+        let snapshot = file_path(&self.directory, sealed.next_offset(), "snapshot");
+        disk::sync_if_there(&snapshot)
+    }
+
+    fn unsynced_seals(&self) -> MutexGuard<'_, Vec<Arc<Segment>>> {
+        self.unsynced_seals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

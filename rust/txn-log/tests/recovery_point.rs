@@ -1,0 +1,212 @@
+//! What a start after a crash believes, and what it reads again.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{
+    CLIENT, SMALL, build, files, log_bytes, marker, open, plain, transactional, try_open_from,
+};
+use txn_log::{OpenError, PartitionLog, Past, Settings};
+
+fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
+    log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+fn write_history(log: &PartitionLog) {
+    for round in 0..12 {
+        append(log, plain(2, 60));
+        append(log, transactional(round % 3, 3));
+        append(log, build(20 + round % 2, false, 1, 40));
+        if round % 2 == 1 {
+            log.append_marker(&marker(round % 3, round % 4 == 1))
+                .unwrap();
+        }
+    }
+}
+
+fn behind(recovery_point: i64) -> Past {
+    Past {
+        recovery_point,
+        ..Past::default()
+    }
+}
+
+fn flip(path: &Path, position: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[position] ^= 0x40;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_sync_moves_the_recovery_point_to_the_end() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    assert_eq!(log.recovery_point(), 0);
+    append(&log, plain(3, 10));
+    assert_eq!(log.recovery_point(), 0);
+    log.sync().unwrap();
+    assert_eq!(log.recovery_point(), 3);
+}
+
+#[test]
+fn a_tick_syncs_what_is_sealed_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    write_history(&log);
+    assert_eq!(log.recovery_point(), 0);
+    log.tick().unwrap();
+    let active = log.sealed_segments().unwrap().last().unwrap().end_offset;
+    assert_eq!(log.recovery_point(), active);
+}
+
+#[test]
+fn flush_settings_sync_without_being_asked() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        flush_messages: 5,
+        ..SMALL
+    };
+    let (log, _) = try_open_from(root.path(), settings, Past::default()).unwrap();
+    append(&log, plain(4, 10));
+    assert_eq!(log.recovery_point(), 0);
+    append(&log, plain(1, 10));
+    assert_eq!(log.recovery_point(), 5);
+    append(&log, plain(1, 10));
+    log.configure(Settings {
+        flush_ms: 0,
+        ..SMALL
+    });
+    log.tick().unwrap();
+    assert_eq!(log.recovery_point(), 6);
+}
+
+#[test]
+fn only_what_lies_behind_the_recovery_point_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    write_history(&log);
+    log.sync().unwrap();
+    append(&log, plain(2, 5));
+    let (state, point, bytes) = (log.state(), log.recovery_point(), log_bytes(root.path()));
+    drop(log);
+    // Damage that a full scan would stop at.
+    flip(&files(root.path(), "log")[0], 80);
+    let (log, recovered) = try_open_from(root.path(), SMALL, behind(point)).unwrap();
+    assert_eq!(log.state(), state);
+    assert_eq!(recovered.state(), gate.state());
+    assert_eq!(log_bytes(root.path()).len(), bytes.len());
+    assert!(try_open_from(root.path(), SMALL, behind(0)).is_err());
+}
+
+#[test]
+fn every_recovery_point_gives_the_same_state() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    write_history(&log);
+    let state = log.state();
+    drop(log);
+    for recovery_point in 0..=state.log_end_offset + 3 {
+        let (log, recovered) = try_open_from(root.path(), SMALL, behind(recovery_point)).unwrap();
+        assert_eq!(log.state(), state, "recovery point {recovery_point}");
+        assert_eq!(
+            recovered.state(),
+            gate.state(),
+            "recovery point {recovery_point}"
+        );
+    }
+}
+
+#[test]
+fn without_the_snapshot_of_the_recovery_point_more_is_replayed() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    write_history(&log);
+    log.sync().unwrap();
+    let point = log.recovery_point();
+    drop(log);
+    for path in files(root.path(), "snapshot") {
+        flip(&path, 3);
+        let (_, recovered) = try_open_from(root.path(), SMALL, behind(point)).unwrap();
+        assert_eq!(recovered.state(), gate.state());
+    }
+}
+
+#[test]
+fn a_recovery_point_beyond_the_end_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate) = open(root.path(), false);
+    write_history(&log);
+    let state = log.state();
+    drop(log);
+    let last = files(root.path(), "log").pop().unwrap();
+    let torn = fs::read(&last).unwrap();
+    fs::write(&last, &torn[..torn.len() - 1]).unwrap();
+    let (log, recovered) = try_open_from(root.path(), SMALL, behind(1 << 40)).unwrap();
+    assert!(log.state().log_end_offset < state.log_end_offset);
+    assert_ne!(recovered.state(), gate.state());
+    assert_eq!(log.recovery_point(), 0);
+}
+
+#[test]
+fn damage_below_the_recovery_point_is_no_torn_tail() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    write_history(&log);
+    log.sync().unwrap();
+    let point = log.recovery_point();
+    drop(log);
+    let last = files(root.path(), "log").pop().unwrap();
+    let size = fs::metadata(&last).unwrap().len() as usize;
+    flip(&last, size - 1);
+    let opened = try_open_from(root.path(), SMALL, behind(point));
+    let Err(OpenError::Corrupt(corrupt)) = opened else {
+        panic!("it opened");
+    };
+    assert_eq!(corrupt.path, last);
+    assert!(corrupt.reason.contains("was on the disk"), "{corrupt}");
+    assert_eq!(fs::metadata(&last).unwrap().len() as usize, size);
+    // Nothing of it was synced as far as anybody knows: a torn tail.
+    assert!(try_open_from(root.path(), SMALL, behind(0)).is_ok());
+}
+
+#[test]
+fn after_a_power_failure_the_log_ends_at_the_first_torn_batch() {
+    for (what, position) in [("the second batch's offset", 80), ("a record", 70)] {
+        let root = tempfile::tempdir().unwrap();
+        let (log, _) = open(root.path(), false);
+        write_history(&log);
+        drop(log);
+        let logs = files(root.path(), "log");
+        flip(&logs[1], position);
+        assert!(try_open_from(root.path(), SMALL, behind(0)).is_err());
+        let past = Past {
+            power_failed: true,
+            ..behind(0)
+        };
+        let (log, _) = try_open_from(root.path(), SMALL, past).unwrap();
+        assert_eq!(files(root.path(), "log"), logs[..2], "{what}");
+        assert!(log.state().log_end_offset > 0);
+    }
+}
+
+#[test]
+fn indexes_whose_segment_is_gone_go_too() {
+    let root = tempfile::tempdir().unwrap();
+    drop(open(root.path(), false));
+    fs::create_dir_all(root.path()).unwrap();
+    for extension in ["index", "timeindex", "txnindex"] {
+        fs::write(
+            root.path().join(format!("{:020}.{extension}", 7)),
+            b"rubbish",
+        )
+        .unwrap();
+    }
+    let (log, _) = open(root.path(), false);
+    assert_eq!(
+        files(root.path(), "txnindex"),
+        Vec::<std::path::PathBuf>::new()
+    );
+    assert_eq!(log.state().log_end_offset, 0);
+}

@@ -1,0 +1,94 @@
+"""Partitions of one data directory: what is opened how, and what an earlier run left of them."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from txn.config import BrokerSettings
+from txn.metadata.image import Topic
+from txn.storage.checkpoints import (
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_checkpoint,
+    write_checkpoint,
+)
+from txn.storage.native import NativeStorage, NativeStore
+
+ORDERS = Topic("orders", uuid.UUID(int=7), 3, {"internal.segment.bytes": "300"})
+
+
+def storage_in(root: Path, **settings: object) -> NativeStorage:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return NativeStorage(root, BrokerSettings(given), was_clean=False)
+
+
+def fill(store: NativeStore, count: int) -> None:
+    for _ in range(count):
+        store.append([(None, b"x" * 100)], timestamp_ms=1000)
+
+
+def test_partitions_are_opened_in_order_however_many_threads_recover(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path)
+    for index in range(3):
+        fill(storage.open(ORDERS, index), index)
+    again = storage_in(tmp_path, num_recovery_threads_per_data_dir=4)
+    stores = again.open_all([(ORDERS, index) for index in range(3)])
+    assert [(store.index, store.log_end_offset) for store in stores] == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_tick_moves_the_recovery_points_that_are_written_next(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path)
+    fill(storage.open(ORDERS, 0), 5)
+    storage.write_recovery_points()
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {}
+    storage.tick()
+    storage.write_recovery_points()
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 4}
+
+
+def test_checkpoints_of_partitions_that_are_not_there_are_dropped(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path)
+    fill(storage.open(ORDERS, 0), 5)
+    for name in (RECOVERY_POINTS, LOG_STARTS):
+        write_checkpoint(tmp_path / name, {("orders", 0): 2, ("gone", 9): 17})
+    storage = storage_in(tmp_path)
+    storage.discard(())
+    store = storage.open(ORDERS, 0)
+    storage.write_recovery_points()
+    assert store.log_start_offset == 2
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 2}
+    assert read_checkpoint(tmp_path / LOG_STARTS) == {("orders", 0): 2}
+
+
+def test_a_partition_made_anew_inherits_nothing(tmp_path: Path) -> None:
+    """A deleted topic's recovery point was believed of the topic that took its name."""
+    storage = storage_in(tmp_path)
+    store = storage.open(ORDERS, 0)
+    fill(store, 5)
+    store.sync()
+    storage.write_recovery_points()
+    store.delete()
+    storage.open(ORDERS, 0)
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {}
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "0\n1\norders 0 99999\n", "0\n1\norders 7 3\n"])
+def test_P8_senseless_checkpoints_cost_time_and_nothing_else(tmp_path: Path, text: str) -> None:
+    storage = storage_in(tmp_path)
+    fill(storage.open(ORDERS, 0), 5)
+    for name in (RECOVERY_POINTS, LOG_STARTS):
+        (tmp_path / name).write_text(text)
+    (store,) = storage_in(tmp_path).open_all([(ORDERS, 0)])
+    assert (store.log_start_offset, store.log_end_offset) == (0, 5)
+    assert sum(len(batch.records) for batch in store.batches()) == 5
+
+
+def test_old_segments_are_removed_by_the_settings_in_force(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path)
+    store = storage.open(ORDERS, 0)
+    fill(store, 5)
+    storage.retain(now_ms=604_801_000)
+    assert store.log_start_offset == 0
+    storage.retain(now_ms=604_801_001)
+    assert store.log_start_offset == 5
