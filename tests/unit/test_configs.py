@@ -1,8 +1,11 @@
 """What clients are told of settings, and what their alterations come to."""
 
+import uuid
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from txn.config import BROKER_PROPERTIES, TOPIC_PROPERTIES, BrokerSettings
 from txn.errors import ConfigError
@@ -19,6 +22,8 @@ from txn.metadata.configs import (
     describe_topic,
     replace,
 )
+from txn.metadata.image import Image, creation_records
+from txn.metadata.records import ConfigRecord, decode, encode
 
 
 def layered(
@@ -182,3 +187,42 @@ def test_a_replacement_takes_away_what_it_does_not_name() -> None:
         "retention.ms": "8",
         "flush.ms": None,
     }
+
+
+def _alterations() -> st.SearchStrategy[Alteration]:
+    words = st.lists(st.sampled_from(["compact", "delete"]), max_size=3).map(",".join)
+    return st.builds(
+        Alteration, st.just("cleanup.policy"), st.sampled_from(Operation), words
+    ) | st.builds(
+        Alteration,
+        st.sampled_from(["retention.ms", "segment.ms"]),
+        st.sampled_from([Operation.SET, Operation.DELETE]),
+        st.integers(1, 9).map(str),
+    )
+
+
+@given(st.lists(_alterations()))
+def test_P8_settings_after_a_restart_are_the_fold_of_their_records(
+    alterations: list[Alteration],
+) -> None:
+    """Whatever is altered, replay of the bytes that were written gives what was in force."""
+    written = creation_records(
+        "orders", uuid.UUID(int=7), 1, {}, node_id=1, directory_id=uuid.UUID(int=9)
+    )
+    live = Image()
+    for record in written:
+        live.apply(record)
+    for alteration in alterations:
+        changes = altered(live.topics["orders"].settings, alteration)
+        records = [ConfigRecord("orders", name, value) for name, value in changes.items()]
+        for fresh in records:
+            live.apply(fresh)
+        written += records
+
+    replayed = Image()
+    for record in written:
+        decoded = decode(encode(record))
+        assert decoded is not None
+        replayed.apply(decoded)
+
+    assert replayed.topics["orders"].settings == live.topics["orders"].settings

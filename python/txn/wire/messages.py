@@ -8,7 +8,7 @@ handler is written once for all versions.
 import datetime
 import io
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
@@ -68,6 +68,36 @@ def encode_response(api_key: int, api_version: int, values: Mapping[str, Any]) -
     buffer = io.BytesIO()
     write(buffer, build(values))
     return buffer.getvalue()
+
+
+@cache
+def _entry_codec(
+    api_key: int, api_version: int, name: str
+) -> tuple[Callable[[Mapping[str, Any]], Any], Callable[[Any, Any], None]]:
+    (entry, _) = get_args(get_type_hints(load_response_schema(api_key, api_version))[name])
+    return entity_builder(entry), entity_writer(entry)
+
+
+def encode_entry(api_key: int, api_version: int, name: str, values: Mapping[str, Any]) -> bytes:
+    """Encode one entry of a response's list, so that long answers can be made bit by bit."""
+    build, write = _entry_codec(api_key, api_version, name)
+    buffer = io.BytesIO()
+    write(buffer, build(values))
+    return buffer.getvalue()
+
+
+def join_entries(api_key: int, api_version: int, entries: Sequence[bytes]) -> bytes:
+    """Make the body of a response that is a throttle time and one list."""
+    no_throttle = bytes(4)
+    if not is_flexible(api_key, api_version):
+        return no_throttle + len(entries).to_bytes(4, "big") + b"".join(entries)
+    count, length = len(entries) + 1, bytearray()
+    while count > 0x7F:
+        length.append(count & 0x7F | 0x80)
+        count >>= 7
+    length.append(count)
+    no_tags = b"\0"
+    return no_throttle + bytes(length) + b"".join(entries) + no_tags
 
 
 @cache
