@@ -356,7 +356,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "replica.high.watermark.checkpoint.interval.ms": (
                 _long(5_000, 1),
-                "How often the high watermarks are written.",
+                "Taken, but the high watermarks are written with the recovery points.",
             ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
             "transaction.max.timeout.ms": (
@@ -465,7 +465,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
         {
             "log.initial.task.delay.ms": (
                 _long(30_000, 0),
-                "How long after the start the first look through the logs comes.",
+                "How long after the start the first look for what may go comes, at the latest.",
             ),
             "producer.id.expiration.check.interval.ms": (
                 _int(600_000, 1),

@@ -17,8 +17,6 @@ from txn.logs import log
 from txn.storage.native import NativeStorage
 
 TICK_MS = 1000
-RETENTION_DELAY_MS = 30_000
-"""From the start to the first look for what may go; recovery and clients come first."""
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class Upkeep:
 
         start_ms = time.monotonic() * 1000
         retention = "log.retention.check.interval.ms"
-        first_ms = start_ms + min(settings[retention], RETENTION_DELAY_MS)
+        first_ms = start_ms + min(settings[retention], settings["log.initial.task.delay.ms"])
         points = "log.flush.offset.checkpoint.interval.ms"
         starts = "log.flush.start.offset.checkpoint.interval.ms"
         self._chores = [
