@@ -27,7 +27,8 @@ def fill(servers: str) -> dict[str, list[bytes]]:
         # Noise fills segments, zeros are worth compressing.
         written[codec] = [noise.randbytes(16_000) + bytes(4_000) for _ in range(80)]
         topic = make_topic(servers, codec)
-        _send_keyed(plain_producer(servers, compression_type=codec), topic, written[codec])
+        producer = plain_producer(servers, compression_type=codec, enable_idempotence=True)
+        _send_keyed(producer, topic, written[codec])
     written["orders"] = _run_transactions(servers, noise)
     _commit_offsets(servers)
     return written

@@ -102,7 +102,9 @@ def _group(key: bytes | None, value: bytes | None) -> Readable:
     if value is None:
         return readable | {"tombstone": True}
     if isinstance(decoded, group_records.OffsetKey):
-        return readable | _plain(group_records.decode_offset_value(value))
+        committed = _plain(group_records.decode_offset_value(value))
+        # A record has an offset of its own.
+        return readable | {"committed_offset": committed.pop("offset")} | committed
     return readable | _plain(group_records.decode_group_value(value))
 
 
