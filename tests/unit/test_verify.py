@@ -344,7 +344,15 @@ def test_leader_epochs_have_to_be_those_of_the_batches(orders: Path) -> None:
     path.write_text("0\n2\n0 0\n3 7\n")
     [(name, _, what), *_] = found(verify(orders.parent))
     assert name == path.name
-    assert "it does not say leader epoch 0 for offsets" in what
+    assert what.startswith("it has [0, 3] as the leader epochs of offsets 0 to ")
+
+
+def test_leader_epochs_below_the_log_start_are_forgotten(orders: Path) -> None:
+    """DeleteRecords moves the start of the first epoch up inside a segment that stays."""
+    (orders / "leader-epoch-checkpoint").write_text("0\n1\n0 5\n")
+    assert [what for _, _, what in found(verify(orders.parent))] != []
+    (orders.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 5\n")
+    assert found(verify(orders.parent)) == []
 
 
 def test_a_leader_epoch_that_goes_back_is_found(orders: Path) -> None:

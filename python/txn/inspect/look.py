@@ -1,7 +1,7 @@
 """One look at a partition's directory: segments, and everything that stands beside them."""
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -192,16 +192,27 @@ class PartitionLook:
                     f"log ends at {log_end_offset}"
                 )
                 self.outcome.find(path, None, what)
-        starts = [start for _, start in epochs]
         for segment, run in runs:
-            if run.leader_epoch < 0:
+            first_offset = max(run.first_offset, self._first_offset_with_epoch(epochs))
+            if run.leader_epoch < 0 or first_offset > run.last_offset:
                 continue
-            first = bisect_left(starts, run.first_offset + 1) - 1
-            last = bisect_left(starts, run.last_offset + 1) - 1
-            known = {epochs[nth][0] for nth in range(max(first, 0), last + 1)}
-            if first < 0 or known != {run.leader_epoch}:
+            known = _epochs_of(epochs, first_offset, run.last_offset)
+            if known != [run.leader_epoch]:
                 what = (
-                    f"it does not say leader epoch {run.leader_epoch} for offsets "
-                    f"{run.first_offset} to {run.last_offset}, but {segment.name} does"
+                    f"it has {known} as the leader epochs of offsets {first_offset} to "
+                    f"{run.last_offset}, {segment.name} has {run.leader_epoch}"
                 )
                 self.outcome.find(path, None, what)
+
+    def _first_offset_with_epoch(self, epochs: list[tuple[int, int]]) -> int:
+        """From where on leader epochs are kept: below the log start they are forgotten."""
+        if self._around.state is State.CLEAN:
+            return self._around.log_start_offset
+        return epochs[0][1] if epochs else 0
+
+
+def _epochs_of(epochs: list[tuple[int, int]], first_offset: int, last_offset: int) -> list[int]:
+    """The leader epochs of a range of offsets, both ends inclusive; -1 where there is none."""
+    starts = [start for _, start in epochs]
+    first, last = (bisect_right(starts, offset) - 1 for offset in (first_offset, last_offset))
+    return [epochs[nth][0] if nth >= 0 else -1 for nth in range(first, last + 1)]

@@ -86,6 +86,7 @@ class Surroundings:
     """What is known of a partition from outside its directory.
 
     `cleaned_to` is the offset below which compaction has been; None if it never was there.
+    `log_start_offset` is that of the checkpoint, 0 without one.
     """
 
     state: State
@@ -93,6 +94,7 @@ class Surroundings:
     topic_id: UUID | None = None
     is_compacted: bool = False
     cleaned_to: int | None = None
+    log_start_offset: int = 0
 
     def may_be_missing(self, offset: int) -> bool:
         """Say whether compaction may have taken what stood right before an offset."""

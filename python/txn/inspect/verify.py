@@ -52,7 +52,7 @@ from txn.inspect.look import PartitionLook
 from txn.inspect.outcome import Outcome, Surroundings, read_text
 from txn.metadata.image import Image
 from txn.metadata.replay import Replay
-from txn.storage.checkpoints import HIGH_WATERMARKS, Place
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, Place
 from txn.storage.directory import CLEAN, META
 
 WORKERS_MAX: Final = 8
@@ -172,6 +172,7 @@ class DirectoryLook:
             METADATA_TOPIC_ID if partition[0] == METADATA_TOPIC else topic_id,
             topic is not None and "compact" in topic.settings.get("cleanup.policy", ""),
             self._checkpoints[CLEANED].get(partition),
+            self._checkpoints[LOG_STARTS].get(partition, 0),
         )
 
     def _verify_identity(self) -> None:
