@@ -3,7 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
 
@@ -15,8 +16,8 @@ SEGMENT_BYTES = 1 << 20
 def fill(servers: str) -> dict[str, list[bytes]]:
     """Write idempotent and transactional records, in several segments and every codec.
 
-    One transaction is left open, every third is aborted, and a group commits offsets with a
-    transaction and without.
+    One transaction is left open, every third is aborted, a group commits offsets with a
+    transaction and without, and the first seventy records of `gzip` are deleted.
 
     Returns:
         The values written to each topic, in the order of each partition.
@@ -31,7 +32,14 @@ def fill(servers: str) -> dict[str, list[bytes]]:
         _send_keyed(producer, topic, written[codec])
     written["orders"] = _run_transactions(servers, noise)
     _commit_offsets(servers)
+    _delete_records(servers, "gzip", 70)
     return written
+
+
+def _delete_records(servers: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        done.result(WAIT_S)
 
 
 def make_topic(servers: str, topic: str, partitions: int = 1) -> str:

@@ -222,8 +222,9 @@ Damage = tuple[int, int, str]
 SeenRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 """(offset, timestamp_ms, key, value, headers)."""
 
-Fault = tuple[int, int, int, str]
-"""(file, position, end, what is wrong); file: 0 `.log`, 1 `.index`, 2 `.timeindex`."""
+Fault = tuple[int, int, int, bool, str]
+"""(file, position, end, whether it may be a torn write, what is wrong); file: 0 `.log`, 1 `.index`,
+2 `.timeindex`."""
 
 @final
 class SegmentReader:

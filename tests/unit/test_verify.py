@@ -167,12 +167,25 @@ def test_what_compaction_took_is_not_missed_and_anything_later_is(orders: Path) 
 def test_a_torn_tail_is_a_finding_after_a_clean_stop_and_else_a_note(orders: Path) -> None:
     log = segments(orders)[-1]
     whole = log.read_bytes()
-    log.write_bytes(whole + whole[:80])
+    log.write_bytes(whole + whole[:50])
     assert [each[:2] for each in found(verify(orders.parent))] == [(log.name, len(whole))]
     (orders.parent / ".kafka_cleanshutdown").unlink()
     outcome = verify(orders.parent)
     assert (outcome.state, found(outcome)) == (State.LEFT, [])
     assert f"it ends torn at byte {len(whole)}" in outcome.notes[0].what
+
+
+def test_a_whole_batch_out_of_place_at_the_end_is_no_torn_tail(orders: Path) -> None:
+    """No crash leaves one, and a start refuses it."""
+    log = segments(orders)[-1]
+    first = log.read_bytes()
+    log.write_bytes(first + first)
+    (orders.parent / ".kafka_cleanshutdown").unlink()
+    assert found(verify(orders.parent))[0] == (
+        log.name,
+        len(first),
+        "the batch begins at offset 42, 43 is the next",
+    )
 
 
 def test_a_deep_look_opens_what_a_checksum_covers(orders: Path) -> None:

@@ -20,8 +20,8 @@ CHUNK_BYTES: Final = 1 << 26
 SUSPECTS: Final = (".log", ".index", ".timeindex")
 """The files that the check of a segment finds fault with, by its numbers for them."""
 
-Fault = tuple[int, int, int, str]
-"""Which of `SUSPECTS`, position, end, and what is wrong."""
+Fault = tuple[int, int, int, bool, str]
+"""Which of `SUSPECTS`, position, end, whether it may be a torn write, and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class PartitionLook:
         faults = check.faults
         if is_last and self._around.state is not State.CLEAN and faults:
             faults = self._without_torn_tail(path, faults, check.end)
-        for suspect, position, _, reason in faults:
+        for suspect, position, _, _, reason in faults:
             outcome.find(files.file(base_offset, SUSPECTS[suspect]), position, reason)
         if check.faults_left_out:
             outcome.find(path, None, f"{check.faults_left_out} more faults are in this segment")
@@ -160,13 +160,13 @@ class PartitionLook:
 
     def _without_torn_tail(self, path: Path, faults: list[Fault], end: int) -> list[Fault]:
         """Turn damage at the very end into a note: a batch that was being written."""
-        tail = next((fault for fault in faults if fault[0] == 0 and fault[2] == end), None)
+        tail = next((fault for fault in faults if fault[2] == end and fault[3]), None)
         if tail is None:
             return faults
         what = (
             "a batch is being written there"
             if self._around.state is State.IN_USE
-            else f"the next start cuts it off: {tail[3]}"
+            else f"the next start cuts it off: {tail[4]}"
         )
         self.outcome.note(path, f"it ends torn at byte {tail[1]}; {what}")
         return [fault for fault in faults if fault is not tail]

@@ -245,7 +245,7 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
     """Verify a snapshot of the metadata log: batches from offset 0 on, of one leader epoch."""
     check = segments.check(path, 0, b"", b"", is_deep=True)
     check.advance(check.end)
-    for _, position, _, reason in check.faults:
+    for _, position, _, _, reason in check.faults:
         outcome.find(path, position, reason)
     for position, expected, found in check.gaps:
         outcome.find(path, position, f"offsets {expected} to {found - 1} are missing here")

@@ -44,7 +44,7 @@ type RecordTuple<'py> = (
     Vec<(Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>)>,
 );
 /// `Fault` of the stub.
-type FaultTuple = (u8, u64, u64, String);
+type FaultTuple = (u8, u64, u64, bool, String);
 
 /// A `.log` file, read batch by batch.
 #[pyclass(frozen, module = "txn._core")]
@@ -300,7 +300,14 @@ fn write_fault(fault: &Fault) -> FaultTuple {
         Suspect::OffsetIndex => 1,
         Suspect::TimeIndex => 2,
     };
-    (suspect, fault.position, fault.end, fault.reason.clone())
+    let reason = fault.reason.clone();
+    (
+        suspect,
+        fault.position,
+        fault.end,
+        fault.may_be_torn,
+        reason,
+    )
 }
 
 /// An `OSError` that names the file.

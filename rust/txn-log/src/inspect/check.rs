@@ -43,6 +43,8 @@ pub struct Fault {
     pub position: u64,
     /// Where it ends; for bytes that are no batch, where the next batch begins.
     pub end: u64,
+    /// Whether a write that was cut short may look like this, if it is the last one.
+    pub may_be_torn: bool,
     /// What is wrong.
     pub reason: String,
 }
@@ -191,17 +193,17 @@ impl Check {
                 batch,
                 fault,
             } => {
-                let fault = fault.map(|error| error.to_string());
-                match fault.or_else(|| problem(&batch, bench.is_deep)) {
-                    None => replayed.extend(bench.take(position, &batch)),
-                    Some(reason) => {
-                        let end = position + batch.bytes().len() as u64;
-                        bench.pass_over(position, end, reason);
-                    }
+                let end = position + batch.bytes().len() as u64;
+                if let Some(error) = fault {
+                    bench.pass_over(position, end, true, error.to_string());
+                } else if let Some(reason) = problem(&batch, bench.is_deep) {
+                    bench.pass_over(position, end, false, reason);
+                } else {
+                    replayed.extend(bench.take(position, &batch));
                 }
             }
             Found::Damage(damage) => {
-                bench.pass_over(damage.position, damage.end, damage.error.to_string());
+                bench.pass_over(damage.position, damage.end, true, damage.error.to_string());
             }
         })?;
         if self.walk.position() == self.walk.end() {
@@ -229,8 +231,8 @@ impl Bench {
     }
 
     /// Reports damage, and drops the index entries of which it leaves nothing to say.
-    fn pass_over(&mut self, position: u64, end: u64, reason: String) {
-        self.seen.damage(position, end, reason);
+    fn pass_over(&mut self, position: u64, end: u64, may_be_torn: bool, reason: String) {
+        self.seen.damage(position, end, may_be_torn, reason);
         self.offset_index.drop_before(end as i64);
         self.time_index.drop_before(i64::MAX); // the youngest batch may be the damaged one
     }
@@ -243,7 +245,7 @@ impl Seen {
         let end = position + batch.bytes().len() as u64;
         if found < expected && !self.is_after_damage {
             let reason = format!("the batch begins at offset {found}, {expected} is the next");
-            self.damage(position, end, reason);
+            self.damage(position, end, false, reason);
         }
         if found > expected && !self.is_after_damage {
             let gap = Gap {
@@ -273,23 +275,24 @@ impl Seen {
         }
     }
 
-    fn damage(&mut self, position: u64, end: u64, reason: String) {
-        self.fault(Suspect::Log, position, end, reason);
+    fn damage(&mut self, position: u64, end: u64, may_be_torn: bool, reason: String) {
+        self.fault(Fault {
+            suspect: Suspect::Log,
+            position,
+            end,
+            may_be_torn,
+            reason,
+        });
         self.is_damaged = true;
         self.is_after_damage = true;
     }
 
-    fn fault(&mut self, suspect: Suspect, position: u64, end: u64, reason: String) {
+    fn fault(&mut self, fault: Fault) {
         if self.faults.len() == FAULTS_MAX {
             self.faults_left_out += 1;
-            return;
+        } else {
+            self.faults.push(fault);
         }
-        self.faults.push(Fault {
-            suspect,
-            position,
-            end,
-            reason,
-        });
     }
 }
 
@@ -332,7 +335,13 @@ impl Entries {
         if !rest.is_empty() {
             let position = (whole.len() * BYTES) as u64;
             let reason = format!("{} bytes are left over after the last entry", rest.len());
-            seen.fault(suspect, position, index.len() as u64, reason);
+            seen.fault(Fault {
+                suspect,
+                position,
+                end: index.len() as u64,
+                may_be_torn: false,
+                reason,
+            });
         }
         entries.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.position)));
         Self {
@@ -348,8 +357,13 @@ impl Entries {
             let Some(reason) = self.reason(entry, at, is) else {
                 continue;
             };
-            let end = entry.position + self.entry_bytes as u64;
-            seen.fault(self.suspect, entry.position, end, reason);
+            seen.fault(Fault {
+                suspect: self.suspect,
+                position: entry.position,
+                end: entry.position + self.entry_bytes as u64,
+                may_be_torn: false,
+                reason,
+            });
         }
     }
 
