@@ -11,7 +11,7 @@
 //!   but garbage. It was never acknowledged as durable; the log is cut there.
 //! * Damage with a valid batch behind it, or below the recovery point. The damaged records were
 //!   acknowledged, so nothing is cut and opening fails, naming file and position.
-//! * After a power failure, damage with valid batches behind it, if it is beyond the recovery
+//! * After a power failure, damage with valid batches behind it, if it begins beyond the recovery
 //!   point: pages reach the disk in any order. What is behind the damage was not synced, for a
 //!   sync covers everything before it; the log is cut at the damage.
 //! * Snapshots or `.txnindex` entries that do not fit the batches. Both can be made from the
@@ -289,7 +289,7 @@ impl Opening<'_> {
             let next_base_offset = self.base_offsets.get(nth + 1).copied();
             if let Some(damage) = &scanned.damage {
                 require_unsynced(&segment, damage, &scanned, file_bytes, recovery_point)?;
-                if !self.power_failed {
+                if !self.power_failed || scanned.next_offset < recovery_point {
                     self.require_torn(&segment, damage, &scanned, file_bytes, nth)?;
                 }
                 disk::truncate(&segment.file, &segment.path("log"), scanned.size)?;

@@ -191,6 +191,29 @@ fn after_a_power_failure_the_log_ends_at_the_first_torn_batch() {
     }
 }
 
+/// A batch whose header was sound, and that ended below the recovery point, was cut off with
+/// everything behind it that had been synced.
+#[test]
+fn after_a_power_failure_nothing_below_the_recovery_point_is_cut() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    for _ in 0..4 {
+        append(&log, plain(2, 60));
+    }
+    log.sync().unwrap();
+    let past = Past {
+        power_failed: true,
+        ..behind(log.recovery_point())
+    };
+    drop(log);
+    let last = files(root.path(), "log").pop().unwrap();
+    let before = fs::metadata(&last).unwrap().len();
+    flip(&last, 70);
+    let opened = try_open_from(root.path(), SMALL, past);
+    assert!(matches!(opened, Err(OpenError::Corrupt(_))));
+    assert_eq!(fs::metadata(&last).unwrap().len(), before);
+}
+
 #[test]
 fn indexes_whose_segment_is_gone_go_too() {
     let root = tempfile::tempdir().unwrap();
