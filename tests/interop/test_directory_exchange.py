@@ -3,11 +3,14 @@
 `Move` tells one such journey: the first broker writes, a copy of its directory is served by
 the second, which goes on writing, and a copy of that by the first kind again. Both journeys
 are made once; each test looks at one thing that has to have survived. All brokers listen on
-one port, so that a client of the first finds the second, as it would after a real move.
+one port, so that a client of the first finds the second, as it would after a real move. Where
+Kafka is the second it is killed, so that txn comes back to what no broker has tidied up.
 """
 
 import shutil
+import struct
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +45,7 @@ from clients import (
     transactional_producer,
 )
 from peers.kafka import KafkaNode, free_port
+from txn._core import KafkaClient
 from txn.config import BrokerSettings
 from txn.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
@@ -64,10 +68,16 @@ COMPACTED = {
     "min_cleanable_dirty_ratio": "0.01",
     "max_compaction_lag_ms": "300",
 }
-LONG = {"transaction.timeout.ms": 900_000}
+TRANSACTIONS = ("open", "open2", "abandoned", "decided", "decided2", "undone")
+"""Topics with one transaction each, of that id, and a group of that name with an offset in it."""
+
+TRANSACTION_TIMEOUT_MS = 900_000
 DESCRIBE_PRODUCERS = 61
 KEYS = 5
 COMPACTED_RECORDS = 100
+
+Identity = tuple[int, int]
+"""A producer id and its epoch."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +108,12 @@ class Move:
     back: View
     written_at_last: list[int]
     has_metadata_snapshot: bool
+    has_given_up_replicas: bool
+    """Kafka's controller took a stop for one that may have lost records (KIP-966)."""
 
 
 @contextmanager
-def serving(kind: str, directory: Path, port: int) -> Iterator[str]:
+def serving(kind: str, directory: Path, port: int, *, is_killed: bool = False) -> Iterator[str]:
     if kind == "txn":
         with txn.Broker(directory / "data", port=port) as broker:
             yield broker.bootstrap_servers
@@ -110,6 +122,8 @@ def serving(kind: str, directory: Path, port: int) -> Iterator[str]:
             with pytest.raises(txn.DirectoryError, match="in use"):
                 txn.Broker(node.data)
             yield node.bootstrap_servers
+            if is_killed:
+                node.kill()
 
 
 def copy(source: Path, target: Path) -> None:
@@ -126,11 +140,11 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 # ---------------------------------------------------------------- writing
 
 
-def write(servers: str) -> Producer:
-    """Fill a broker; return the producer whose transaction is open in `open`."""
+def write(servers: str) -> tuple[Producer, Identity]:
+    """Fill a broker; return whose transactions are open in `open` and in `open2`."""
     create_topic(servers, "plain", partitions=2)
     create_topic(servers, "compacted", 1, **COMPACTED)
-    for name in ("txns", "open", "abandoned", "decided", "undone", "gone"):
+    for name in ("txns", "gone", *TRANSACTIONS):
         create_topic(servers, name, retention_ms="-1")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = plain_producer(servers, compression_type=codec, enable_idempotence=True)
@@ -153,7 +167,8 @@ def write(servers: str) -> Producer:
     ended.abort_transaction(WAIT_S)
     for name in ("abandoned", "decided", "undone"):
         begin(servers, name)
-    return begin(servers, "open")
+    begin_in_version_2(servers, "decided2")
+    return begin(servers, "open"), begin_in_version_2(servers, "open2")
 
 
 def write_compacted(servers: str) -> None:
@@ -165,7 +180,7 @@ def write_compacted(servers: str) -> None:
 
 def begin(servers: str, name: str) -> Producer:
     """Begin a transaction with an id and in a topic of one name, and an offset of such a group."""
-    producer = transactional_producer(servers, name, **LONG)
+    producer = transactional_producer(servers, name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
     producer.begin_transaction()
     send(producer, name, [b"1", b"2"])
     consumer = Consumer({"bootstrap.servers": servers, "group.id": name})
@@ -173,6 +188,20 @@ def begin(servers: str, name: str) -> Producer:
     producer.send_offsets_to_transaction(where, consumer.consumer_group_metadata(), WAIT_S)
     consumer.close()
     return producer
+
+
+def begin_in_version_2(servers: str, name: str) -> Identity:
+    """The same under transaction version 2, which Java's producer uses and librdkafka does not."""
+    client = KafkaClient(servers)
+    assert client.transaction_version == 2
+    identity = client.init_producer_id(name, TRANSACTION_TIMEOUT_MS)
+    client.add_offsets(name, *identity, name, [("plain", 0, 7)])
+    writer = client.writer(name, *identity)
+    for value in (b"1", b"2"):
+        writer.write(name, 1, None, (struct.pack("<2i", 0, 1), value, None))
+    assert writer.flush() == 2
+    client.close()
+    return identity
 
 
 def commit_offset(servers: str, group: str, offset: int) -> None:
@@ -205,14 +234,19 @@ def decide(directory: Path, transactional_id: str, state: TxnState) -> None:
         if record.key is not None and decode_key(record.key) == transactional_id and record.value
     ]
     assert found[-1].state is TxnState.ONGOING
-    prepared = encode_value(replace(found[-1], state=state))
+    is_version_2 = found[-1].client_version == 2  # whose Prepare takes the next epoch
+    epoch = found[-1].producer_epoch + is_version_2
+    prepared = encode_value(replace(found[-1], state=state, producer_epoch=epoch))
     store.append([(encode_key(transactional_id), prepared)], timestamp_ms=found[-1].updated_ms)
     store.close()
 
 
-def go_on(servers: str, owner: Producer) -> None:
+def go_on(servers: str, owner: Producer, owner2: Identity) -> None:
     """Do with the second broker what clients of the first would."""
     owner.commit_transaction(WAIT_S)
+    client = KafkaClient(servers)
+    client.end_txn("open2", *owner2, True)
+    client.close()
     transactional_producer(servers, "abandoned")
     commit_values(transactional_producer(servers, "ended"), "txns", [b"later"])
     send(plain_producer(servers, enable_idempotence=True), "plain", [b"later"])
@@ -237,7 +271,7 @@ def look(servers: str) -> View:
         all={topic: records(servers, topic, "read_uncommitted") for topic in topics},
         committed={topic: records(servers, topic, "read_committed") for topic in topics},
         ends={topic: ends(servers, topic) for topic in topics},
-        offsets={group: offsets(admin, group) for group in ("readers", "open", "decided")},
+        offsets={group: offsets(admin, group) for group in ("readers", *TRANSACTIONS)},
         settings={topic: settings(admin, topic) for topic in topics},
         producers={topic: producers(servers, topic) for topic in topics},
     )
@@ -286,24 +320,35 @@ def move(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     first, second = request.param
     root, port = tmp_path_factory.mktemp("exchange"), free_port()
     with serving(first, root / "1", port) as servers:
-        owner = write(servers)
+        owners = write(servers)
         if first == "kafka":
             wait_until(lambda: is_compacted(servers), "Kafka compacts")
         before = look(servers)
     decide(root / "1", "decided", TxnState.PREPARE_COMMIT)
+    decide(root / "1", "decided2", TxnState.PREPARE_COMMIT)
     decide(root / "1", "undone", TxnState.PREPARE_ABORT)
     copy(root / "1", root / "2")
-    with serving(second, root / "2", port) as servers:
-        wait_until(lambda: is_finished(servers), "both Prepares are finished")
+    with serving(second, root / "2", port, is_killed=True) as servers:
+        wait_until(lambda: is_finished(servers), "every Prepare is finished")
         moved = look(servers)
-        go_on(servers, owner)
+        go_on(servers, *owners)
         left = look(servers)
     copy(root / "2", root / "3")
     with serving(first, root / "3", port) as servers:
         back = look(servers)
         at_last = send(plain_producer(servers), "plain", [b"at last"])
     snapshots = (root / "2" / "data" / "__cluster_metadata-0").glob("*.checkpoint")
-    return Move(before, moved, left, back, at_last, any(snapshots))
+    has_given_up = any(gives_up_replicas(root / "3"))
+    return Move(before, moved, left, back, at_last, any(snapshots), has_given_up)
+
+
+def gives_up_replicas(directory: Path) -> Iterator[bool]:
+    """Say of each stored change whether it takes away all eligible replicas, and no more."""
+    storage = NativeStorage(directory / "data", BrokerSettings(), was_clean=True)
+    topic = Topic("__cluster_metadata", uuid.UUID(int=1))
+    for batch in storage.open(topic, 0).batches():
+        for record in batch.records:
+            yield (record.value or b"").endswith(bytes.fromhex("01060101"))
 
 
 def is_compacted(servers: str) -> bool:
@@ -312,19 +357,19 @@ def is_compacted(servers: str) -> bool:
 
 def is_finished(servers: str) -> bool:
     try:
-        found = [ends(servers, topic) for topic in ("decided", "undone")]
+        found = [ends(servers, topic) for topic in ("decided", "decided2", "undone")]
     except KafkaException:  # a Kafka that has just started does not lead yet
         return False
     return all(stable == end for stable, end in found)
 
 
-@pytest.mark.parametrize("topic", ["plain", "txns", "open", "abandoned", "decided", "undone"])
+@pytest.mark.parametrize("topic", ["plain", "txns", *TRANSACTIONS])
 def test_P1_every_record_is_where_it_was(move: Move, topic: str) -> None:
     assert move.before.all[topic]
     assert move.moved.all[topic] == move.before.all[topic]
 
 
-@pytest.mark.parametrize("topic", ["plain", "txns", "open", "abandoned", "undone"])
+@pytest.mark.parametrize("topic", ["plain", "txns", "open", "open2", "abandoned", "undone"])
 def test_P4_readers_of_committed_records_see_the_same(move: Move, topic: str) -> None:
     assert move.moved.committed[topic] == move.before.committed[topic]
 
@@ -337,25 +382,29 @@ def test_compacted_records_are_those_written_last(move: Move) -> None:
     assert move.left.newest("compacted") == move.back.newest("compacted") == newest
 
 
-def test_P5_an_open_transaction_holds_the_stable_offset_as_before(move: Move) -> None:
-    assert move.moved.ends["open"] == move.before.ends["open"] == (0, 2)
-    assert move.moved.ends["abandoned"] == (0, 2)
+@pytest.mark.parametrize("topic", ["open", "open2", "abandoned"])
+def test_P5_an_open_transaction_holds_the_stable_offset_as_before(move: Move, topic: str) -> None:
+    assert move.moved.ends[topic] == move.before.ends[topic] == (0, 2)
+    assert move.moved.offsets[topic] == {}
 
 
-def test_P3_a_decided_commit_is_finished(move: Move) -> None:
-    assert (move.before.values("decided"), move.moved.values("decided")) == ([], [b"1", b"2"])
-    assert move.before.offsets["decided"] == {}
-    assert move.moved.offsets["decided"] == {("plain", 0): 7}
+@pytest.mark.parametrize("topic", ["decided", "decided2"])
+def test_P3_a_decided_commit_is_finished(move: Move, topic: str) -> None:
+    assert (move.before.values(topic), move.moved.values(topic)) == ([], [b"1", b"2"])
+    assert move.before.offsets[topic] == {}
+    assert move.moved.offsets[topic] == {("plain", 0): 7}
 
 
 def test_P3_a_decided_abort_is_finished(move: Move) -> None:
     assert move.moved.ends["undone"] == (3, 3)
     assert move.moved.values("undone") == []
+    assert move.moved.offsets["undone"] == {}
 
 
-def test_P2_an_open_transaction_is_committed_by_the_producer_that_began_it(move: Move) -> None:
-    assert move.left.values("open") == [b"1", b"2"]
-    assert move.left.offsets["open"] == {("plain", 0): 7}
+@pytest.mark.parametrize("topic", ["open", "open2"])
+def test_P2_an_open_transaction_is_committed_by_its_owner(move: Move, topic: str) -> None:
+    assert move.left.values(topic) == [b"1", b"2"]
+    assert move.left.offsets[topic] == {("plain", 0): 7}
 
 
 def test_P5_a_new_producer_aborts_what_the_one_before_left_open(move: Move) -> None:
@@ -368,7 +417,7 @@ def test_groups_and_their_offsets_are_there(move: Move) -> None:
     assert move.back.offsets["readers"] == {("plain", 0): 5}
 
 
-@pytest.mark.parametrize("topic", ["plain", "txns", "open", "abandoned"])
+@pytest.mark.parametrize("topic", ["plain", "txns", "open", "open2", "abandoned"])
 def test_P6_P7_partitions_know_their_producers(move: Move, topic: str) -> None:
     assert move.before.producers[topic]
     assert move.moved.producers[topic] == move.before.producers[topic]
@@ -400,6 +449,11 @@ def test_topics_come_and_go_with_the_second_broker(move: Move) -> None:
 
 def test_the_first_broker_writes_on(move: Move) -> None:
     assert move.written_at_last == [move.back.ends["plain"][1]]
+
+
+def test_kafka_takes_a_stop_of_txn_for_a_clean_one(move: Move) -> None:
+    """The clean mark named no broker epoch: every replica was given up, then elected again."""
+    assert not move.has_given_up_replicas
 
 
 def test_a_snapshot_of_kafkas_metadata_was_among_what_was_read(move: Move) -> None:
