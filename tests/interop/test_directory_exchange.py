@@ -329,9 +329,11 @@ def move(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     decide(root / "1", "undone", TxnState.PREPARE_ABORT)
     copy(root / "1", root / "2")
     with serving(second, root / "2", port, is_killed=True) as servers:
-        wait_until(lambda: is_finished(servers), "every Prepare is finished")
+        prepared = ("decided", "decided2", "undone")
+        wait_until(lambda: is_ended(servers, *prepared), "every Prepare is finished")
         moved = look(servers)
         go_on(servers, *owners)
+        wait_until(lambda: is_ended(servers, "txns", *TRANSACTIONS), "every marker is there")
         left = look(servers)
     copy(root / "2", root / "3")
     with serving(first, root / "3", port) as servers:
@@ -355,9 +357,10 @@ def is_compacted(servers: str) -> bool:
     return len(read_messages(servers, "compacted")) < COMPACTED_RECORDS // 2
 
 
-def is_finished(servers: str) -> bool:
+def is_ended(servers: str, *topics: str) -> bool:
+    """Whether no transaction is open in topics."""
     try:
-        found = [ends(servers, topic) for topic in ("decided", "decided2", "undone")]
+        found = [ends(servers, topic) for topic in topics]
     except KafkaException:  # a Kafka that has just started does not lead yet
         return False
     return all(stable == end for stable, end in found)
