@@ -33,6 +33,10 @@ coordinator_epoch).
 kind: 0 idempotent data, 1 transactional data, 2 abort marker, 3 commit marker.
 coordinator_epoch is -1 but for markers. Only batches with a producer id are listed."""
 
+SealedSegment = tuple[int, int, int, int, int]
+"""(base_offset, end_offset, size in bytes, timestamp of the first batch, largest timestamp);
+timestamps are -1 where there is none."""
+
 Verdict = tuple[int, int, AbortedTxn | None]
 """What a gate decides of one batch: (kind, value, aborted).
 
@@ -73,6 +77,14 @@ class Gate(Protocol):
     ) -> Verdict: ...
     def forget_below(self, log_start_offset: int) -> None:
         """Forget the aborted transactions that ended below an offset: their records are gone."""
+    def forget_aborted(self, last_offsets: Sequence[int]) -> None:
+        """Forget the aborted transactions with these markers: compaction leaves nothing of them,
+        and a reader told of one would wait for its marker.
+        """
+    def last_batches(self) -> list[tuple[int, int, int]]:
+        """(producer_id, producer_epoch, last_offset) of the batches by which producers are known;
+        last_offset -1: the newest marker of that epoch. Compaction keeps them.
+        """
     def snapshot(self) -> bytes:
         """The producer state as the bytes of Kafka's `.snapshot` file."""
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
@@ -142,6 +154,8 @@ class PartitionLog:
         """Everything below is on the disk: batches, and the indexes of sealed segments."""
     @property
     def size_bytes(self) -> int: ...
+    def sealed_segments(self) -> list[SealedSegment]:
+        """All segments but the active one, oldest first. Raises CorruptLogError, OSError."""
     def configure(self, settings: dict[str, Any]) -> None:
         """Change all settings, as they are given to the constructor, for the appends that follow."""
     def delete_records(self, offset: int) -> int:
@@ -185,6 +199,29 @@ def tick(logs: Sequence[PartitionLog]) -> list[str]:
     """Sync sealed segments and what has waited for `flush.ms`, remove files whose delay is over;
     return what went wrong. For a worker, once a second or so.
     """
+
+@final
+class Cleaner:
+    """What all compactions of a broker share: memory for keys, and speed."""
+
+    def __new__(cls, *, map_bytes: int, load_factor: float, bytes_per_second: float) -> Cleaner:
+        """`map_bytes` is for each of the compactions at one time, filled to `load_factor`."""
+    def clean(
+        self,
+        log: PartitionLog,
+        *,
+        first_dirty_offset: int,
+        end: int,
+        delete_retention_ms: int,
+        now_ms: int,
+    ) -> tuple[int, int, int, int] | None:
+        """Compact the sealed segments of a log below `end`: (where the dirty part begins now, bytes
+        before, bytes after, keys). None if it was stopped, or segments were removed meanwhile.
+
+        Not to be called for the same log by two threads at once. Raises CorruptLogError, OSError,
+        ValueError (the gate failed). The log is whole then."""
+    def stop(self) -> None:
+        """End what is under way, soon, and whatever is begun later."""
 
 def encode_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],

@@ -17,7 +17,7 @@ Pure. Source: KIP-98, transaction index.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from txn.partition.admission import AbortedTxn
 
@@ -77,6 +77,11 @@ class AbortedIndex:
         """Forget the transactions whose abort marker lies below `offset`."""
         below = bisect_left(self._last_offsets, offset)
         del self._entries[:below], self._last_offsets[:below]
+
+    def forget(self, last_offsets: Collection[int]) -> None:
+        """Forget the transactions with these abort markers."""
+        kept = [entry for entry in self._entries if entry[2] not in last_offsets]
+        self._entries, self._last_offsets = kept, [entry[2] for entry in kept]
 
     def entries(self) -> list[AbortedTxn]:
         """List all entries, by `last_offset`; for verification tools."""

@@ -192,6 +192,27 @@ class Partition:
         """First offset of the oldest open transaction, or -1."""
         return self._open.first_offset
 
+    def forget_aborted(self, last_offsets: Sequence[int]) -> None:
+        """Forget the aborted transactions with these markers, since nothing is left of them.
+
+        A reader that is told of one skips its producer's records up to the marker; if
+        compaction has dropped that, it would skip committed ones behind it (P4).
+        """
+        self._aborted.forget(frozenset(last_offsets))
+
+    def last_batches(self) -> list[tuple[int, int, int]]:
+        """List the stored batches without which a replay would know less than this gate.
+
+        Returns:
+            (producer_id, producer_epoch, last_offset) of every batch whose retry is known; of a
+            producer without one with last_offset -1, for its newest marker.
+        """
+        return [
+            (producer_id, state.producer_epoch, last_offset)
+            for producer_id, state in self._producers.items()
+            for last_offset in state.kept_offsets()
+        ]
+
     # -------------------------------------------------------- the gate: snapshots and recovery
 
     def snapshot(self) -> bytes:

@@ -145,6 +145,14 @@ class ProducerState:
         by_offset = sorted([*self.batches, batch], key=lambda stored: stored[2])
         self.batches = deque(by_offset[-BATCHES_KEPT:], BATCHES_KEPT)
 
+    def kept_offsets(self) -> list[int]:
+        """List the last offsets of the batches by which a retry is known; [-1] if there is none.
+
+        Of batches without sequences the newest is enough: it tells the epoch.
+        """
+        numbered = [batch[3] for batch in self.batches if batch[0] >= 0]
+        return numbered or [self.last_offset]
+
     @property
     def last_sequence(self) -> int:
         """Sequence of the newest record, or -1."""

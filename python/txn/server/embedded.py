@@ -16,6 +16,7 @@ from txn.broker.node import Node
 from txn.config import BrokerSettings
 from txn.errors import ConfigError, TxnError
 from txn.logs import log
+from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, LoopScheduler, ServerCatalog
 from txn.server.upkeep import Upkeep
 from txn.storage.directory import DataDirectory
@@ -96,6 +97,7 @@ class Broker:
         self._server.stop()
         for reactor in self._reactors:
             reactor.join()
+        self._compaction.stop()
         self._control.stop()
         self._upkeep.stop()
         try:
@@ -146,6 +148,8 @@ class Broker:
         self._control.start()
         self._upkeep = Upkeep(self._storage, self._settings)
         self._upkeep.start()
+        self._compaction = Compaction(self._node, self._directory.path)
+        self._compaction.start()
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )

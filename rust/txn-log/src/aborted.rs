@@ -122,6 +122,17 @@ impl AbortedTxns {
         self.0.drain(..below);
     }
 
+    /// Drops those with these markers, given in order.
+    pub fn forget(&mut self, last_offsets: &[i64]) {
+        self.0
+            .retain(|entry| last_offsets.binary_search(&entry.last_offset).is_err());
+    }
+
+    /// All of them.
+    pub fn entries(&self) -> &[AbortedTxn] {
+        &self.0
+    }
+
     /// Lists `(producer_id, first_offset)` of those that overlap `[start, end)`, by first offset.
     ///
     /// Cost: one bisection, then entries until one whose last stable offset reaches `end`:

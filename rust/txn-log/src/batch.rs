@@ -34,6 +34,7 @@ const CODEC_MASK: i16 = 0x07;
 const LOG_APPEND_TIME: i16 = 1 << 3;
 const TRANSACTIONAL: i16 = 1 << 4;
 const CONTROL: i16 = 1 << 5;
+const DELETE_HORIZON: i16 = 1 << 6;
 
 /// A batch that is not whole or not sound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +187,11 @@ impl Header {
         UNCOUNTED_BYTES + self.length as usize // `parse` refuses lengths below a header
     }
 
+    /// The length field of a batch of `size` bytes.
+    pub(crate) fn length_of(size: usize) -> i32 {
+        (size - UNCOUNTED_BYTES) as i32
+    }
+
     /// Offset of its first record.
     #[must_use]
     pub fn base_offset(&self) -> i64 {
@@ -244,6 +250,13 @@ impl Header {
         self.base_timestamp
     }
 
+    /// When compaction may drop its tombstones, or the marker it is, in ms; it then takes the
+    /// place of the base timestamp.
+    #[must_use]
+    pub fn delete_horizon_ms(&self) -> Option<i64> {
+        (self.attributes & DELETE_HORIZON != 0).then_some(self.base_timestamp)
+    }
+
     /// The largest timestamp, in ms.
     #[must_use]
     pub fn max_timestamp(&self) -> i64 {
@@ -297,6 +310,16 @@ impl Header {
 pub(crate) fn attributes(codec: Codec, is_transactional: bool, is_control: bool) -> i16 {
     let flag = |is_set: bool, bit: i16| if is_set { bit } else { 0 };
     codec as i16 | flag(is_transactional, TRANSACTIONAL) | flag(is_control, CONTROL)
+}
+
+/// The attributes of a batch whose base timestamp is a delete horizon.
+pub(crate) fn with_delete_horizon(attributes: i16) -> i16 {
+    attributes | DELETE_HORIZON
+}
+
+/// The attributes of a batch that has lost its records.
+pub(crate) fn without_content(attributes: i16) -> i16 {
+    attributes & !(CODEC_MASK | DELETE_HORIZON)
 }
 
 fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {

@@ -157,6 +157,17 @@ impl ReplayedBatch {
     }
 }
 
+/// A stored batch that a replay needs to know a producer as well as the gate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastBatch {
+    /// Whose.
+    pub producer_id: i64,
+    /// The producer's newest epoch.
+    pub producer_epoch: i16,
+    /// The last offset of a data batch; `None`: the newest marker of that epoch.
+    pub last_offset: Option<i64>,
+}
+
 /// What a gate decides of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -205,6 +216,19 @@ pub trait Gate: Send + Sync {
 
     /// Forgets the aborted transactions that ended below an offset: their records are gone.
     fn forget_below(&self, log_start_offset: i64);
+
+    /// Forgets the aborted transactions with these markers: compaction leaves nothing of them,
+    /// and a reader told of one would wait for its marker.
+    ///
+    /// # Errors
+    /// The log is not compacted.
+    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), GateError>;
+
+    /// Lists the batches that compaction must not drop, since producers are known by them.
+    ///
+    /// # Errors
+    /// The log is not compacted.
+    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError>;
 
     /// Encodes the producer state as the bytes of a `.snapshot` file.
     ///

@@ -9,6 +9,7 @@
 mod aborted;
 pub mod batch;
 pub mod builder;
+pub mod compaction;
 pub mod compression;
 #[doc(hidden)]
 pub mod disk;

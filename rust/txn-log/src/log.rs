@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use crate::aborted::{self, AbortedTxns};
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
+use crate::compaction;
 use crate::compression::{self, Codec};
 use crate::disk;
 use crate::epochs::Epochs;
@@ -737,12 +738,15 @@ impl PartitionLog {
             if largest.timestamp <= best_so_far {
                 continue;
             }
-            let is_wanted = |header: &Header| !header.is_control() && header.last_offset() < end;
+            let is_wanted = |header: &Header| {
+                !header.is_control() && header.record_count() > 0 && header.last_offset() < end
+            };
             let mut candidate = segment.find(largest.offset)?.filter(|(_, header)| {
                 is_wanted(header) && header.max_timestamp() == largest.timestamp
             });
             if candidate.is_none() {
-                // The largest is a marker's, or lies beyond `end`: look at every batch.
+                // The largest is a marker's or an empty batch's, or lies beyond `end`: look at
+                // every batch.
                 let mut scanner = segment.scan_from(0);
                 while let Some((position, header)) =
                     scanner.next().map_err(|error| segment.damaged(error))?
@@ -897,6 +901,13 @@ fn check_batch(origin: Origin, bytes: &[u8], settings: &Settings) -> Result<Head
     }
     if is_client {
         timestamps::check(&batch, settings, now_ms())?;
+    }
+    if settings.is_compacted && !batch.is_control() {
+        match compaction::has_keys(&batch) {
+            Ok(true) => {}
+            Ok(false) => return invalid("a compacted topic takes no record without a key"),
+            Err(reason) => return invalid(&reason),
+        }
     }
     Ok(*batch.header())
 }

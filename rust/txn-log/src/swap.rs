@@ -109,8 +109,9 @@ impl PartitionLog {
             let _writer = self.writer_even_if_failed();
             let mut swapped = self.segments().as_ref().clone();
             let at = swapped.partition_point(|segment| segment.base_offset < first);
-            swapped.splice(at..at + olds.len(), [Arc::new(fresh)]);
-            if !self.is_closed() {
+            // A log that was closed or deleted meanwhile has let go of its segments.
+            if at + olds.len() <= swapped.len() {
+                swapped.splice(at..at + olds.len(), [Arc::new(fresh)]);
                 self.replace_segments(swapped);
             }
         }

@@ -135,7 +135,9 @@ fn release(held: Vec<Held>, mut sync: impl FnMut(&PartitionLog) -> bool) {
 mod tests {
     use super::*;
     use crate::mailbox;
-    use txn_log::gate::{AbortedTxn, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict};
+    use txn_log::gate::{
+        AbortedTxn, Candidate, Gate, GateError, LastBatch, Marker, ReplayedBatch, Verdict,
+    };
     use txn_log::{Past, Settings};
 
     /// The gate of a log that is only opened.
@@ -151,6 +153,14 @@ mod tests {
         }
 
         fn forget_below(&self, _: i64) {}
+
+        fn forget_aborted(&self, _: &[i64]) -> Result<(), GateError> {
+            Ok(())
+        }
+
+        fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+            Ok(Vec::new())
+        }
 
         fn snapshot(&self) -> Result<Vec<u8>, GateError> {
             Ok(Vec::new())

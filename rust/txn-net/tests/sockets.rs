@@ -11,7 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
-use txn_log::gate::{AbortedTxn, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict};
+use txn_log::gate::{
+    AbortedTxn, Candidate, Gate, GateError, LastBatch, Marker, ReplayedBatch, Verdict,
+};
 use txn_log::{PartitionLog, Past, Settings};
 use txn_net::{ControlRequest, Options, ParkedProduce, Server, Topic};
 
@@ -75,6 +77,14 @@ impl Gate for Rules {
     }
 
     fn forget_below(&self, _: i64) {}
+
+    fn forget_aborted(&self, _: &[i64]) -> Result<(), GateError> {
+        Ok(())
+    }
+
+    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+        Ok(Vec::new())
+    }
 
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
         Ok(Vec::new())

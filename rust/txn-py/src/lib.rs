@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod compaction;
 mod errors;
 mod inspect;
 mod log;
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     log::register(module)?;
+    compaction::register(module)?;
     server::register(module)?;
     client::register(module)?;
     inspect::register(module)

@@ -16,9 +16,11 @@ use pyo3::types::{PyBytes, PyDict};
 use txn_log::batch::{BatchError, BatchView, Batches};
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression::{self, Codec};
-use txn_log::gate::{AbortedTxn, Candidate, GateError, Marker, ReplayedBatch, Verdict};
+use txn_log::gate::{AbortedTxn, Candidate, GateError, LastBatch, Marker, ReplayedBatch, Verdict};
 use txn_log::records::Records;
-use txn_log::{AppendError, CorruptLog, Gate, OpenError, Origin, Past, ReadError, Settings};
+use txn_log::{
+    AppendError, CorruptLog, Gate, OpenError, Origin, Past, ReadError, Sealed, Settings,
+};
 
 use crate::errors::{CorruptLogError, LogRefusedError};
 
@@ -31,6 +33,8 @@ const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
 type AbortedTuple = (i64, i64, i64, i64);
 /// `ReplayedBatch` of the stub.
 pub(crate) type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
+/// `SealedSegment` of the stub.
+type SealedTuple = (i64, i64, u64, i64, i64);
 /// `Verdict` of the stub.
 type VerdictTuple = (i64, i64, Option<AbortedTuple>);
 
@@ -41,6 +45,8 @@ struct PyGate {
     admit: Py<PyAny>,
     admit_marker: Py<PyAny>,
     forget_below: Py<PyAny>,
+    forget_aborted: Py<PyAny>,
+    last_batches: Py<PyAny>,
     snapshot: Py<PyAny>,
     restore: Py<PyAny>,
     replay: Py<PyAny>,
@@ -55,6 +61,8 @@ impl PyGate {
             admit: method("admit")?,
             admit_marker: method("admit_marker")?,
             forget_below: method("forget_below")?,
+            forget_aborted: method("forget_aborted")?,
+            last_batches: method("last_batches")?,
             snapshot: method("snapshot")?,
             restore: method("restore")?,
             replay: method("replay")?,
@@ -178,6 +186,25 @@ impl Gate for PyGate {
                 error.write_unraisable(py, Some(forget_below));
             }
         });
+    }
+
+    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), GateError> {
+        Self::ask(|py| {
+            let forget_aborted = self.forget_aborted.bind(py);
+            forget_aborted.call1((last_offsets,)).map(|_| ())
+        })
+    }
+
+    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+        Self::ask(|py| {
+            let batches: Vec<(i64, i16, i64)> = self.last_batches.bind(py).call0()?.extract()?;
+            let read = |(producer_id, producer_epoch, last_offset): (i64, i16, i64)| LastBatch {
+                producer_id,
+                producer_epoch,
+                last_offset: (last_offset >= 0).then_some(last_offset),
+            };
+            Ok(batches.into_iter().map(read).collect())
+        })
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
@@ -320,6 +347,14 @@ impl PyPartitionLog {
     #[getter]
     fn size_bytes(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.log.size_bytes())
+    }
+
+    fn sealed_segments(&self, py: Python<'_>) -> PyResult<Vec<SealedTuple>> {
+        let sealed: Result<Vec<SealedTuple>, ReadError> = py.detach(|| {
+            let segments = self.log.sealed_segments()?;
+            segments.iter().map(describe_sealed).collect()
+        });
+        sealed.map_err(read_failed)
     }
 
     fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -467,12 +502,27 @@ fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
     Ok(settings)
 }
 
+fn describe_sealed(segment: &Sealed) -> Result<SealedTuple, ReadError> {
+    Ok((
+        segment.base_offset,
+        segment.end_offset,
+        segment.size,
+        segment.first_timestamp()?.unwrap_or(-1),
+        segment.largest_timestamp.unwrap_or(-1),
+    ))
+}
+
 fn open_failed(error: OpenError) -> PyErr {
     match error {
         OpenError::Corrupt(corrupt) => corrupt_log(&corrupt),
         OpenError::Io(error) => io_failed(&error),
-        error @ OpenError::Gate(_) => PyValueError::new_err(error.to_string()),
+        error @ OpenError::Gate(_) => gate_failed(&error.to_string()),
     }
+}
+
+/// The partition's rules raised where nothing could be refused.
+pub(crate) fn gate_failed(reason: &str) -> PyErr {
+    PyValueError::new_err(reason.to_owned())
 }
 
 fn append_failed(error: AppendError) -> PyErr {
@@ -494,13 +544,13 @@ fn read_failed(error: ReadError) -> PyErr {
     }
 }
 
-fn corrupt_log(corrupt: &CorruptLog) -> PyErr {
+pub(crate) fn corrupt_log(corrupt: &CorruptLog) -> PyErr {
     let path = corrupt.path.display().to_string();
     CorruptLogError::new_err((corrupt.to_string(), path, corrupt.position))
 }
 
 /// An `OSError` with the error number, where there is one.
-fn io_failed(error: &io::Error) -> PyErr {
+pub(crate) fn io_failed(error: &io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(number) => PyOSError::new_err((number, error.to_string())),
         None => PyOSError::new_err(error.to_string()),

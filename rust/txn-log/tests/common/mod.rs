@@ -3,13 +3,14 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
 use txn_log::gate::{
-    AbortedTxn, BatchKind, Candidate, Gate, GateError, Marker, ReplayedBatch, Verdict,
+    AbortedTxn, BatchKind, Candidate, Gate, GateError, LastBatch, Marker, ReplayedBatch, Verdict,
 };
 use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
 
@@ -19,7 +20,7 @@ pub struct State {
     /// First offset of the open transaction of each producer id.
     pub open: BTreeMap<i64, i64>,
     pub aborted: Vec<AbortedTxn>,
-    /// Base offsets of the last five data batches of each producer id.
+    /// Last offsets of the last five data batches of each producer id.
     pub recent: BTreeMap<i64, Vec<i64>>,
 }
 
@@ -28,18 +29,18 @@ impl State {
         self.open.values().min().copied()
     }
 
-    fn remember(&mut self, producer_id: i64, base_offset: i64) {
+    fn remember(&mut self, producer_id: i64, last_offset: i64) {
         let recent = self.recent.entry(producer_id).or_default();
-        recent.push(base_offset);
+        recent.push(last_offset);
         recent.sort_unstable();
         recent.dedup();
         recent.drain(..recent.len().saturating_sub(5));
     }
 
-    fn data(&mut self, producer_id: i64, base_offset: i64, is_transactional: bool) {
-        self.remember(producer_id, base_offset);
+    fn data(&mut self, producer_id: i64, offsets: RangeInclusive<i64>, is_transactional: bool) {
+        self.remember(producer_id, *offsets.end());
         if is_transactional {
-            self.open.entry(producer_id).or_insert(base_offset);
+            self.open.entry(producer_id).or_insert(*offsets.start());
         }
     }
 
@@ -114,7 +115,7 @@ impl Gate for TestGate {
         let mut state = self.state.lock().unwrap();
         state.data(
             candidate.producer_id,
-            candidate.next_offset,
+            candidate.next_offset..=candidate.next_offset + i64::from(candidate.record_count) - 1,
             candidate.is_transactional,
         );
         Verdict::Admit {
@@ -139,6 +140,26 @@ impl Gate for TestGate {
             .retain(|entry| entry.last_offset >= log_start_offset);
     }
 
+    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), GateError> {
+        let mut state = self.state.lock().unwrap();
+        state
+            .aborted
+            .retain(|entry| !last_offsets.contains(&entry.last_offset));
+        Ok(())
+    }
+
+    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+        let state = self.state.lock().unwrap();
+        let batches = state.recent.iter().flat_map(|(&producer_id, recent)| {
+            recent.iter().map(move |&last_offset| LastBatch {
+                producer_id,
+                producer_epoch: 0,
+                last_offset: Some(last_offset),
+            })
+        });
+        Ok(batches.collect())
+    }
+
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
         Ok(self.state.lock().unwrap().encode())
     }
@@ -161,13 +182,14 @@ impl Gate for TestGate {
         let mut state = self.state.lock().unwrap();
         let mut aborted = Vec::new();
         for batch in batches {
-            let (producer_id, base_offset) = (batch.producer_id, batch.base_offset);
+            let producer_id = batch.producer_id;
+            let offsets = batch.base_offset..=batch.last_offset;
             match batch.kind {
-                BatchKind::Idempotent => state.data(producer_id, base_offset, false),
-                BatchKind::Transactional => state.data(producer_id, base_offset, true),
+                BatchKind::Idempotent => state.data(producer_id, offsets, false),
+                BatchKind::Transactional => state.data(producer_id, offsets, true),
                 BatchKind::AbortMarker | BatchKind::CommitMarker => {
                     let is_commit = batch.kind == BatchKind::CommitMarker;
-                    aborted.extend(state.end(producer_id, base_offset, is_commit));
+                    aborted.extend(state.end(producer_id, batch.base_offset, is_commit));
                 }
             }
         }
@@ -178,7 +200,7 @@ impl Gate for TestGate {
         let mut state = self.state.lock().unwrap();
         for batch in batches {
             if matches!(batch.kind, BatchKind::Idempotent | BatchKind::Transactional) {
-                state.remember(batch.producer_id, batch.base_offset);
+                state.remember(batch.producer_id, batch.last_offset);
             }
         }
         Ok(())
