@@ -196,7 +196,8 @@ def test_P9_a_torn_tail_is_cut_and_the_rest_is_served(tmp_path: Path) -> None:
             send(producer, "orders", [b"%d" % number])
     segment = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
     segment.write_bytes(segment.read_bytes()[:-5])
-    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+    for said_at_the_clean_stop in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (tmp_path / "data" / said_at_the_clean_stop).unlink()
 
     with txn.Broker(tmp_path / "data") as broker:
         assert read_all(broker.bootstrap_servers, "orders") == [b"%d" % n for n in range(9)]
