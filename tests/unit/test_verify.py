@@ -349,6 +349,33 @@ def test_a_log_whose_beginning_was_deleted_is_sound(orders: Path) -> None:
     assert found(verify(orders.parent)) == []
 
 
+def test_what_a_deleted_beginning_told_of_a_producer_is_not_asked_for(orders: Path) -> None:
+    """A snapshot older than what is left is no state to begin with."""
+    for log in segments(orders)[:2]:
+        for path in orders.glob(f"{log.stem}.*"):
+            path.unlink()
+    stale = orders / f"{1:020}.snapshot"
+    stale.write_bytes(segments(orders, ".snapshot")[-1].read_bytes())
+    for path in segments(orders, ".snapshot")[1:-1]:
+        path.unlink()
+    assert found(verify(orders.parent)) == []
+
+
+def test_a_snapshot_that_the_log_contradicts_is_found(orders: Path) -> None:
+    """An open transaction cannot have begun behind where the snapshot was taken."""
+    for path in orders.glob(f"{segments(orders)[0].stem}.*"):
+        path.unlink()
+    snapshot = orders / f"{segments(orders)[0].stem}.snapshot"
+    producers = decode_snapshot(segments(orders, ".snapshot")[-1].read_bytes())
+    producers[5] = producers.pop(1)
+    producers[5].txn_first_offset = 4_000
+    snapshot.write_bytes(encode_snapshot(producers))
+    assert any(
+        name == snapshot.name and what.startswith("the log does not follow from it")
+        for name, _, what in found(verify(orders.parent))
+    )
+
+
 # ---------------------------------------------------------------- beside the segments
 
 

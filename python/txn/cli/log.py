@@ -62,9 +62,12 @@ def dump(
         for file in files_to_dump(path):
             if not as_json:
                 print(file)
-            for entry in entries_of(file, is_deep=deep):
-                is_damaged = is_damaged or entry.get("fault") is not None
-                print(_as_json({"file": str(file), **entry}) if as_json else _as_text(entry))
+            try:
+                for entry in entries_of(file, is_deep=deep):
+                    is_damaged = is_damaged or entry.get("fault") is not None
+                    print(_as_json({"file": str(file), **entry}) if as_json else _as_text(entry))
+            except FileNotFoundError:  # of a broker at work
+                print(f"txn: {file} went away while it was looked at", file=sys.stderr)
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ from txn.inspect.outcome import Outcome, Surroundings, read_text
 from txn.inspect.replay import Replay
 from txn.storage.ids import encode_id
 
-CHUNK_BYTES: Final = 1 << 26
+CHUNK_BYTES: Final = 1 << 23
 """How much of a segment is read between two reports of progress."""
 
 SUSPECTS: Final = (".log", ".index", ".timeindex")

@@ -9,7 +9,7 @@ from typing import Final
 from txn import _core
 from txn.partition.producer_state import last_sequence_of
 
-READ_BYTES: Final = 1 << 24
+READ_BYTES: Final = 1 << 22
 """How much is read at once."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")

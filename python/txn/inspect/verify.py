@@ -233,12 +233,13 @@ def _read_metadata(directory: Path) -> Image:
 
 
 def _values(path: Path) -> Iterator[bytes]:
-    """The values of the records in a segment's sound batches."""
-    for found in segments.walk(path):
-        if isinstance(found, segments.Damage) or found.fault or found.is_control:
-            continue
-        with suppress(segments.UnreadableBatchError):
-            yield from (record.value or b"" for record in segments.records_of(path, found))
+    """The values of the records in a segment's sound batches; none if it has gone away."""
+    with suppress(FileNotFoundError):
+        for found in segments.walk(path):
+            if isinstance(found, segments.Damage) or found.fault or found.is_control:
+                continue
+            with suppress(segments.UnreadableBatchError):
+                yield from (record.value or b"" for record in segments.records_of(path, found))
 
 
 def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
@@ -274,7 +275,8 @@ def _verify_partitions(plans: Sequence[Plan], state: State, report: Report) -> t
         for (directory, _), look in zip(plans, looks, strict=True):
             whole.take(look.outcome)
             for name in sorted(look.metadata_snapshots):
-                _verify_metadata_snapshot(directory / name, whole)
+                with suppress(FileNotFoundError):
+                    _verify_metadata_snapshot(directory / name, whole)
             partition = partition_of(directory)
             if partition is not None and look.ends is not None:
                 ends[partition] = look.ends
@@ -286,8 +288,12 @@ def _has_segments(directory: Path) -> bool:
 
 
 def _log_bytes(directory: Path) -> int:
-    with os.scandir(directory) as entries:
-        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+    size = 0
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(".log"):
+                size += entry.stat().st_size
+    return size
 
 
 def _look(

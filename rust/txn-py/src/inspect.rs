@@ -66,7 +66,7 @@ impl SegmentReader {
         bytes: u64,
     ) -> PyResult<(Vec<BatchTuple>, Vec<DamageTuple>, u64)> {
         py.detach(|| {
-            let mut walk = Walk::open(&self.path, position)?;
+            let mut walk = Walk::open(&self.path, position, None)?;
             let (mut batches, mut damaged) = (Vec::new(), Vec::new());
             walk.advance(bytes, |found| match found {
                 Found::Batch {

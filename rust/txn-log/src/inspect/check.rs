@@ -151,7 +151,7 @@ impl Check {
             &mut seen,
         );
         Ok(Self {
-            walk: Walk::open(log, 0)?,
+            walk: Walk::open(log, 0, Some(base_offset))?,
             bench: Bench {
                 is_deep,
                 offset_index,

@@ -52,23 +52,24 @@ pub struct Walk {
     file: File,
     position: u64,
     end: u64,
-    /// The offset after the last batch seen.
-    next_offset: i64,
+    /// The offset after the last batch seen, or where the log begins; `None`: not known.
+    next_offset: Option<i64>,
 }
 
 impl Walk {
-    /// Opens a file for reading and starts at a position, which has to be a batch's.
+    /// Opens a file for reading and starts at a position, which has to be a batch's;
+    /// `next_offset` is at or below that batch's base offset, if it is known.
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(path: &Path, position: u64) -> io::Result<Self> {
+    pub fn open(path: &Path, position: u64, next_offset: Option<i64>) -> io::Result<Self> {
         let file = File::open(path)?;
         let end = file.metadata()?.len();
         Ok(Self {
             file,
             position: position.min(end),
             end,
-            next_offset: 0,
+            next_offset,
         })
     }
 
@@ -96,7 +97,7 @@ impl Walk {
                 Judged::Batch { size, fault } => {
                     let bytes = scanner.bytes(self.position, size)?;
                     let batch = BatchView::parse(bytes).expect("it was judged whole");
-                    self.next_offset = batch.last_offset().saturating_add(1);
+                    self.next_offset = Some(batch.last_offset().saturating_add(1));
                     see(Found::Batch {
                         position: self.position,
                         batch,
@@ -127,7 +128,7 @@ fn judge(
     scanner: &mut Scanner<'_>,
     position: u64,
     end: u64,
-    next_offset: i64,
+    next_offset: Option<i64>,
 ) -> io::Result<Judged> {
     let error = match read(scanner, position, end)? {
         Ok(batch) => {
@@ -177,10 +178,16 @@ fn is_boundary(scanner: &mut Scanner<'_>, position: u64, end: u64) -> io::Result
 }
 
 /// Finds the first sound batch at or after a position; the end if there is none.
-fn find(scanner: &mut Scanner<'_>, from: u64, end: u64, next_offset: i64) -> io::Result<u64> {
+fn find(
+    scanner: &mut Scanner<'_>,
+    from: u64,
+    end: u64,
+    next_offset: Option<i64>,
+) -> io::Result<u64> {
     let is_plausible = |header: &Header| {
-        let ahead = header.base_offset().wrapping_sub(next_offset);
-        (0..=PLAUSIBLE_GAP).contains(&ahead) && header.last_offset_delta() >= 0
+        let ahead = header.base_offset().checked_sub(next_offset.unwrap_or(0));
+        let is_near = ahead.is_some_and(|ahead| next_offset.is_none() || ahead <= PLAUSIBLE_GAP);
+        is_near && ahead >= Some(0) && header.last_offset_delta() >= 0
     };
     let mut position = from;
     while position + HEADER_BYTES as u64 <= end {
@@ -223,7 +230,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
         let mut found = Vec::new();
-        let mut walk = Walk::open(file.path(), 0).unwrap();
+        let mut walk = Walk::open(file.path(), 0, None).unwrap();
         walk.advance(u64::MAX, |step| {
             found.push(match step {
                 Found::Batch {
@@ -272,6 +279,18 @@ mod tests {
     }
 
     #[test]
+    fn the_first_batch_may_be_the_damaged_one_however_far_the_log_is() {
+        let far = 1 << 40;
+        let mut bytes = [batch(far, b"one"), batch(far + 1, b"two")].concat();
+        let size = bytes.len() as u64 / 2;
+        bytes[8] ^= 4;
+        assert_eq!(
+            walk(&bytes),
+            [(0, -1, size, false), (size, far + 1, 2 * size, true)]
+        );
+    }
+
+    #[test]
     fn zeros_and_a_cut_batch_are_damage_to_the_end() {
         let whole = batch(0, b"one");
         let size = whole.len() as u64;
@@ -292,7 +311,7 @@ mod tests {
         let bytes = [batch(0, b"one"), batch(1, b"two")].concat();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes).unwrap();
-        let mut walk = Walk::open(file.path(), 0).unwrap();
+        let mut walk = Walk::open(file.path(), 0, None).unwrap();
         let mut seen = 0;
         walk.advance(1, |_| seen += 1).unwrap();
         assert_eq!((seen, walk.position()), (1, bytes.len() as u64 / 2));
