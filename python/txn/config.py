@@ -572,6 +572,7 @@ class BrokerSettings:
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         self.changed: dict[str, Any] = {}
         self.changed_everywhere: dict[str, Any] = {}
+        self._topic_defaults: dict[str, Any] | None = None
         self.given = {
             name: parse_property(BROKER_PROPERTIES, "broker", name, as_text(value))
             for name, value in (given or {}).items()
@@ -585,6 +586,20 @@ class BrokerSettings:
         """
         self.changed = _dynamic(here)
         self.changed_everywhere = _dynamic(everywhere)
+        self._topic_defaults = None
+
+    def topic_defaults(self) -> Mapping[str, Any]:
+        """The settings of a topic that has none of its own; worked out once between changes.
+
+        A thousand partitions are opened in milliseconds, and each asks.
+        """
+        if self._topic_defaults is None:
+            self._topic_defaults = {
+                name: topic_default(name, self)
+                for name, entry in TOPIC_PROPERTIES.items()
+                if not entry.is_internal
+            }
+        return self._topic_defaults
 
     def __getitem__(self, name: str) -> Any:
         for layer in (self.changed, self.changed_everywhere, self.given):
@@ -658,8 +673,9 @@ def topic_setting(name: str, topic: Mapping[str, str], broker: BrokerSettings) -
 
 def topic_settings(topic: Mapping[str, str], broker: BrokerSettings) -> dict[str, Any]:
     """Every topic setting's value in force, by Kafka's names."""
-    return {
-        name: topic_setting(name, topic, broker)
-        for name, entry in TOPIC_PROPERTIES.items()
-        if not entry.is_internal
-    }
+    settings = dict(broker.topic_defaults())
+    for name in topic.keys() & settings.keys():
+        settings[name] = topic_setting(name, topic, broker)
+    if "internal.segment.bytes" in topic:
+        settings["segment.bytes"] = topic_setting("segment.bytes", topic, broker)
+    return settings

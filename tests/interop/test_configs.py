@@ -3,12 +3,18 @@
 What differs on purpose is listed with its reason; a difference that is not listed fails.
 """
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from clients import create_topic
+import txn
+from clients import WAIT_S, create_topic, plain_producer, send
+from peers.kafka import KafkaNode
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
@@ -268,3 +274,50 @@ def test_a_replacement_takes_back_what_it_does_not_name(
 
     expected = [("7", 1), (str(2**63 - 1), 5)]
     assert waited_for(look, expected) == expected
+
+
+def told_of(servers: str, topic: str) -> tuple[dict[str, tuple[str, int]], tuple[int, int]]:
+    """What was altered for a topic and for brokers, and where partition 0 starts and ends."""
+    told = [described(servers, TOPIC, topic), described(servers, BROKER, "1")]
+    altered_ones = {
+        name: (entry.value, entry.config_source)
+        for settings in told
+        for name, entry in settings.items()
+        if entry.config_source in (1, 2, 3) and name != "min.insync.replicas"
+    }
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
+    bounds: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S)
+    consumer.close()
+    return altered_ones, bounds
+
+
+def test_settings_and_deleted_records_move_with_the_directory_to_kafka_and_back(
+    tmp_path: Path,
+) -> None:
+    with txn.Broker(tmp_path / "first" / "data") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"v"] * 10)
+        assert altered(servers, TOPIC, "orders", ("flush.ms", SET, "7")) == NONE
+        assert altered(servers, BROKER, "1", ("log.retention.ms", SET, "1000000001")) == NONE
+        assert altered(servers, BROKER, "", ("log.index.interval.bytes", SET, "512")) == NONE
+        place = TopicPartition("orders", 0, 4)
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.delete_records([place])[place].result(WAIT_S)
+        here = told_of(servers, "orders")
+    shutil.copytree(tmp_path / "first" / "data", tmp_path / "second" / "data")
+    with KafkaNode(tmp_path / "second") as node:
+        there = told_of(node.bootstrap_servers, "orders")
+    with txn.Broker(tmp_path / "second" / "data") as broker:
+        back = told_of(broker.bootstrap_servers, "orders")
+
+    assert here[0] == {
+        "flush.ms": ("7", 1),
+        "index.interval.bytes": ("512", 3),
+        "log.index.interval.bytes": ("512", 3),
+        "log.retention.ms": ("1000000001", 2),
+        "retention.ms": ("1000000001", 2),
+    }
+    assert here[1] == (4, 10)
+    assert there == here
+    assert back == here

@@ -1,5 +1,7 @@
 """Settings are Kafka's, checked before anything else happens."""
 
+from pathlib import Path
+
 import pytest
 
 from txn.config import (
@@ -11,6 +13,7 @@ from txn.config import (
     parse_topic_settings,
     topic_default,
     topic_setting,
+    topic_settings,
 )
 from txn.errors import ConfigError
 
@@ -96,6 +99,26 @@ def test_a_topic_takes_its_default_from_the_broker() -> None:
     broker = BrokerSettings({"log.segment.bytes": 2_000_000})
     assert topic_setting("segment.bytes", {}, broker) == 2_000_000
     assert topic_setting("segment.bytes", {"segment.bytes": "3000000"}, broker) == 3_000_000
+
+
+def test_all_settings_of_a_topic_are_those_asked_for_one_by_one() -> None:
+    broker = BrokerSettings({"log.segment.bytes": 2_000_000})
+    own = {"retention.ms": "5", "internal.segment.bytes": "500", "of.another.broker": "x"}
+    found = topic_settings(own, broker)
+    assert found == {name: topic_setting(name, own, broker) for name in found}
+    assert found["segment.bytes"] == 500
+
+
+def test_a_changed_broker_setting_counts_for_what_topics_inherit() -> None:
+    broker = BrokerSettings()
+    assert topic_settings({}, broker)["max.message.bytes"] == 1_048_588
+    broker.change(here={"message.max.bytes": "5"}, everywhere={})
+    assert topic_settings({}, broker)["max.message.bytes"] == 5
+
+
+def test_the_page_of_settings_names_every_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    assert [name for name in TOPIC_PROPERTIES if f"`{name}`" not in page] == []
 
 
 def test_a_topic_for_tests_has_segments_of_any_size() -> None:
