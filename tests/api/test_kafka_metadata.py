@@ -177,6 +177,14 @@ def test_a_record_of_a_later_kafka_is_refused(data: Path) -> None:
         txn.Broker(data)
 
 
+def test_security_that_is_not_enforced_is_warned_of(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave(data, bytes.fromhex("01120000"))
+    txn.Broker(data).close()
+    assert "metadata.not_enforced records=AccessControlEntry" in caplog.text
+
+
 def test_features_that_only_kafka_knows_are_kept_and_not_announced(data: Path) -> None:
     leave(data, FeatureLevelRecord("group.version", 1), FeatureLevelRecord("metadata.version", 29))
     with txn.Broker(data) as broker:

@@ -190,6 +190,13 @@ def test_an_aborted_metadata_transaction_counts_for_nothing() -> None:
     assert (replay.image.features, replay.is_open) == ({"b": 1}, False)
 
 
+def test_replay_names_what_somebody_may_rely_on() -> None:
+    replay = Replay(Image())
+    for written in ("01120000", "010b0000", "01140000", "011b0000"):
+        replay.read(bytes.fromhex(written))
+    assert replay.unenforced == {"AccessControlEntry", "UserScramCredential"}
+
+
 def test_replay_remembers_the_topics_that_are_gone() -> None:
     assert _replayed(*_orders(), RemoveTopicRecord(TOPIC_ID)).deleted == {TOPIC_ID}
 

@@ -133,6 +133,8 @@ class GroupCoordinator:
         self._stores: tuple[PartitionStore, ...] = ()
         self._tables: tuple[OffsetTable, ...] = ()
         self._groups: dict[str, Group] = {}
+        self._passed_over = 0
+        """Records at recovery of protocols that this broker does not speak."""
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._tickets = itertools.count(1)
         self._joins: dict[int, Callable[[JoinAnswer], object]] = {}
@@ -151,6 +153,12 @@ class GroupCoordinator:
         for store, table in zip(self._stores, self._tables, strict=True):
             for batch in store.batches():
                 self._replay(store, table, batch)
+        if self._passed_over:
+            log.warning(
+                "group.records_passed_over",
+                records=self._passed_over,
+                reason="they are of the consumer, share or streams protocol of Apache Kafka",
+            )
         for group_id in self._groups:
             self._set_timer(group_id)
         self._schedule_clean_up()
@@ -475,7 +483,7 @@ class GroupCoordinator:
                 now_ms = self.host.now_ms()
                 self._groups[key.group_id] = restore(key.group_id, value_of_group, now_ms=now_ms)
         else:
-            log.warning("group.unknown_record", partition=store.index, offset=record.offset)
+            self._passed_over += 1
 
     # ------------------------------------------------------------ time
 

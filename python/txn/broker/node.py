@@ -344,6 +344,12 @@ class Node:
                     _read_metadata(replay, stored.offset, stored.value or b"")
         if replay.is_open:
             self._write_metadata([AbortTransactionRecord()])
+        if replay.unenforced:
+            log.warning(
+                "metadata.not_enforced",
+                records=",".join(sorted(replay.unenforced)),
+                reason="this broker lets everyone in; listen on loopback or a trusted network",
+            )
         self._require_all_is_here()
         self._storage.discard(replay.deleted)
         self._take_over_broker_settings()

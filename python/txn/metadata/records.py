@@ -165,6 +165,11 @@ PASSED_OVER: Final[Mapping[int, str]] = {
 }
 """Key → name of the types that are read past."""
 
+UNENFORCED: Final = frozenset(
+    {"AccessControlEntry", "ClientQuota", "DelegationToken", "UserScramCredential"}
+)
+"""Of these, what somebody relies on: they have to be told."""
+
 _LEADER_TAG, _REPLICAS_TAG, _DIRECTORIES_TAG = 1, 2, 8
 """Of PartitionChangeRecord."""
 
@@ -295,6 +300,13 @@ def decode(value: bytes) -> MetadataRecord | None:
         return _decode(_Reader(value))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"damaged metadata record {value[:32].hex()}: {error}") from error
+
+
+def name_passed_over(value: bytes) -> str:
+    """The name of a type for which `decode` gave None."""
+    data = _Reader(value)
+    _, key = data.varint(), data.varint()
+    return PASSED_OVER[key]
 
 
 def _decode(data: _Reader) -> MetadataRecord | None:

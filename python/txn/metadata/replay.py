@@ -11,12 +11,14 @@ import uuid
 
 from txn.metadata.image import Image
 from txn.metadata.records import (
+    UNENFORCED,
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     MetadataRecord,
     RemoveTopicRecord,
     decode,
+    name_passed_over,
 )
 
 
@@ -27,6 +29,8 @@ class Replay:
         self.image = image
         self.deleted: set[uuid.UUID] = set()
         """The topics that are gone."""
+        self.unenforced: set[str] = set()
+        """Types of records that somebody may rely on and this broker does not act on."""
         self._held: list[MetadataRecord] | None = None
 
     @property
@@ -42,7 +46,7 @@ class Replay:
         """
         match decode(value):
             case None:
-                return
+                self.unenforced |= {name_passed_over(value)} & UNENFORCED
             case BeginTransactionRecord():
                 self._held = []
             case EndTransactionRecord():
