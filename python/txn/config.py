@@ -403,7 +403,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _double(0.9, 0, 1),
                 "How full the memory for keys may get.",
             ),
-            "log.cleaner.io.buffer.size": (_int(512 << 10, 0), "Memory for compaction's files."),
+            "log.cleaner.io.buffer.size": (
+                _int(512 << 10, 0),
+                "Taken, but compaction sizes its buffers itself.",
+            ),
             "log.cleaner.io.max.bytes.per.second": (
                 _double(DOUBLE_MAX, 0, DOUBLE_MAX),
                 "Compaction reads and writes at most this much.",

@@ -18,7 +18,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 import txn
 from brokers import BrokerProcess
-from clients import WAIT_S, create_topic, plain_producer, send
+from clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.broker.apis import configs, log_dirs
 from txn.clock import now_ms
 from txn.config import HOUR_MS
@@ -370,6 +370,31 @@ def test_message_timestamp_type_altered_counts_for_the_next_batch(servers: str) 
     send(producer, "stamped", [b"b"])
     kinds = [first_message(servers, "stamped", offset).timestamp()[0] for offset in (0, 1)]
     assert [kind == TIMESTAMP_LOG_APPEND_TIME for kind in kinds] == [False, True]
+
+
+def test_a_topic_turned_into_a_compacted_one_takes_only_keys_and_is_compacted(
+    tmp_path: Path,
+) -> None:
+    with txn.Broker(tmp_path / "data", properties={"log.cleaner.backoff.ms": 1}) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "kept", internal_segment_bytes="100")
+        producer = plain_producer(servers)
+        for number in range(10):
+            producer.produce("kept", key=b"k", value=b"%d" % number, partition=0)
+            assert producer.flush(WAIT_S) == 0
+        alter(
+            servers,
+            ResourceType.TOPIC,
+            "kept",
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0",
+        )
+        with pytest.raises(KafkaException, match="INVALID_RECORD"):
+            send(producer, "kept", [b"without a key"])
+        # All but the last one, and the one in the active segment, go in the end.
+        while len(read_all(servers, "kept")) > 2:
+            pass
+        assert read_all(servers, "kept")[-1] == b"9"
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,14 @@ def test_a_setting_of_a_broker_is_kept_apart_from_that_of_a_topic_of_its_name() 
     assert image.broker_settings == {"1": {"log.retention.ms": "5"}}
 
 
+def test_settings_that_a_thread_reads_do_not_change_under_it() -> None:
+    """The cleaner asked for a setting that an alteration took away between two looks."""
+    image = _image(*_orders())
+    read = image.topics["orders"].settings
+    image.apply(ConfigRecord("orders", "retention.ms", None))
+    assert read == {"retention.ms": "1"}
+
+
 def test_a_setting_taken_away_is_gone() -> None:
     image = _image(*_orders(), ConfigRecord("orders", "retention.ms", None))
     assert image.topics["orders"].settings == {}

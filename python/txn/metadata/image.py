@@ -111,7 +111,12 @@ class Image:
                 if partition in placements:
                     placements[partition] = _moved(placements[partition], record)
             case ConfigRecord(name, setting, value, kind):
-                _set(self._settings_of(kind, name), setting, value)
+                if kind == TOPIC_RESOURCE and name in self.topics:
+                    topic = self.topics[name]
+                    topic.settings = _altered(topic.settings, setting, value)
+                elif kind == BROKER_RESOURCE:
+                    altered = _altered(self.broker_settings.get(name, {}), setting, value)
+                    self.broker_settings[name] = altered
             case RemoveTopicRecord(topic_id):
                 if topic_id in self.names:
                     del self.topics[self.names.pop(topic_id)]
@@ -122,14 +127,6 @@ class Image:
             case RegisterBrokerRecord(node_id, _, broker_epoch):
                 self.broker_epochs[node_id] = broker_epoch
 
-    def _settings_of(self, kind: int, name: str) -> dict[str, str]:
-        """The settings that a record changes; a spare dict for what this node has no use for."""
-        if kind == TOPIC_RESOURCE and name in self.topics:
-            return self.topics[name].settings
-        if kind == BROKER_RESOURCE:
-            return self.broker_settings.setdefault(name, {})
-        return {}
-
 
 def _moved(placement: Placement, change: PartitionChangeRecord) -> Placement:
     return Placement(
@@ -139,11 +136,10 @@ def _moved(placement: Placement, change: PartitionChangeRecord) -> Placement:
     )
 
 
-def _set(settings: dict[str, str], name: str, value: str | None) -> None:
-    if value is None:
-        settings.pop(name, None)
-    else:
-        settings[name] = value
+def _altered(settings: dict[str, str], name: str, value: str | None) -> dict[str, str]:
+    """The settings after a change, as a dict of their own: threads read the one before."""
+    kept = {other: text for other, text in settings.items() if other != name}
+    return kept if value is None else {**kept, name: value}
 
 
 def name_fault(name: str, existing: Sequence[str] | dict[str, Topic]) -> str | None:
