@@ -195,10 +195,11 @@ class PartitionLog:
     def delete(self) -> None:
         """Close and remove the directory."""
 
-def tick(logs: Sequence[PartitionLog]) -> list[str]:
-    """Sync sealed segments and what has waited for `flush.ms`, remove files whose delay is over;
-    return what went wrong. For a worker, once a second or so.
-    """
+def tick(logs: Sequence[PartitionLog]) -> tuple[list[str], list[tuple[str, str, int]]]:
+    """Sync sealed segments and what has waited for `flush.ms`, remove files whose delay is over.
+    For a worker, once a second or so.
+
+    Return what failed, and the damage that readers have met since: (message, path, position)."""
 
 @final
 class Cleaner:

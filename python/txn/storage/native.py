@@ -449,9 +449,14 @@ class NativeStorage:
         return stores
 
     def tick(self) -> None:
-        """Sync what was sealed and what has waited for `flush.ms`; remove what is due."""
-        for reason in _core.tick(list(self._recovery_points.logs().values())):
+        """Sync what was sealed and what has waited for `flush.ms`; remove what is due; tell of
+        damage that readers met.
+        """
+        failed, damaged = _core.tick(list(self._recovery_points.logs().values()))
+        for reason in failed:
             log.error("log.not_synced", reason=reason)
+        for reason, path, position in damaged:
+            log.error("log.damaged", reason=reason, path=path, position=position)
 
     def retain(self, now_ms: int) -> None:
         """Remove the segments that retention no longer keeps."""

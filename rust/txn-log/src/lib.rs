@@ -30,6 +30,7 @@ mod snapshot;
 mod swap;
 mod syncing;
 mod timestamps;
+mod verified;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use gate::{Gate, Origin};

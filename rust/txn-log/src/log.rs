@@ -128,6 +128,7 @@ pub struct PartitionLog {
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
     watchers: Watchers,
+    damage: Mutex<Damage>,
     pub(crate) synced: Mutex<Synced>,
     /// `synced`, for who must not wait.
     pub(crate) recovery_point: AtomicI64,
@@ -142,6 +143,14 @@ pub struct PartitionLog {
 pub(crate) struct Writer {
     condition: Condition,
     first_unstable_offset: Option<i64>,
+}
+
+/// Damage that readers met.
+#[derive(Debug, Default)]
+struct Damage {
+    met: Vec<CorruptLog>,
+    /// How many of them an operator was told of.
+    told: usize,
 }
 
 enum Condition {
@@ -202,6 +211,7 @@ impl PartitionLog {
             epochs: RwLock::new(found.epochs),
             doomed: Doomed::default(),
             watchers: Watchers::default(),
+            damage: Mutex::default(),
             synced: Mutex::new(Synced::new(synced_end)),
             recovery_point: AtomicI64::new(synced_end),
             unsynced_seals: Mutex::new(found.unsynced_seals),
@@ -591,6 +601,17 @@ impl PartitionLog {
         max_bytes: u64,
         at_least_one: bool,
     ) -> Result<Slice, ReadError> {
+        let found = self.locate_sound(start, end, max_bytes, at_least_one);
+        self.report(found)
+    }
+
+    fn locate_sound(
+        &self,
+        start: i64,
+        end: i64,
+        max_bytes: u64,
+        at_least_one: bool,
+    ) -> Result<Slice, ReadError> {
         // In this order: what is below the log end is in the segments that are there now.
         let state = self.state();
         let segments = self.segments();
@@ -616,6 +637,7 @@ impl PartitionLog {
                 }
                 continue; // compaction left nothing from `start` on in this segment
             };
+            segment.verify(run.position, run.len)?;
             return Ok(Slice {
                 file: Arc::clone(&segment.file),
                 position: run.position,
@@ -686,6 +708,10 @@ impl PartitionLog {
         timestamp_ms: i64,
         end: i64,
     ) -> Result<Option<(i64, i64)>, ReadError> {
+        self.report(self.first_since(timestamp_ms, end))
+    }
+
+    fn first_since(&self, timestamp_ms: i64, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
         let end = end.min(self.ends.end());
         for segment in self
             .segments()
@@ -724,6 +750,10 @@ impl PartitionLog {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn offset_of_max_timestamp(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
+        self.report(self.latest(end))
+    }
+
+    fn latest(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
         let end = end.min(self.ends.end());
         let mut best: Option<(i64, i64)> = None;
         for segment in self
@@ -770,6 +800,26 @@ impl PartitionLog {
             }
         }
         Ok(best)
+    }
+
+    /// Remembers damage that a reader met, once each, for `take_damage`.
+    fn report<T>(&self, answer: Result<T, ReadError>) -> Result<T, ReadError> {
+        if let Err(ReadError::Corrupt(corrupt)) = &answer {
+            let mut damage = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+            if !damage.met.contains(corrupt) {
+                damage.met.push(corrupt.clone());
+            }
+        }
+        answer
+    }
+
+    /// The damage that readers met and nobody has been told of yet.
+    #[must_use]
+    pub fn take_damage(&self) -> Vec<CorruptLog> {
+        let mut damage = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        let untold = damage.met[damage.told..].to_vec();
+        damage.told = damage.met.len();
+        untold
     }
 
     /// Calls `watcher` whenever the log advances, until `unwatch` with the returned id.
@@ -942,6 +992,7 @@ fn record_timestamps(
             reason,
         })
     };
+    segment.verify(position, bytes.len() as u64)?;
     let batch = BatchView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
     let codec = batch.codec().map_err(|error| damaged(error.to_string()))?;
     let mut content = Vec::new();

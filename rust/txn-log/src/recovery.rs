@@ -306,6 +306,7 @@ impl Opening<'_> {
                     ),
                 }));
             }
+            segment.note_verified();
             let was_cut = scanned.damage.is_some();
             segment.restore(scanned.size, scanned.next_offset, scanned.indexes);
             segment.store_indexes()?;

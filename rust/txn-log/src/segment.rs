@@ -19,15 +19,17 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::batch::{BatchError, Header};
+use crate::batch::{BatchError, BatchView, Header};
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
-use crate::index::{Indexes, TimestampOffset};
+use crate::index::{Entry, Indexes, TimestampOffset};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
+use crate::verified::Verified;
 
 /// The largest position and relative offset that Kafka's indexes can name.
 const INDEXED_MAX: u64 = i32::MAX as u64;
@@ -51,6 +53,9 @@ pub(crate) struct Segment {
     /// Where in `segment.jitter.ms` this segment lies.
     random: u64,
     opened_ms: i64,
+    /// Nothing of it needs a check any more.
+    is_verified: AtomicBool,
+    verified: Mutex<Verified>,
     tail: RwLock<Tail>,
 }
 
@@ -144,6 +149,8 @@ impl Segment {
             index_interval_bytes,
             random: RandomState::new().build_hasher().finish(),
             opened_ms: now_ms(),
+            is_verified: AtomicBool::new(size == 0),
+            verified: Mutex::new(Verified::from(size)),
             tail,
         }
     }
@@ -161,6 +168,61 @@ impl Segment {
     /// The offset after the last batch.
     pub fn next_offset(&self) -> i64 {
         self.tail().next_offset
+    }
+
+    /// Says that every batch was read with its checksum.
+    pub fn note_verified(&self) {
+        self.is_verified.store(true, Ordering::Release);
+    }
+
+    /// Makes sure that the batches `[position, position + len)` are sound before they are shown,
+    /// unless that is known.
+    pub fn verify(&self, position: u64, len: u64) -> Result<(), ReadError> {
+        if self.is_verified.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let gaps = self.lock_verified().missing(position, position + len);
+        for (start, end) in gaps {
+            let mut next_offset = self.base_offset;
+            let mut scanner = Scanner::whole(&self.file, start, end);
+            while let Some((at, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+                let batch = BatchView::parse(scanner.bytes(at, header.size())?);
+                let sound = batch.and_then(|batch| batch.validate_crc());
+                sound.map_err(|error| self.corrupt(at, &error))?;
+                self.check_offsets(at, &header, next_offset)?;
+                next_offset = header.last_offset() + 1;
+            }
+            // The offset is under no checksum; the batch behind tells if it was raised.
+            let (size, segment_end) = {
+                let tail = self.tail();
+                (tail.size, tail.next_offset)
+            };
+            let behind = if end < size {
+                self.scan_from(end)
+                    .next()
+                    .map_err(|error| self.damaged(error))?
+            } else {
+                None
+            };
+            let bound = behind.map_or(segment_end, |(_, header)| header.base_offset());
+            if next_offset > bound {
+                let reason = "the batch's base offset is too far on";
+                let error = BatchError::Inconsistent {
+                    reason,
+                    value: next_offset,
+                };
+                return Err(self.corrupt(start, &error).into());
+            }
+            self.lock_verified().add(start, end);
+        }
+        if self.lock_verified().missing(0, u64::MAX).is_empty() {
+            self.note_verified();
+        }
+        Ok(())
+    }
+
+    fn lock_verified(&self) -> MutexGuard<'_, Verified> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets where the segment ends and what its indexes hold, as recovery found it.
@@ -283,9 +345,10 @@ impl Segment {
 
     /// Finds the first batch whose last offset is `offset` or more; `None` if there is none.
     pub fn find(&self, offset: i64) -> Result<Option<(u64, Header)>, ReadError> {
-        let (end, from) =
-            self.with_indexes(|tail, indexes| (tail.size, indexes.position_before(offset)))?;
-        self.find_between(from, end, |_, header| header.last_offset() >= offset)
+        let from = self.sound_position(|indexes| indexes.entry_before(offset))?;
+        self.find_between(from, self.size(), |_, header| {
+            header.last_offset() >= offset
+        })
     }
 
     /// Finds the whole batches of `[start, end)` from the one that holds `start`, at most
@@ -297,15 +360,16 @@ impl Segment {
         bytes_max: u64,
         at_least_one: bool,
     ) -> Result<Option<Run>, ReadError> {
-        let (size, next_offset, from, until) = self.with_indexes(|tail, indexes| {
-            let until = (end < tail.next_offset).then(|| indexes.position_before(end));
-            (
-                tail.size,
-                tail.next_offset,
-                indexes.position_before(start),
-                until,
-            )
-        })?;
+        let from = self.sound_position(|indexes| indexes.entry_before(start))?;
+        let (size, next_offset) = {
+            let tail = self.tail();
+            (tail.size, tail.next_offset)
+        };
+        let until = if end < next_offset {
+            Some(self.sound_position(|indexes| indexes.entry_before(end))?)
+        } else {
+            None
+        };
         let first = self.find_between(from, size, |_, header| header.last_offset() >= start)?;
         let Some((position, first)) = first else {
             return Ok(None);
@@ -334,7 +398,7 @@ impl Segment {
             }));
         }
         let cut = position + bytes_max;
-        let resume = self.with_indexes(|_, indexes| indexes.offsets.batch_at_or_before(cut))?;
+        let resume = self.batch_at_or_before(cut)?;
         let passes = |at: u64, header: &Header| at + header.size() as u64 > cut;
         let cut_at = self.find_between(resume.max(position), limit, passes)?;
         let (cut_at, cut_header) = cut_at.unwrap_or((limit, first)); // `limit` is beyond `cut`
@@ -365,16 +429,17 @@ impl Segment {
             } else {
                 None
             };
-            until.unwrap_or(tail.size) - indexes.position_before(start)
+            let from = indexes.entry_before(start);
+            let from = from.map_or(0, |entry| u64::from(entry.position));
+            until.unwrap_or(tail.size).saturating_sub(from)
         });
         estimate.unwrap_or_else(|_| self.size()) // the read that follows will tell the error
     }
 
     /// A scanner over the headers of the batches that may hold a record at or after a time.
     pub fn scan_since(&self, timestamp: i64) -> Result<Scanner<'_>, ReadError> {
-        let (from, size) = self
-            .with_indexes(|tail, indexes| (indexes.position_before_time(timestamp), tail.size))?;
-        Ok(Scanner::headers(&self.file, from, size))
+        let from = self.sound_position(|indexes| indexes.entry_before_time(timestamp))?;
+        Ok(Scanner::headers(&self.file, from, self.size()))
     }
 
     /// A scanner over the headers of the batches from `position`, which must be a batch's.
@@ -384,7 +449,31 @@ impl Segment {
 
     /// The last batch start that the index knows at or before a position.
     pub fn batch_at_or_before(&self, position: u64) -> Result<u64, ReadError> {
-        self.with_indexes(|_, indexes| indexes.offsets.batch_at_or_before(position))
+        self.sound_position(|indexes| indexes.offsets.entry_at_or_before(position))
+    }
+
+    /// The position of an index entry; 0 without one.
+    ///
+    /// An entry that was read from a file is held against the batch it points at. One that lies
+    /// has the indexes made anew from the batches: they are caches, and their damage is none.
+    fn sound_position(&self, look: impl Fn(&Indexes) -> Option<Entry>) -> Result<u64, ReadError> {
+        let (entry, is_loaded) =
+            self.with_indexes(|_, indexes| (look(indexes), indexes.is_loaded))?;
+        let Some(entry) = entry else { return Ok(0) };
+        if !is_loaded || self.is_sound(entry, self.size()) {
+            return Ok(u64::from(entry.position));
+        }
+        let mut tail = self.tail_mut();
+        let indexes = self.rebuild_indexes(tail.size)?;
+        let entry = look(&indexes);
+        tail.indexes = Some(indexes);
+        Ok(entry.map_or(0, |entry| u64::from(entry.position)))
+    }
+
+    fn is_sound(&self, entry: Entry, size: u64) -> bool {
+        let header = Scanner::headers(&self.file, u64::from(entry.position), size).next();
+        let last_offset = self.base_offset + i64::from(entry.relative_offset);
+        matches!(header, Ok(Some((_, header))) if header.last_offset() == last_offset)
     }
 
     /// What damage found while reading means.
@@ -413,7 +502,10 @@ impl Segment {
         is_wanted: impl Fn(u64, &Header) -> bool,
     ) -> Result<Option<(u64, Header)>, ReadError> {
         let mut scanner = Scanner::headers(&self.file, from, end);
+        let mut next_offset = self.base_offset;
         while let Some((position, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+            self.check_offsets(position, &header, next_offset)?;
+            next_offset = header.last_offset() + 1;
             if is_wanted(position, &header) {
                 return Ok(Some((position, header)));
             }
@@ -441,28 +533,34 @@ impl Segment {
         let (index, time_index) = (self.path("index"), self.path("timeindex"));
         let loaded = Indexes::load(self.base_offset, size, &index, &time_index)?;
         if let Some(indexes) = loaded
-            && self.is_index_end_sound(&indexes, size)
+            && indexes
+                .offsets
+                .last()
+                .is_none_or(|last| self.is_sound(last, size))
         {
             return Ok(indexes);
         }
-        let mut indexes = Indexes::new(self.base_offset);
-        let mut scanner = Scanner::headers(&self.file, 0, size);
-        while let Some((position, header)) = scanner.next().map_err(|error| self.damaged(error))? {
-            self.check_offsets(position, &header, self.base_offset)?;
-            indexes.note(&header, position, self.index_interval_bytes);
-        }
-        Ok(indexes)
+        self.rebuild_indexes(size)
     }
 
-    /// Whether the index's last entry points at the batch it says.
-    fn is_index_end_sound(&self, indexes: &Indexes, size: u64) -> bool {
-        let Some(relative_offset) = indexes.offsets.last_relative_offset() else {
-            return true;
-        };
-        let position = indexes.offsets.last_position();
-        let header = Scanner::headers(&self.file, position, size).next();
-        let last_offset = self.base_offset + i64::from(relative_offset);
-        matches!(header, Ok(Some((_, header))) if header.last_offset() == last_offset)
+    /// Makes what the index files should hold from the batches' headers, up to the first that is
+    /// damaged: who reads from there on meets it.
+    fn rebuild_indexes(&self, size: u64) -> Result<Indexes, ReadError> {
+        let mut indexes = Indexes::new(self.base_offset);
+        let mut next_offset = self.base_offset;
+        let mut scanner = Scanner::headers(&self.file, 0, size);
+        loop {
+            match scanner.next() {
+                Ok(Some((position, header)))
+                    if self.check_offsets(position, &header, next_offset).is_ok() =>
+                {
+                    indexes.note(&header, position, self.index_interval_bytes);
+                    next_offset = header.last_offset() + 1;
+                }
+                Err(ScanError::Io(error)) => return Err(error.into()),
+                Ok(_) | Err(ScanError::Bad { .. }) => return Ok(indexes),
+            }
+        }
     }
 
     /// Checks what the batch's checksum does not cover and the indexes rely on.

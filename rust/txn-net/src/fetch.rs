@@ -495,9 +495,8 @@ impl<'a> Readable<'a> {
             Ok(slice) => slice,
             Err(ReadError::OutOfRange { .. }) => return Err(codes::OFFSET_OUT_OF_RANGE),
             Err(ReadError::Closed) => return Err(codes::NOT_LEADER_OR_FOLLOWER),
-            Err(ReadError::Io(_) | ReadError::Corrupt(_)) => {
-                return Err(codes::KAFKA_STORAGE_ERROR);
-            }
+            Err(ReadError::Corrupt(_)) => return Err(codes::CORRUPT_MESSAGE),
+            Err(ReadError::Io(_)) => return Err(codes::KAFKA_STORAGE_ERROR),
         };
         if slice.len == 0 {
             return Ok(nothing);

@@ -557,14 +557,23 @@ pub(crate) fn io_failed(error: &io::Error) -> PyErr {
     }
 }
 
-/// What is due in many logs; returns what went wrong.
+/// What is due in many logs; returns what failed, and the damage readers met.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // extracted from Python
-fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> Vec<String> {
+fn tick(
+    py: Python<'_>,
+    logs: Vec<Py<PyPartitionLog>>,
+) -> (Vec<String>, Vec<(String, String, u64)>) {
     let logs: Vec<_> = logs.iter().map(|log| Arc::clone(&log.get().log)).collect();
     py.detach(|| {
-        let errors = logs.iter().filter_map(|log| log.tick().err());
-        errors.map(|error| error.to_string()).collect()
+        let failed = logs.iter().filter_map(|log| log.tick().err());
+        let failed = failed.map(|error| error.to_string()).collect();
+        let damaged = logs.iter().flat_map(|log| log.take_damage());
+        let tell = |damage: CorruptLog| {
+            let path = damage.path.display().to_string();
+            (damage.to_string(), path, damage.position)
+        };
+        (failed, damaged.map(tell).collect())
     })
 }
 

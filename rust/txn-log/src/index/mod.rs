@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::batch::Header;
 use crate::disk;
-pub(crate) use offset::OffsetIndex;
+pub(crate) use offset::{Entry, OffsetIndex};
 pub(crate) use time::TimeIndex;
 
 /// A timestamp and the last offset of the first batch that has it as its largest.
@@ -35,6 +35,8 @@ pub(crate) struct Indexes {
     /// The largest timestamp so far; `None` while no batch has one.
     pub largest: Option<TimestampOffset>,
     bytes_since_entry: u64,
+    /// They were read from files, whose entries are held against the batches when they are used.
+    pub is_loaded: bool,
 }
 
 impl Indexes {
@@ -45,6 +47,7 @@ impl Indexes {
             times: TimeIndex::default(),
             largest: None,
             bytes_since_entry: 0,
+            is_loaded: false,
         }
     }
 
@@ -78,8 +81,8 @@ impl Indexes {
     }
 
     /// Where to start looking for the first batch whose last offset is `offset` or more.
-    pub fn position_before(&self, offset: i64) -> u64 {
-        self.offsets.position_before(offset - self.base_offset)
+    pub fn entry_before(&self, offset: i64) -> Option<Entry> {
+        self.offsets.entry_before(offset - self.base_offset)
     }
 
     /// A position at or after the end of the batches that lie wholly below `offset`; `None`:
@@ -89,11 +92,9 @@ impl Indexes {
     }
 
     /// Where to start looking for the first record at or after a time.
-    pub fn position_before_time(&self, timestamp: i64) -> u64 {
-        let Some(relative_offset) = self.times.last_below(timestamp) else {
-            return 0;
-        };
-        self.offsets.position_before(i64::from(relative_offset))
+    pub fn entry_before_time(&self, timestamp: i64) -> Option<Entry> {
+        let relative_offset = self.times.last_below(timestamp)?;
+        self.offsets.entry_before(i64::from(relative_offset))
     }
 
     /// Writes both files, the time index closed by the segment's largest timestamp.
@@ -137,6 +138,7 @@ impl Indexes {
             times,
             largest,
             bytes_since_entry,
+            is_loaded: true,
         }))
     }
 

@@ -9,9 +9,9 @@ pub(crate) const ENTRY_BYTES: usize = 8;
 
 /// A batch's relative last offset, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    relative_offset: u32,
-    position: u32,
+pub(crate) struct Entry {
+    pub relative_offset: u32,
+    pub position: u32,
 }
 
 /// The entries of one segment's offset index, in order.
@@ -35,12 +35,11 @@ impl OffsetIndex {
         });
     }
 
-    /// A position at or before the first batch whose last offset is `relative_offset` or more.
-    pub fn position_before(&self, relative_offset: i64) -> u64 {
+    /// A position at or before the first batch whose last offset is `relative_offset` or more,
+    /// and what the index says of the batch there; `None`: the segment's start.
+    pub fn entry_before(&self, relative_offset: i64) -> Option<Entry> {
         let after = self.count_while(|entry| i64::from(entry.relative_offset) <= relative_offset);
-        after
-            .checked_sub(1)
-            .map_or(0, |last| u64::from(self.0[last].position))
+        Some(self.0[after.checked_sub(1)?])
     }
 
     /// A position at or after that batch; `None` if no entry lies behind it.
@@ -49,12 +48,10 @@ impl OffsetIndex {
         self.0.get(first).map(|entry| u64::from(entry.position))
     }
 
-    /// The last batch start known at or before a position.
-    pub fn batch_at_or_before(&self, position: u64) -> u64 {
+    /// The last batch known to begin at or before a position.
+    pub fn entry_at_or_before(&self, position: u64) -> Option<Entry> {
         let after = self.count_while(|entry| u64::from(entry.position) <= position);
-        after
-            .checked_sub(1)
-            .map_or(0, |last| u64::from(self.0[last].position))
+        Some(self.0[after.checked_sub(1)?])
     }
 
     /// How many entries there are.
@@ -67,9 +64,9 @@ impl OffsetIndex {
         self.0.last().map_or(0, |last| u64::from(last.position))
     }
 
-    /// Relative last offset of the last entry's batch.
-    pub fn last_relative_offset(&self) -> Option<u32> {
-        self.0.last().map(|last| last.relative_offset)
+    /// The last entry.
+    pub fn last(&self) -> Option<Entry> {
+        self.0.last().copied()
     }
 
     fn count_while(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
@@ -140,14 +137,15 @@ mod tests {
         let mut index = OffsetIndex::default();
         index.append(10, 100);
         index.append(20, 200);
-        assert_eq!(index.position_before(9), 0);
-        assert_eq!(index.position_before(10), 100);
-        assert_eq!(index.position_before(19), 100);
-        assert_eq!(index.position_before(99), 200);
+        let position_before = |offset| index.entry_before(offset).map(|entry| entry.position);
+        assert_eq!(position_before(9), None);
+        assert_eq!(position_before(10), Some(100));
+        assert_eq!(position_before(19), Some(100));
+        assert_eq!(position_before(99), Some(200));
         assert_eq!(index.position_after(10), Some(100));
         assert_eq!(index.position_after(11), Some(200));
         assert_eq!(index.position_after(21), None);
-        assert_eq!(index.batch_at_or_before(99), 0);
-        assert_eq!(index.batch_at_or_before(150), 100);
+        assert_eq!(index.entry_at_or_before(99), None);
+        assert_eq!(index.entry_at_or_before(150).unwrap().position, 100);
     }
 }

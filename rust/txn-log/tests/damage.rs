@@ -1,0 +1,149 @@
+//! P9: what was damaged while nobody ran is found when it is read, and never shown.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{CLIENT, SMALL, files, marker, open, plain, transactional, try_open};
+use proptest::prelude::*;
+use txn_log::batch::Batches;
+use txn_log::{PartitionLog, ReadError};
+
+fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
+    log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+/// A log of several segments that was closed; its batches by base offset.
+fn closed_log(directory: &Path) -> Vec<(i64, Vec<u8>)> {
+    let (log, _) = open(directory, false);
+    for round in 0..30 {
+        append(&log, plain(2, 60));
+        append(&log, transactional(round % 3, 3));
+        log.append_marker(&marker(round % 3, round % 2 == 0))
+            .unwrap();
+    }
+    let batches = read_all(&log).unwrap();
+    log.close().unwrap();
+    batches
+}
+
+/// Every batch, one at a time.
+fn read_all(log: &PartitionLog) -> Result<Vec<(i64, Vec<u8>)>, ReadError> {
+    let mut found = Vec::new();
+    let mut next = 0;
+    while next < log.state().log_end_offset {
+        let bytes = log.read(next, 1)?;
+        let batch = Batches::new(&bytes).next().unwrap();
+        found.push((batch.base_offset(), batch.bytes().to_vec()));
+        next = batch.last_offset() + 1;
+    }
+    Ok(found)
+}
+
+fn flip(path: &Path, position: usize, bit: u8) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[position] ^= 1 << bit;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damage_is_never_shown_and_the_rest_of_the_log_is() {
+    let root = tempfile::tempdir().unwrap();
+    let batches = closed_log(root.path());
+    let path = &files(root.path(), "log")[1];
+    let base: i64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    flip(path, 100, 3);
+    let (log, _) = open(root.path(), true);
+    let Err(ReadError::Corrupt(damage)) = log.read(base, 1) else {
+        panic!("damage was shown");
+    };
+    assert_eq!((&damage.path, damage.position), (path, 0));
+    let second = batches.iter().find(|(offset, _)| *offset > base).unwrap();
+    assert_eq!(log.read(second.0, 1).unwrap(), second.1);
+    assert_eq!(log.read(0, 1).unwrap(), batches[0].1);
+    append(&log, plain(1, 5));
+}
+
+#[test]
+fn damage_is_told_once() {
+    let root = tempfile::tempdir().unwrap();
+    closed_log(root.path());
+    flip(&files(root.path(), "log")[0], 100, 3);
+    let (log, _) = open(root.path(), true);
+    assert!(log.read(0, 1).is_err());
+    assert!(log.read(0, 1).is_err());
+    assert_eq!(log.take_damage().len(), 1);
+    assert!(log.read(0, 1).is_err());
+    assert_eq!(log.take_damage(), []);
+}
+
+#[test]
+fn a_search_by_time_meets_damage_too() {
+    let root = tempfile::tempdir().unwrap();
+    closed_log(root.path());
+    flip(&files(root.path(), "log")[0], 100, 3);
+    let (log, _) = open(root.path(), true);
+    let found = log.offset_for_timestamp(1000, i64::MAX);
+    assert!(matches!(found, Err(ReadError::Corrupt(_))));
+}
+
+#[test]
+fn an_index_that_points_at_the_wrong_batch_is_made_anew() {
+    // Its entries rise as they should, so only the batches tell. A reader was sent past the
+    // batches between the wrong offset and the right one.
+    let root = tempfile::tempdir().unwrap();
+    let batches = closed_log(root.path());
+    let path = files(root.path(), "index")
+        .into_iter()
+        .find(|path| fs::metadata(path).unwrap().len() >= 16)
+        .unwrap();
+    let bytes = fs::read(&path).unwrap();
+    assert!(bytes[3] > 2, "{bytes:?}");
+    let mut lying = bytes.clone();
+    lying[3] = 1; // the first entry's offset
+    fs::write(&path, lying).unwrap();
+    let (log, _) = open(root.path(), true);
+    assert_eq!(read_all(&log).unwrap(), batches);
+}
+
+/// The files of a closed log that a bit may be flipped in.
+fn targets(directory: &Path) -> Vec<PathBuf> {
+    ["log", "index"]
+        .iter()
+        .flat_map(|extension| files(directory, extension))
+        .filter(|path| fs::metadata(path).unwrap().len() > 0)
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    /// One bit of any segment or offset index: every batch is read as it was, or not at all.
+    #[test]
+    fn no_flipped_bit_is_shown(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let root = tempfile::tempdir().unwrap();
+        let batches = closed_log(root.path());
+        let targets = targets(root.path());
+        let path = &targets[nth.index(targets.len())];
+        let size = fs::metadata(path).unwrap().len() as usize;
+        let last_log = files(root.path(), "log").pop().unwrap();
+        let position = at.index(size);
+        // Of the log's very last batch nothing but itself knows the offset.
+        let last_batch = size - batches.last().unwrap().1.len().min(size);
+        prop_assume!(*path != last_log || !(last_batch..last_batch + 8).contains(&position));
+        flip(path, position, bit);
+        let Ok((log, _)) = try_open(root.path(), SMALL, true) else { return Ok(()) };
+        for (offset, batch) in &batches {
+            match log.read(*offset, 1) {
+                Ok(bytes) => {
+                    let shown = Batches::new(&bytes).next().unwrap().bytes().to_vec();
+                    // The leader epoch, bytes 12 to 15, is under no checksum either.
+                    prop_assert_eq!(&shown[..12], &batch[..12]);
+                    prop_assert_eq!(&shown[16..], &batch[16..]);
+                }
+                Err(ReadError::Corrupt(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
