@@ -3,13 +3,13 @@
 What is done by the cleaner's threads elsewhere is called here, so nothing waits for a clock.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from kio.schema.offset_commit.v2.request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -28,12 +28,12 @@ from clients import (
     send,
     transactional_producer,
 )
+from compacted import ON_CALL, Pair, compact, compacted_topic, fill, put, roll
 from wire_client import RawConnection
 
 SEGMENT_BYTES = 16_384
 SMALL: dict[str, Any] = {
-    "log.cleaner.enable": "false",
-    "log.cleaner.delete.retention.ms": 0,  # so that markers go
+    **ON_CALL,
     "log.cleaner.min.cleanable.ratio": "0",
     "offsets.topic.num.partitions": 1,
     "offsets.topic.segment.bytes": SEGMENT_BYTES,
@@ -41,38 +41,9 @@ SMALL: dict[str, Any] = {
     "transaction.state.log.segment.bytes": SEGMENT_BYTES,
 }
 
-Pair = tuple[str, str | None]
-
 
 def open_broker(path: Path, **more: Any) -> txn.Broker:
     return txn.Broker(path, durability="process", properties=SMALL | more)
-
-
-def compact(broker: txn.Broker) -> None:
-    """Clean whatever there is to clean."""
-    while broker._compaction.clean_dirtiest():
-        pass
-
-
-def compacted_topic(broker: txn.Broker, name: str) -> None:
-    create_topic(
-        broker.bootstrap_servers,
-        name,
-        cleanup_policy="compact",
-        internal_segment_bytes="4096",
-        min_cleanable_dirty_ratio="0.01",
-    )
-
-
-def put(producer: Producer, topic: str, pairs: Iterable[Pair]) -> None:
-    for key, value in pairs:
-        producer.produce(topic, key=key, value=value, partition=0)
-    assert producer.flush(WAIT_S) == 0
-
-
-def roll(producer: Producer, topic: str) -> None:
-    """Fill the active segment, so that all before it can be cleaned."""
-    put(producer, topic, [("roll", "x" * 4096), ("roll", "x" * 4096)])
 
 
 def pairs_of(messages: Sequence[Message]) -> list[Pair]:
@@ -155,6 +126,24 @@ def test_P4_aborted_transactions_are_gone_and_committed_ones_complete(tmp_path: 
     uncommitted = [pair for pair in read["read_uncommitted"] if pair[0] != "roll"]
     assert dict(committed) == expected
     assert len(uncommitted) == len(committed)
+
+
+def test_P8_a_replay_of_a_compacted_log_knows_what_the_broker_knew(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        fill(broker, "prices")
+        compact(broker)
+        roll(plain_producer(broker.bootstrap_servers), "prices")
+        compact(broker)
+        before = gate_of(broker, "prices")
+        read = pairs_of(read_messages(broker.bootstrap_servers, "prices"))
+    for leftover in (*tmp_path.glob("prices-0/*.snapshot"), tmp_path / ".kafka_cleanshutdown"):
+        leftover.unlink()
+    with open_broker(tmp_path) as broker:
+        after = gate_of(broker, "prices")
+        read_again = pairs_of(read_messages(broker.bootstrap_servers, "prices"))
+
+    assert after == before
+    assert read_again == read
 
 
 def test_a_compacted_topic_refuses_records_without_a_key(tmp_path: Path) -> None:
@@ -242,6 +231,12 @@ def test_transactions_and_their_offsets_stay_small_under_a_long_load(tmp_path: P
     # What was written is more than 200 bytes a transaction; the markers of the last few hundred
     # are still there.
     assert max(sizes.values()) < 6 * SEGMENT_BYTES, sizes
+
+
+def gate_of(broker: txn.Broker, topic: str) -> tuple[object, ...]:
+    """What the rules of a partition know: its producers, and the batches whose retry is known."""
+    gate = broker._node.stores[topic][0].gate
+    return sorted(gate.describe()), sorted(gate.last_batches()), gate.first_unstable_offset()
 
 
 def number_ended(transactions: int) -> list[int]:

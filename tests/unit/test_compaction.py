@@ -10,6 +10,7 @@ from txn.partition.compaction import (
     cleanable,
     dirtiest,
     first_dirty_offset,
+    segment_ms,
 )
 
 NO_LAG = Lag(min_ms=0, max_ms=2**63 - 1)
@@ -100,3 +101,9 @@ def test_the_log_with_the_largest_dirty_ratio_goes_first() -> None:
 
 def test_no_log_is_chosen_when_none_is_due() -> None:
     assert dirtiest([Candidate("tidy", Cleanable(0, 1, 900, 100, False), 0.5)]) is None
+
+
+def test_a_segment_of_a_compacted_log_is_sealed_within_the_largest_lag() -> None:
+    assert segment_ms(["compact"], 1000, 70) == 70
+    assert segment_ms(["delete", "compact"], 50, 70) == 50
+    assert segment_ms(["delete"], 1000, 70) == 1000

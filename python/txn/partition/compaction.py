@@ -15,7 +15,7 @@ largest ratio goes first.
 Pure. Source: Kafka, `LogCleanerManager`, `LogToClean`; KIP-58, KIP-354.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -71,6 +71,11 @@ class Cleanable:
     def is_due(self, dirty_ratio_min: float) -> bool:
         """Whether it is worth cleaning."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > dirty_ratio_min)
+
+
+def segment_ms(cleanup_policies: Collection[str], segment_ms: int, max_lag_ms: int) -> int:
+    """How long a segment may grow: what is to be compacted in time has to be sealed in time."""
+    return min(segment_ms, max_lag_ms) if "compact" in cleanup_policies else segment_ms
 
 
 def first_dirty_offset(cleaned_end: int | None, log_start_offset: int, log_end_offset: int) -> int:

@@ -15,11 +15,12 @@ from threading import Lock
 from typing import Any
 
 from txn import _core
-from txn.config import BrokerSettings, topic_settings
+from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
 from txn.partition import Partition
+from txn.partition.compaction import segment_ms
 from txn.storage.base import (
     BatchKind,
     Marker,
@@ -81,7 +82,7 @@ class NativeStore:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
                 self.gate,
-                dict(settings),
+                _log_settings(settings),
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
                 was_clean=was_clean,
                 power_failed=power_failed,
@@ -121,7 +122,7 @@ class NativeStore:
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Take over the topic settings in force; they count from the next batch on."""
-        self.log.configure(dict(settings))
+        self.log.configure(_log_settings(settings))
 
     @property
     def leader_epoch(self) -> int:
@@ -530,6 +531,13 @@ def _snapshot_values(path: Path) -> list[bytes]:
     if not batches or batches[-1]:
         raise CorruptLogError(f"{path} ends in the middle. Put back a copy", path=str(path))
     return [value or b"" for records in batches for _, _, _, value in records]
+
+
+def _log_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Topic settings as the log goes by them."""
+    policies = split_list(settings["cleanup.policy"])
+    lag_ms = settings["max.compaction.lag.ms"]
+    return {**settings, "segment.ms": segment_ms(policies, settings["segment.ms"], lag_ms)}
 
 
 def _topic_id_of(directory: Path) -> uuid.UUID | None:

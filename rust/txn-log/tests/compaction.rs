@@ -561,6 +561,38 @@ fn a_log_that_is_deleted_in_the_middle_of_a_swap_stays_deleted() {
     assert!(!log.directory().exists());
 }
 
+/// Deletes records of a log's first segments while they are being cleaned.
+struct DeletesRecords(Arc<PartitionLog>);
+
+impl Witness for DeletesRecords {
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        if matches!(change, Change::Create(path) if path.ends_with("00000000000000000000.log.cleaned"))
+        {
+            disk::release(self.0.directory());
+            self.0.delete_records(30).unwrap();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn segments_that_are_removed_while_they_are_cleaned_do_not_come_back() {
+    let directory = temporary();
+    let (log, _) = reopen(directory.path(), false);
+    let log = Arc::new(log);
+    for round in 0..40 {
+        append(&log, &[(round, "a", Some("value"))]);
+    }
+    fill(&log);
+    disk::watch(log.directory(), Arc::new(DeletesRecords(Arc::clone(&log))));
+    assert!(cleaner().clean(&log, &cleaning(0, 100)).is_err());
+    assert_eq!(log.state().log_start_offset, 30);
+    assert_eq!(files(directory.path(), "cleaned"), Vec::<PathBuf>::new());
+    assert!(log.locate(0, i64::MAX, 100, true).is_err());
+    clean(&log, 30, 100);
+    assert_eq!(stored(&log)[0].0, 39);
+}
+
 // ---------------------------------------------------------------- the model
 
 #[derive(Clone, Debug)]
