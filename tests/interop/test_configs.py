@@ -4,12 +4,13 @@ What differs on purpose is listed with its reason; a difference that is not list
 """
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
@@ -285,10 +286,22 @@ def told_of(servers: str, topic: str) -> tuple[dict[str, tuple[str, int]], tuple
         for name, entry in settings.items()
         if entry.config_source in (1, 2, 3) and name != "min.insync.replicas"
     }
+    return altered_ones, bounds_of(servers, topic)
+
+
+def bounds_of(servers: str, topic: str) -> tuple[int, int]:
+    """Where partition 0 starts and ends, once it is led: a Kafka that starts needs a while."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
-    bounds: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S)
-    consumer.close()
-    return altered_ones, bounds
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            found: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), 5)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            consumer.close()
+            return found
 
 
 def test_settings_and_deleted_records_move_with_the_directory_to_kafka_and_back(
