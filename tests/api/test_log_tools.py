@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import txn
 from brokers import BrokerProcess
-from clients import create_topic, plain_producer
+from clients import create_topic, plain_producer, transactional_producer
 from log_directories import fill
 from txn.inspect import texts
 from txn.inspect.layout import CHECKPOINTS, State
@@ -170,6 +170,41 @@ def test_P9_a_broker_at_work_may_be_looked_at(tmp_path: Path) -> None:
         broker.kill()
     outcome = verify(broker.data)
     assert (outcome.state, outcome.findings) == (State.LEFT, [])
+
+
+def test_P9_a_compacted_directory_has_no_findings(tmp_path: Path) -> None:
+    """Offsets, records and markers that compaction took are not missed, and producers and
+    aborted transactions still follow from what is left."""
+    properties = {
+        "log.cleaner.enable": "false",  # it is called here
+        "log.cleaner.min.cleanable.ratio": "0",
+        "log.cleaner.delete.retention.ms": 0,
+        "log.segment.delete.delay.ms": 0,
+    }
+    with txn.Broker(tmp_path / "data", durability="process", properties=properties) as broker:
+        servers = broker.bootstrap_servers
+        sizes = {"internal_segment_bytes": "4096", "index_interval_bytes": "200"}
+        create_topic(servers, "prices", 1, cleanup_policy="compact", **sizes)
+        plain = plain_producer(servers, enable_idempotence=True)
+        producer = transactional_producer(servers, "pricing")
+        for number in range(60):
+            plain.produce("prices", key=b"%d" % (number % 7), value=bytes(300), partition=0)
+            assert plain.flush(30) == 0
+            producer.begin_transaction()
+            producer.produce("prices", key=b"t%d" % (number % 5), value=bytes(300), partition=0)
+            assert producer.flush(30) == 0
+            if number % 3:
+                producer.commit_transaction(30)
+            else:
+                producer.abort_transaction(30)
+            if number % 20 == 19:
+                while broker._compaction.clean_dirtiest():
+                    pass
+        busy = verify(tmp_path / "data")
+    outcome = verify(tmp_path / "data", is_deep=True)
+    assert (busy.findings, outcome.findings, outcome.state) == ([], [], State.CLEAN)
+    written = 60 + 60 + 60  # with the markers
+    assert verify(tmp_path / "data" / "prices-0").records < written / 2
 
 
 # ---------------------------------------------------------------- dump

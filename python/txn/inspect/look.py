@@ -150,13 +150,13 @@ class PartitionLook:
         return check.next_offset
 
     def _index(self, base_offset: int, suffix: str, layout: struct.Struct) -> bytes:
+        path = self._files.file(base_offset, suffix)
         data = self._files.read(base_offset, suffix)
-        if self._files.file(base_offset, suffix).name not in self._files.names:
-            path = self._files.file(base_offset, suffix)
+        if self._around.state is not State.CLEAN:
+            return indexes.without_reserve(data, layout)
+        if path.name not in self._files.names:
             self.outcome.note(path, "it is missing; the next start rebuilds it")
-        if self._around.state is State.CLEAN:
-            return data
-        return indexes.without_reserve(data, layout)
+        return data
 
     def _without_torn_tail(self, path: Path, faults: list[Fault], end: int) -> list[Fault]:
         """Turn damage at the very end into a note: a batch that was being written."""
