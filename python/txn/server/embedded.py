@@ -123,7 +123,11 @@ class Broker:
 
     def _start(self, path: Path, host: str, port: int) -> None:
         advertised = _advertised(self._settings["advertised.listeners"])
-        self._directory = DataDirectory(path, node_id=self._settings.given.get("node.id"))
+        self._directory = DataDirectory(
+            path,
+            node_id=self._settings.given.get("node.id"),
+            is_temporary=self._temporary is not None,
+        )
         loop = asyncio.new_event_loop()
         try:
             self._server = self._listen(host, port)

@@ -41,9 +41,15 @@ class DataDirectory:
         DirectoryError: it is in use, belongs to something else, or cannot be used.
     """
 
-    def __init__(self, path: Path, *, node_id: int | None = None) -> None:
-        """`node_id` is the node it has to belong to; None takes the one it does."""
+    def __init__(
+        self, path: Path, *, node_id: int | None = None, is_temporary: bool = False
+    ) -> None:
+        """`node_id` is the node it has to belong to; None takes the one it does.
+
+        A directory that is temporary goes with its broker, so nothing in it is forced to the disk.
+        """
         self.path = path
+        self._force = _force_nothing if is_temporary else os.fsync
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._refuse_strangers()
@@ -82,7 +88,7 @@ class DataDirectory:
         has to find it again.
         """
         os.pwrite(self._lock, BOOT_ID.read_bytes(), 0)
-        os.fsync(self._lock)
+        self._force(self._lock)
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Say that every log was closed in order; the next start need not scan them.
@@ -95,9 +101,9 @@ class DataDirectory:
         with temporary.open("w") as file:
             json.dump({"version": 0, "brokerEpoch": broker_epoch}, file)
             file.flush()
-            os.fsync(file.fileno())
+            self._force(file.fileno())
         temporary.rename(mark)
-        _sync_directory(self.path)
+        self._force_entries()
 
     def release(self) -> None:
         """Let another process have the directory."""
@@ -130,9 +136,9 @@ class DataDirectory:
             with temporary.open("w") as file:
                 file.write(text)
                 file.flush()
-                os.fsync(file.fileno())
+                self._force(file.fileno())
             temporary.rename(meta)
-            _sync_directory(self.path)
+            self._force_entries()
             return node_id, cluster_id, directory_id
         return self._read_identity(meta, node_id)
 
@@ -163,12 +169,16 @@ class DataDirectory:
         """Remove the mark; from here on only the boot says that nothing was lost."""
         self.note_boot()
         (self.path / CLEAN).unlink()
-        _sync_directory(self.path)
+        self._force_entries()
+
+    def _force_entries(self) -> None:
+        """Force the names in the directory to the disk."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            self._force(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _force_nothing(_descriptor: int) -> None:
+    """In place of `os.fsync`."""

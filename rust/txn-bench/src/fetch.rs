@@ -7,6 +7,7 @@ use std::io;
 use std::time::Instant;
 
 use txn_client::messages::FETCH;
+use txn_client::wire::{Malformed, Reader};
 use txn_log::batch::{HEADER_BYTES, Header};
 
 use crate::arguments::{Arguments, Failure};
@@ -238,6 +239,54 @@ impl<'a> Answer<'a> {
         }
         self.skip(left)
     }
+}
+
+/// Says whether every partition of a topic has its leader here, so that it can be written.
+pub fn is_led(
+    connection: &mut Connection,
+    topic: &str,
+    partitions: usize,
+) -> Result<bool, Failure> {
+    let request = Request {
+        topic,
+        is_read_committed: false,
+        partition_bytes: 1,
+    };
+    connection.send(&mut request.encode(&vec![0; partitions]), &[], &[])?;
+    let mut reader = Reader::new(connection.receive()?);
+    let codes = leader_codes(&mut reader).map_err(|error| format!("Fetch: {error}"))?;
+    match codes.iter().find(|code| ![0, 3, 5, 6].contains(code)) {
+        Some(code) => Err(format!("Fetch was answered with error {code}").into()),
+        None => Ok(codes.iter().all(|&code| code == 0)),
+    }
+}
+
+/// The error code of every partition in an answer without records.
+fn leader_codes(reader: &mut Reader<'_>) -> Result<Vec<i16>, Malformed> {
+    reader.i32()?; // correlation id
+    reader.tags()?;
+    reader.i32()?; // throttle time
+    let code = reader.i16()?;
+    reader.i32()?; // session id
+    let topics = reader.array_of(|reader| {
+        reader.string()?;
+        let codes = reader.array_of(|reader| {
+            reader.i32()?; // index
+            let code = reader.i16()?;
+            for _ in 0..3 {
+                reader.i64()?; // high watermark, last stable offset, log start
+            }
+            reader.uvarint()?; // aborted transactions: none to this isolation level
+            reader.i32()?; // preferred replica
+            reader.nullable_bytes()?; // no records
+            reader.tags()?;
+            Ok(code)
+        })?;
+        reader.tags()?;
+        Ok(codes)
+    })?;
+    let codes = topics.into_iter().flatten();
+    Ok(codes.chain([code]).collect())
 }
 
 fn check(code: i16) -> Result<(), Failure> {

@@ -1,6 +1,9 @@
 //! `create-topics`: topics by prefix and number, and one record into each partition if wanted.
+//!
+//! A topic counts as created once every partition has its leader: Kafka answers before.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use txn_client::messages::cluster::{decode_create_topics, encode_create_topics};
 use txn_client::messages::{CREATE_TOPICS, PRODUCE, decode_header, produce};
@@ -8,12 +11,16 @@ use txn_client::wire::Reader;
 
 use crate::arguments::{Arguments, Failure};
 use crate::connection::{Connection, head};
+use crate::fetch::is_led;
 use crate::load::batch;
 use crate::samples::print;
 
 const TIMEOUT_MS: i32 = 120_000;
 /// Partitions written by one Produce.
-const PARTITIONS_AT_ONCE: i32 = 100;
+const PARTITIONS_AT_ONCE: usize = 100;
+/// How long a topic may take to get its leaders, and how often to ask.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -50,31 +57,36 @@ fn create(connection: &mut Connection, name: &str, partitions: i32) -> Result<()
         |r| decode_create_topics(r, CREATE_TOPICS.highest),
     )?;
     match answers.first() {
-        Some((0, _)) => Ok(()),
-        other => Err(format!("CreateTopics of {name} was answered with {other:?}").into()),
+        Some((0, _)) => {}
+        other => return Err(format!("CreateTopics of {name} was answered with {other:?}").into()),
     }
+    let began = Instant::now();
+    while !is_led(connection, name, partitions as usize)? {
+        if began.elapsed() > PATIENCE {
+            return Err(format!("{name} cannot be written after {PATIENCE:?}").into());
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
-/// Writes one record to each partition; a partition that is not there yet is asked again.
+/// Writes one record to each partition.
 fn write(connection: &mut Connection, topic: &str, partitions: i32) -> Result<(), Failure> {
-    const NOT_THERE_YET: [i16; 3] = [3, 5, 6];
     let record = batch(100, 0, 1, false);
-    let mut waiting: Vec<i32> = (0..partitions).rev().collect();
-    let began = Instant::now();
-    while !waiting.is_empty() {
-        let from = waiting.len().saturating_sub(PARTITIONS_AT_ONCE as usize);
-        let taken = waiting.split_off(from);
-        for (partition, code) in write_once(connection, topic, &taken, &record)? {
-            match code {
-                0 => {}
-                code if NOT_THERE_YET.contains(&code) && began.elapsed().as_secs() < 120 => {
-                    waiting.push(partition);
-                }
-                code => return Err(format!("Produce was answered with error {code}").into()),
-            }
+    let partitions: Vec<i32> = (0..partitions).collect();
+    for some in partitions.chunks(PARTITIONS_AT_ONCE) {
+        for code in write_once(connection, topic, some, &record)? {
+            check(code)?;
         }
     }
     Ok(())
+}
+
+fn check(code: i16) -> Result<(), Failure> {
+    match code {
+        0 => Ok(()),
+        code => Err(format!("Produce was answered with error {code}").into()),
+    }
 }
 
 fn write_once(
@@ -82,7 +94,7 @@ fn write_once(
     topic: &str,
     partitions: &[i32],
     batch: &[u8],
-) -> Result<Vec<(i32, i16)>, Failure> {
+) -> Result<Vec<i16>, Failure> {
     let parts: Vec<_> = partitions
         .iter()
         .map(|&partition| produce::Part {
@@ -106,6 +118,6 @@ fn write_once(
         .map_err(|error| error.to_string())?;
     Ok(outcomes
         .into_iter()
-        .map(|outcome| (outcome.partition, outcome.error_code))
+        .map(|outcome| outcome.error_code)
         .collect())
 }
