@@ -403,6 +403,23 @@ fn small_segments_are_joined_and_none_outgrows_its_limit() {
 }
 
 #[test]
+fn a_cleaned_segment_tells_how_far_it_reaches_though_nothing_is_left_in_it() {
+    let directory = temporary();
+    let (log, _) = reopen(directory.path(), false);
+    for round in 0..40 {
+        append(&log, &[(round, "a", Some("value"))]);
+    }
+    fill(&log);
+    clean(&log, 0, 100);
+    let logs = files(directory.path(), "log");
+    let first = fs::read(&logs[0]).unwrap();
+    let only = BatchView::parse(&first).unwrap();
+    let next = logs[1].file_stem().unwrap().to_str().unwrap();
+    assert_eq!((only.size(), only.record_count()), (first.len(), 0));
+    assert_eq!(only.last_offset() + 1, next.parse::<i64>().unwrap());
+}
+
+#[test]
 fn times_are_found_exactly_after_a_cleaning() {
     let directory = temporary();
     let (log, _) = reopen(directory.path(), false);
@@ -808,12 +825,13 @@ proptest! {
         let values = last_values(&committed(&model.log));
         let state = model.gate.state();
         model.clean(RETENTION_MS, 40);
-        for crashed in crashes(before.path(), model.directory.path()) {
+        for (crashed, logs) in crashes(before.path(), model.directory.path()) {
             let (log, gate) = reopen(crashed.path(), false);
             prop_assert_eq!(last_values(&committed(&log)), values.clone());
             prop_assert_eq!(&gate.state().open, &state.open);
             prop_assert_eq!(&gate.state().recent, &state.recent);
             prop_assert_eq!(log.state(), model.log.state());
+            prop_assert_eq!(names_of_logs(crashed.path()), logs);
             for extension in ["cleaned", "swap", "deleted"] {
                 prop_assert_eq!(files(crashed.path(), extension), Vec::<PathBuf>::new());
             }
@@ -823,11 +841,15 @@ proptest! {
     }
 }
 
-/// The directory after each step of the first swap that made `after` from `before`.
-fn crashes(before: &Path, after: &Path) -> Vec<tempfile::TempDir> {
+fn names_of_logs(directory: &Path) -> Vec<String> {
     let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-    let logs = |directory| files(directory, "log").iter().map(name).collect::<Vec<_>>();
-    let (old_logs, new_logs) = (logs(before), logs(after));
+    files(directory, "log").iter().map(name).collect()
+}
+
+/// The directory after each step of the first swap that made `after` from `before`, and the
+/// segments that a start has to make of it.
+fn crashes(before: &Path, after: &Path) -> Vec<(tempfile::TempDir, Vec<String>)> {
+    let (old_logs, new_logs) = (names_of_logs(before), names_of_logs(after));
     let is_changed = |name: &&String| {
         fs::read(before.join(name)).unwrap() != fs::read(after.join(name)).unwrap()
     };
@@ -841,10 +863,13 @@ fn crashes(before: &Path, after: &Path) -> Vec<tempfile::TempDir> {
         .collect();
     let index = first.replace(".log", ".txnindex");
     let mut states = Vec::new();
-    let mut keep = |directory: &Path| {
+    let is_left = |name: &&String| *name == first || !olds.contains(name);
+    let swapped: Vec<String> = old_logs.iter().filter(is_left).cloned().collect();
+    let mut keep = |directory: &Path, is_decided: bool| {
         let kept = temporary();
         copy_directory(directory, kept.path());
-        states.push(kept);
+        let logs = if is_decided { &swapped } else { &old_logs };
+        states.push((kept, logs.clone()));
     };
     let work = temporary();
     copy_directory(before, work.path());
@@ -855,25 +880,25 @@ fn crashes(before: &Path, after: &Path) -> Vec<tempfile::TempDir> {
         }
     };
     fs::write(at(&format!("{first}.cleaned")), b"half").unwrap();
-    keep(work.path());
+    keep(work.path(), false);
     fs::copy(after.join(first), at(&format!("{first}.cleaned"))).unwrap();
     let entries = fs::read(after.join(&index)).unwrap_or_default();
     fs::write(at(&format!("{index}.cleaned")), entries).unwrap();
-    keep(work.path());
+    keep(work.path(), false);
     for name in [&index, first] {
         rename(&format!("{name}.cleaned"), &format!("{name}.swap"));
-        keep(work.path());
+        keep(work.path(), name == first); // the log's second name is the decision
     }
-    for old in olds {
+    for old in &olds {
         for extension in ["log", "index", "timeindex", "txnindex"] {
             let name = old.replace("log", extension);
             rename(&name, &format!("{name}.deleted"));
-            keep(work.path());
+            keep(work.path(), true);
         }
     }
     for name in [&index, first] {
         rename(&format!("{name}.swap"), name);
-        keep(work.path());
+        keep(work.path(), true);
     }
     states
 }
