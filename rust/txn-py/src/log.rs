@@ -9,10 +9,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use txn_log::batch::{BatchError, BatchView, Batches};
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression::{self, Codec};
@@ -40,52 +42,46 @@ type VerdictTuple = (i64, i64, Option<AbortedTuple>);
 
 // ---------------------------------------------------------------- the gate
 
-/// A partition's rules in Python; holds the bound methods, so a call looks nothing up.
+/// A partition's rules in Python.
+///
+/// What is called for every batch is held as a bound method, so that a call looks nothing up;
+/// one of each other method would double the memory of a partition nobody writes to.
 struct PyGate {
+    gate: Py<PyAny>,
     admit: Py<PyAny>,
-    admit_marker: Py<PyAny>,
-    forget_below: Py<PyAny>,
-    forget_aborted: Py<PyAny>,
-    last_batches: Py<PyAny>,
-    snapshot: Py<PyAny>,
-    restore: Py<PyAny>,
-    replay: Py<PyAny>,
-    backfill: Py<PyAny>,
-    first_unstable_offset: Py<PyAny>,
 }
 
 impl PyGate {
     fn new(gate: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let method = |name: &str| gate.getattr(name).map(Bound::unbind);
         Ok(Self {
-            admit: method("admit")?,
-            admit_marker: method("admit_marker")?,
-            forget_below: method("forget_below")?,
-            forget_aborted: method("forget_aborted")?,
-            last_batches: method("last_batches")?,
-            snapshot: method("snapshot")?,
-            restore: method("restore")?,
-            replay: method("replay")?,
-            backfill: method("backfill")?,
-            first_unstable_offset: method("first_unstable_offset")?,
+            gate: gate.clone().unbind(),
+            admit: gate.getattr("admit")?.unbind(),
         })
+    }
+
+    fn call<'py, A: PyCallArgs<'py>>(
+        &self,
+        py: Python<'py>,
+        method: &Bound<'py, PyString>,
+        arguments: A,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.gate.bind(py).call_method1(method, arguments)
     }
 
     /// Asks for a verdict; whatever goes wrong is a refusal.
     fn verdict(
-        method: &Py<PyAny>,
-        call: impl for<'py> FnOnce(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+        &self,
+        call: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>>,
     ) -> Verdict {
         let refused = Verdict::Refuse {
             code: UNKNOWN_SERVER_ERROR,
         };
         let verdict = Python::try_attach(|py| {
-            let method = method.bind(py);
-            let verdict = call(method)
+            let verdict = call(py)
                 .and_then(|answer| answer.extract::<VerdictTuple>())
                 .and_then(read_verdict);
             verdict.unwrap_or_else(|error| {
-                error.write_unraisable(py, Some(method));
+                error.write_unraisable(py, Some(self.gate.bind(py)));
                 refused
             })
         });
@@ -151,8 +147,8 @@ pub(crate) fn write_replayed(batch: &ReplayedBatch) -> ReplayedTuple {
 
 impl Gate for PyGate {
     fn admit(&self, candidate: &Candidate) -> Verdict {
-        Self::verdict(&self.admit, |admit| {
-            admit.call1((
+        self.verdict(|py| {
+            self.admit.bind(py).call1((
                 candidate.origin.code(),
                 candidate.next_offset,
                 candidate.producer_id,
@@ -166,38 +162,43 @@ impl Gate for PyGate {
     }
 
     fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
-        Self::verdict(&self.admit_marker, |admit_marker| {
-            admit_marker.call1((
-                next_offset,
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.is_commit,
-                marker.timestamp_ms,
-            ))
+        self.verdict(|py| {
+            self.call(
+                py,
+                intern!(py, "admit_marker"),
+                (
+                    next_offset,
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.coordinator_epoch,
+                    marker.is_commit,
+                    marker.timestamp_ms,
+                ),
+            )
         })
     }
 
     fn forget_below(&self, log_start_offset: i64) {
         Python::try_attach(|py| {
-            let forget_below = self.forget_below.bind(py);
+            let forgot = self.call(py, intern!(py, "forget_below"), (log_start_offset,));
             // It frees memory, and no answer depends on it.
-            if let Err(error) = forget_below.call1((log_start_offset,)) {
-                error.write_unraisable(py, Some(forget_below));
+            if let Err(error) = forgot {
+                error.write_unraisable(py, Some(self.gate.bind(py)));
             }
         });
     }
 
     fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), GateError> {
         Self::ask(|py| {
-            let forget_aborted = self.forget_aborted.bind(py);
-            forget_aborted.call1((last_offsets,)).map(|_| ())
+            self.call(py, intern!(py, "forget_aborted"), (last_offsets,))
+                .map(|_| ())
         })
     }
 
     fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
         Self::ask(|py| {
-            let batches: Vec<(i64, i16, i64)> = self.last_batches.bind(py).call0()?.extract()?;
+            let batches: Vec<(i64, i16, i64)> =
+                self.call(py, intern!(py, "last_batches"), ())?.extract()?;
             let read = |(producer_id, producer_epoch, last_offset): (i64, i16, i64)| LastBatch {
                 producer_id,
                 producer_epoch,
@@ -209,13 +210,14 @@ impl Gate for PyGate {
 
     fn snapshot(&self) -> Result<Vec<u8>, GateError> {
         Self::ask(|py| {
-            let snapshot = self.snapshot.bind(py);
-            let answer = snapshot
-                .call0()
+            let answer = self
+                .call(py, intern!(py, "snapshot"), ())
                 .and_then(|answer| answer.extract::<Vec<u8>>());
             // The log goes on without this snapshot, so nobody else would hear of it.
             answer.inspect_err(|error| {
-                error.clone_ref(py).write_unraisable(py, Some(snapshot));
+                error
+                    .clone_ref(py)
+                    .write_unraisable(py, Some(self.gate.bind(py)));
             })
         })
     }
@@ -224,14 +226,15 @@ impl Gate for PyGate {
         Self::ask(|py| {
             let snapshot = snapshot.map(|bytes| PyBytes::new(py, bytes));
             let aborted: Vec<AbortedTuple> = aborted.iter().map(write_aborted).collect();
-            self.restore.bind(py).call1((snapshot, aborted)).map(|_| ())
+            self.call(py, intern!(py, "restore"), (snapshot, aborted))
+                .map(|_| ())
         })
     }
 
     fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
         Self::ask(|py| {
             let batches: Vec<ReplayedTuple> = batches.iter().map(write_replayed).collect();
-            let aborted = self.replay.bind(py).call1((batches,))?;
+            let aborted = self.call(py, intern!(py, "replay"), (batches,))?;
             let aborted: Vec<AbortedTuple> = aborted.extract()?;
             Ok(aborted.into_iter().map(read_aborted).collect())
         })
@@ -240,13 +243,16 @@ impl Gate for PyGate {
     fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), GateError> {
         Self::ask(|py| {
             let batches: Vec<ReplayedTuple> = batches.iter().map(write_replayed).collect();
-            self.backfill.bind(py).call1((batches,)).map(|_| ())
+            self.call(py, intern!(py, "backfill"), (batches,))
+                .map(|_| ())
         })
     }
 
     fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
         Self::ask(|py| {
-            let offset: i64 = self.first_unstable_offset.bind(py).call0()?.extract()?;
+            let offset: i64 = self
+                .call(py, intern!(py, "first_unstable_offset"), ())?
+                .extract()?;
             Ok((offset >= 0).then_some(offset))
         })
     }
