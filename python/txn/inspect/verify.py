@@ -166,12 +166,18 @@ class DirectoryLook:
         assert partition is not None, f"{directory} is no partition's"
         topic = self._image.topics.get(partition[0])
         topic_id = topic.topic_id if topic else None
+        is_compacted = topic is not None and "compact" in topic.settings.get("cleanup.policy", "")
+        cleaned_to = self._checkpoints[CLEANED].get(partition)
+        sealed_end = _sealed_end(directory) if is_compacted else None
+        if sealed_end is not None:
+            # A cleaning that was broken off leaves clean segments beyond its checkpoint.
+            cleaned_to = max(cleaned_to or 0, sealed_end)
         return Surroundings(
             self._outcome.state,
             self._is_deep,
             METADATA_TOPIC_ID if partition[0] == METADATA_TOPIC else topic_id,
-            topic is not None and "compact" in topic.settings.get("cleanup.policy", ""),
-            self._checkpoints[CLEANED].get(partition),
+            is_compacted,
+            cleaned_to,
             self._checkpoints[LOG_STARTS].get(partition, 0),
         )
 
@@ -281,6 +287,12 @@ def _verify_partitions(plans: Sequence[Plan], state: State, report: Report) -> t
             if partition is not None and look.ends is not None:
                 ends[partition] = look.ends
     return whole, ends
+
+
+def _sealed_end(directory: Path) -> int | None:
+    """Where a log's sealed segments end; None if it has none."""
+    base_offsets = sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
+    return base_offsets[-1] if len(base_offsets) > 1 else None
 
 
 def _has_segments(directory: Path) -> bool:
