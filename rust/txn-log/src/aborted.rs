@@ -1,8 +1,9 @@
 //! The transaction index: which transactions of a segment were aborted.
 //!
-//! `<base>.txnindex` exists only once a transaction was aborted. Its entries stand in the
-//! order of their markers, 34 bytes each, big endian: version `i16` 0, producer id `i64`,
-//! first offset `i64`, last offset `i64` (the marker's), last stable offset `i64`.
+//! Entries stand in the order of their markers, 34 bytes each, big endian: version `i16` 0,
+//! producer id `i64`, first offset `i64`, last offset `i64` (the marker's), last stable offset
+//! `i64`. `<base>.txnindex` is made with its segment, so that one that is missing cannot be
+//! taken for one without entries. (Kafka makes it with the first entry.)
 //!
 //! # After a crash
 //! An entry may stand there without its marker, which is written after it, or be missing
@@ -30,23 +31,17 @@ pub(crate) fn append(path: &Path, entry: AbortedTxn) -> io::Result<()> {
     disk::write_at(&file, path, file.metadata()?.len(), &encode(entry))
 }
 
-/// Reads a transaction index; `None` if it is not what [`append`] writes.
-///
-/// A missing file holds no entries.
+/// Reads a transaction index; `None` if it is missing, or not what [`append`] writes.
 pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(decode(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Vec::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Brings a transaction index to these entries; without any the file is removed. A file that
-/// is right already is not touched.
+/// Brings a transaction index to these entries. A file that is right already is not touched.
 pub(crate) fn store(path: &Path, entries: &[AbortedTxn]) -> io::Result<()> {
-    if entries.is_empty() {
-        return disk::remove_if_there(path);
-    }
     let bytes: Vec<u8> = entries.iter().flat_map(|&entry| encode(entry)).collect();
     if fs::read(path).is_ok_and(|stored| stored == bytes) {
         return Ok(());
@@ -195,8 +190,13 @@ mod tests {
             Some(vec![entry(1, 0, 4), entry(2, 3, 9)])
         );
         store(&path, &[]).unwrap();
-        assert!(!path.exists());
         assert_eq!(load(&path).unwrap(), Some(vec![]));
+    }
+
+    #[test]
+    fn a_missing_index_is_not_one_without_entries() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(load(&directory.path().join("0.txnindex")).unwrap(), None);
     }
 
     #[test]

@@ -584,7 +584,13 @@ fn recover_gate(
     evidence: Option<&Evidence>,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let log_start_offset = segments[0].base_offset;
-    let indexed = load_transaction_indexes(segments)?;
+    let indexed = match load_transaction_indexes(segments)? {
+        Some(indexed) => indexed,
+        None => {
+            restore(gate, None, &[])?;
+            replay_from(gate, segments, log_start_offset)?
+        }
+    };
     let mut snapshots = snapshot::offsets(directory)?;
     // Transaction indexes below the recovery point are believed; behind it they are held
     // against the batches, which takes a scan of them all.
@@ -599,7 +605,6 @@ fn recover_gate(
     let mut entries = Vec::new();
     let mut is_restored = false;
     for offset in snapshots {
-        let Some(indexed) = &indexed else { break };
         let known: Vec<AbortedTxn> = indexed
             .iter()
             .filter(|entry| entry.last_offset < offset)
@@ -617,19 +622,7 @@ fn recover_gate(
     if !is_restored {
         restore(gate, None, &[])?;
     }
-    let mut replay = Replay::new(|batches| {
-        entries.extend(gate.replay(batches).map_err(gate_failed)?);
-        Ok(())
-    });
-    for segment in segments
-        .iter()
-        .filter(|segment| segment.next_offset() > replay_start)
-    {
-        if let Some((position, _)) = segment.find(replay_start)? {
-            replay.read(segment, position, segment.size())?;
-        }
-    }
-    replay.finish()?;
+    entries.extend(replay_from(gate, segments, replay_start)?);
     if is_restored {
         backfill(gate, segments, replay_start)?;
     }
@@ -639,13 +632,40 @@ fn recover_gate(
     Ok(entries)
 }
 
-/// The entries of all transaction indexes, in order; `None` if one of them is damaged.
+/// Has the gate replay what is stored from an offset on; returns the aborted transactions that
+/// ended there.
+fn replay_from(
+    gate: &dyn Gate,
+    segments: &[Arc<Segment>],
+    start: i64,
+) -> Result<Vec<AbortedTxn>, OpenError> {
+    let mut ended = Vec::new();
+    let mut replay = Replay::new(|batches| {
+        ended.extend(gate.replay(batches).map_err(gate_failed)?);
+        Ok(())
+    });
+    for segment in segments
+        .iter()
+        .filter(|segment| segment.next_offset() > start)
+    {
+        if let Some((position, _)) = segment.find(start)? {
+            replay.read(segment, position, segment.size())?;
+        }
+    }
+    replay.finish()?;
+    Ok(ended)
+}
+
+/// The entries of all transaction indexes, in order; `None` if one of them is missing or damaged.
 ///
 /// An entry at or beyond a segment's end was written before a marker that never came; it is
 /// left out.
 fn load_transaction_indexes(segments: &[Arc<Segment>]) -> io::Result<Option<Vec<AbortedTxn>>> {
     let mut all = Vec::new();
     for segment in segments {
+        if segment.size() == 0 {
+            continue;
+        }
         let Some(mut entries) = aborted::load(&segment.path("txnindex"))? else {
             return Ok(None);
         };

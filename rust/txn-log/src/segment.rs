@@ -92,8 +92,9 @@ impl Segment {
             ));
         }
         let file = disk::create(&log_path)?;
-        disk::write(&log_path.with_extension("index"), b"")?;
-        disk::write(&log_path.with_extension("timeindex"), b"")?;
+        for extension in ["index", "timeindex", "txnindex"] {
+            disk::write(&log_path.with_extension(extension), b"")?;
+        }
         let indexes = Some(Indexes::new(base_offset));
         Ok(Self::new(
             log_path,

@@ -322,7 +322,7 @@ fn an_abort_that_never_reached_the_transaction_index_is_written_there() {
     let state = crashed_history(root.path());
     let before = contents(root.path(), "txnindex");
     assert!(!before.is_empty());
-    for (path, bytes) in &before {
+    for (path, bytes) in before.iter().filter(|(_, bytes)| !bytes.is_empty()) {
         fs::write(path, &bytes[..bytes.len() - 34]).unwrap();
     }
     let (log, gate) = open(root.path(), false);
@@ -352,11 +352,55 @@ fn an_entry_whose_marker_was_torn_off_is_removed() {
         .unwrap();
     let (log, recovered) = open(root.path(), false);
     assert_eq!(recovered.state(), before);
-    assert!(files(root.path(), "txnindex").is_empty());
+    assert!(
+        contents(root.path(), "txnindex")
+            .iter()
+            .all(|(_, bytes)| bytes.is_empty())
+    );
     assert_eq!(
         (log.state().last_stable_offset, log.state().log_end_offset),
         (0, 2)
     );
+}
+
+/// P4: a transaction index that was gone counted as one without entries, and aborted records were
+/// shown.
+#[test]
+fn transaction_indexes_that_are_gone_are_made_anew() {
+    for was_clean in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let state = crashed_history(root.path());
+        open(root.path(), false).0.close().unwrap();
+        let before = contents(root.path(), "txnindex");
+        for path in files(root.path(), "txnindex") {
+            fs::remove_file(path).unwrap();
+        }
+        let (_, gate) = open(root.path(), was_clean);
+        assert_eq!(gate.state(), state);
+        assert_eq!(contents(root.path(), "txnindex"), before);
+    }
+}
+
+/// P6: what a producer wrote last is known from the snapshot alone once its batches are deleted.
+#[test]
+fn a_lost_transaction_index_does_not_cost_what_only_the_snapshot_knows() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, build(20, false, 1, 40));
+    while log.sealed_segments().unwrap().len() < 2 {
+        append(&log, plain(2, 60));
+    }
+    log.delete_records(log.sealed_segments().unwrap()[0].end_offset)
+        .unwrap();
+    log.close().unwrap();
+    let (log, gate) = open(root.path(), true);
+    let state = gate.state();
+    assert!(state.recent.contains_key(&20));
+    log.close().unwrap();
+    for path in files(root.path(), "txnindex") {
+        fs::remove_file(path).unwrap();
+    }
+    assert_eq!(open(root.path(), true).1.state(), state);
 }
 
 #[test]

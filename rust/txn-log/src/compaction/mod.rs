@@ -348,10 +348,7 @@ impl Pass<'_> {
         let path = first.path.with_extension("log.cleaned");
         let index_path = first.path.with_extension("txnindex.cleaned");
         let written = self.write_group(group, &path).and_then(|(size, entries)| {
-            disk::create(&index_path)?; // it has to be there, even if it is empty
-            if !entries.is_empty() {
-                aborted::store(&index_path, &entries)?;
-            }
+            aborted::store(&index_path, &entries)?;
             Ok(size)
         });
         let size = match written {
