@@ -29,7 +29,6 @@ from benches.contestants import (
     delete_topic,
     load,
     resident_mb,
-    wait_for_quiet,
 )
 
 GB: Final = 1e9
@@ -84,7 +83,7 @@ class Scale:
 FULL: Final = Scale(
     produce_bytes=10**9,
     fetch_rounds=4,
-    sync_requests=50_000,
+    sync_requests=100_000,
     small_transactions=10_000,
     warm_up_records=12_000_000,
     partitions=1000,
@@ -306,7 +305,6 @@ def warm_up(broker: Contestant, scale: Scale) -> None:
         requests=2 * scale.sync_requests,
     )
     delete_topic(broker, topic)
-    wait_for_quiet(broker.pid)
 
 
 # ---------------------------------------------------------------- brokers of their own

@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 REPORT: Final = Path(__file__).parent / "report.html"
-FULL_MINUTES: Final = 20
-QUICK_MINUTES: Final = 4
+FULL_MINUTES: Final = 25
+QUICK_MINUTES: Final = 6
 
 
 def main() -> None:

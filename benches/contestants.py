@@ -30,8 +30,10 @@ KAFKA_FLAGS: Final = (
     "-XX:+ExplicitGCInvokesConcurrent"
 )
 """What Kafka's own start script gives the JVM."""
-KAFKA_PROPERTIES: Final = {
-    "log.segment.delete.delay.ms": "1000",  # deleted topics leave the page cache soon
+DELETE_DELAY_S: Final = 1
+"""Files of deleted topics go soon, and not in the middle of what is measured next."""
+PROPERTIES: Final = {
+    "log.segment.delete.delay.ms": str(1000 * DELETE_DELAY_S),
     "auto.create.topics.enable": "false",
 }
 
@@ -96,7 +98,8 @@ class Txn:
     def start(self) -> None:
         if self._process is None:
             self._place.mkdir(parents=True, exist_ok=True)
-            self._process = BrokerProcess(self.data, durability="process")
+            options = [f"{name}={value}" for name, value in PROPERTIES.items()]
+            self._process = BrokerProcess(self.data, *options, durability="process")
         else:
             self._process.restart()
 
@@ -114,7 +117,7 @@ class Kafka:
 
     def __init__(self, place: Path) -> None:
         os.environ["JDK_JAVA_OPTIONS"] = KAFKA_FLAGS
-        self._node = KafkaNode(place / "kafka", KAFKA_PROPERTIES, heap=KAFKA_HEAP)
+        self._node = KafkaNode(place / "kafka", PROPERTIES, heap=KAFKA_HEAP)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -233,6 +236,8 @@ def delete_topic(broker: Contestant, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for future in admin.delete_topics([name], operation_timeout=30).values():
         future.result()
+    time.sleep(1.2 * DELETE_DELAY_S)
+    wait_for_quiet(broker.pid)
 
 
 def wait_for_quiet(pid: int, *, limit_s: float = 20.0) -> None:
