@@ -65,6 +65,11 @@ def segments(directory: Path, suffix: str = ".log") -> list[Path]:
     return sorted(directory.glob(f"*{suffix}"))
 
 
+def transaction_indexes(directory: Path) -> list[Path]:
+    """Those with entries."""
+    return [path for path in segments(directory, ".txnindex") if path.stat().st_size > 0]
+
+
 def patch(path: Path, position: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
@@ -279,7 +284,7 @@ def test_an_index_without_a_segment_is_found(orders: Path) -> None:
 
 def test_an_aborted_transaction_missing_from_the_index_is_found(orders: Path) -> None:
     """Its records would be shown to read_committed readers."""
-    index = segments(orders, ".txnindex")[0]
+    index = transaction_indexes(orders)[0]
     index.write_bytes(index.read_bytes()[34:])
     [(name, _, what)] = found(verify(orders.parent))
     assert name == index.name
@@ -288,7 +293,7 @@ def test_an_aborted_transaction_missing_from_the_index_is_found(orders: Path) ->
 
 def test_an_entry_of_a_transaction_that_was_not_aborted_is_found(orders: Path) -> None:
     """A committed transaction would be hidden."""
-    index = segments(orders, ".txnindex")[-1]
+    index = transaction_indexes(orders)[-1]
     data = index.read_bytes()
     producer_id, first, last, stable = struct.unpack(">2xqqqq", data[-34:])
     index.write_bytes(data + struct.pack(">hqqqq", 0, producer_id, first, last + 1, stable))

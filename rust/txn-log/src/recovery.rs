@@ -584,12 +584,11 @@ fn recover_gate(
     evidence: Option<&Evidence>,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let log_start_offset = segments[0].base_offset;
-    let indexed = match load_transaction_indexes(segments)? {
-        Some(indexed) => indexed,
-        None => {
-            restore(gate, None, &[])?;
-            replay_from(gate, segments, log_start_offset)?
-        }
+    let indexed = if let Some(indexed) = load_transaction_indexes(segments)? {
+        indexed
+    } else {
+        restore(gate, None, &[])?;
+        replay_from(gate, segments, log_start_offset)?
     };
     let mut snapshots = snapshot::offsets(directory)?;
     // Transaction indexes below the recovery point are believed; behind it they are held
