@@ -49,7 +49,7 @@ class Gate(Protocol):
     """One partition's rules (`txn.partition.Partition`), called under the partition's lock.
 
     It must not call any log. `admit` and `admit_marker` change its state at once: if the
-    write that follows fails, the log refuses every further write and is replayed at restart.
+    write that follows fails, the log restores and replays it before it takes another batch.
     """
 
     def admit(

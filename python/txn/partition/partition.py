@@ -9,8 +9,8 @@ through the protocol `Gate` of `txn/_core.pyi`:
 
 Live appends and recovery change the state in the same two functions and in no other, so the
 state after a restart is the state before it (P8). It changes as soon as a batch is admitted,
-before the bytes are written; if that write fails the log refuses all others until it has
-been replayed.
+before the bytes are written; if that write fails the log restores and replays it before it
+takes another batch.
 
 Threads. The log calls the gate's methods under the partition's lock, one at a time. The
 control loop calls `expect`, `forget` and `expire` beside them and without the lock:

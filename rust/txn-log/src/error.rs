@@ -104,8 +104,7 @@ pub enum AppendError {
         /// What was found.
         error: BatchError,
     },
-    /// The disk failed. If it failed while writing, this log takes no more batches until it
-    /// is opened again.
+    /// The disk failed; nothing was stored. Batches that follow are taken once it works again.
     Io(io::Error),
     /// The log is closed or deleted.
     Closed,

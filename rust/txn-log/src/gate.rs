@@ -6,7 +6,7 @@
 //! gate never calls a log.
 //!
 //! `admit` and `admit_marker` change the gate's state at once. If the write that follows
-//! fails, gate and file disagree, and the log refuses every further write.
+//! fails, gate and file disagree, and the log restores the gate before it takes another batch.
 
 use std::fmt;
 

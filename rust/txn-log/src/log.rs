@@ -14,22 +14,25 @@
 //! kernel send the bytes.
 //!
 //! # When the disk fails
-//! If the gate has admitted a batch that could not be written, gate and file disagree: what
-//! was written is cut off, and the log takes nothing more until it is opened again, which
-//! replays the file. The same after a failed sync, whose bytes the kernel may have dropped.
-//! Reads go on.
+//! What was written of a batch that failed is cut off; reads go on. If the gate had admitted
+//! it, gate and file disagree: the next append first brings the gate to what the file holds, as
+//! a start does, and then goes on, so a disk that has space again needs nobody's help. After a
+//! failed sync, whose bytes the kernel may have dropped, the log takes nothing more until it is
+//! opened again.
 //!
 //! # Deviations from Kafka
 //! A batch larger than a segment is stored in a segment of its own rather than refused. Records
 //! with other offsets than 0, 1, 2 … in an uncompressed batch are refused, where Kafka renumbers
 //! them.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use crate::aborted::{self, AbortedTxns};
 use crate::batch::{self, BatchError, BatchView, Header};
@@ -52,6 +55,8 @@ use crate::timestamps;
 
 /// What is appended to the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
+/// Between two attempts to bring gate and file together.
+const HEAL_PAUSE: Duration = Duration::from_secs(1);
 /// Largest content of a compressed batch that a search by time looks into.
 const SEARCHED_BYTES_MAX: usize = 64 << 20;
 
@@ -143,6 +148,7 @@ pub struct PartitionLog {
 pub(crate) struct Writer {
     condition: Condition,
     first_unstable_offset: Option<i64>,
+    healed_at: Option<Instant>,
 }
 
 /// Damage that readers met.
@@ -155,7 +161,10 @@ struct Damage {
 
 enum Condition {
     Open,
-    /// Gate and file may disagree; the text says since when.
+    /// Gate and file disagree since a write failed; the text says which. The next append
+    /// brings them together again.
+    Diverged(String),
+    /// What the disk holds is unknown; the text says why. Only opening the log again helps.
     Failed(String),
     Closed,
 }
@@ -181,8 +190,7 @@ impl PartitionLog {
         partition_metadata: Option<String>,
         past: Past,
     ) -> Result<Self, OpenError> {
-        let interval = settings.index_interval_bytes;
-        let found = recovery::recover(&directory, gate.as_ref(), interval, past)?;
+        let found = recovery::recover(&directory, gate.as_ref(), &settings, past)?;
         let was_clean = past.was_clean;
         let first = found.segments.first().map_or(0, |first| first.base_offset);
         let end = found.segments.last().map_or(0, |last| last.next_offset());
@@ -203,6 +211,7 @@ impl PartitionLog {
             writer: Mutex::new(Writer {
                 condition: Condition::Open,
                 first_unstable_offset: found.first_unstable_offset,
+                healed_at: None,
             }),
             segments: RwLock::new(Arc::new(found.segments)),
             ends: Ends::new(start, end, stable),
@@ -337,7 +346,8 @@ impl PartitionLog {
             batch::stamp_append_time(batch, append_time);
         }
         if let Err(error) = self.write(&segment, &header, batch, aborted) {
-            return Err(self.fail(&mut writer, &segment, error));
+            let is_admitted = header.producer_id() >= 0;
+            return Err(self.fail(&mut writer, &segment, is_admitted, error));
         }
         let end = last_offset + 1;
         self.ends
@@ -365,16 +375,47 @@ impl PartitionLog {
         segment.append(header, batch)
     }
 
-    fn fail(&self, writer: &mut Writer, segment: &Segment, error: io::Error) -> AppendError {
-        let cut = match segment.discard_unpublished() {
-            Ok(()) => "what was written of the batch was cut off".to_owned(),
-            Err(error) => format!("what was written of it could not be cut off: {error}"),
-        };
-        writer.condition = Condition::Failed(format!(
-            "a batch could not be written at offset {}: {error}; {cut}",
-            self.ends.end()
-        ));
+    /// Cuts off what was written of a batch; the log diverges if that fails, or if the gate
+    /// believes the batch stored.
+    fn fail(
+        &self,
+        writer: &mut Writer,
+        segment: &Segment,
+        is_admitted: bool,
+        error: io::Error,
+    ) -> AppendError {
+        let cut = segment.discard_unpublished();
+        if is_admitted || cut.is_err() {
+            writer.condition = Condition::Diverged(format!(
+                "a batch could not be written at offset {}: {error}",
+                self.ends.end()
+            ));
+        }
         AppendError::Io(error)
+    }
+
+    /// Brings file and gate to the last batch that was published. Under the lock; not more often
+    /// than once in a while, for the whole segment may have to be replayed.
+    fn heal(&self, writer: &mut Writer) -> io::Result<()> {
+        let Condition::Diverged(reason) = &writer.condition else {
+            return Ok(());
+        };
+        let told = |error: &dyn fmt::Display| io::Error::other(format!("{reason}; {error}"));
+        if writer.healed_at.is_some_and(|at| at.elapsed() < HEAL_PAUSE) {
+            return Err(told(&"it is tried again in a moment"));
+        }
+        writer.healed_at = Some(Instant::now());
+        let segments = self.segments();
+        if let Some(active) = segments.last() {
+            active.discard_unpublished().map_err(|error| told(&error))?;
+        }
+        let (entries, first_unstable_offset) =
+            recovery::derive_gate(&self.directory, self.gate.as_ref(), &segments)
+                .map_err(|error| told(&error))?;
+        *self.aborted.write().unwrap_or_else(PoisonError::into_inner) = AbortedTxns::new(entries);
+        writer.first_unstable_offset = first_unstable_offset;
+        writer.condition = Condition::Open;
+        Ok(())
     }
 
     fn refused_by_gate(&self, code: i16, header: &Header) -> AppendError {
@@ -394,18 +435,22 @@ impl PartitionLog {
     fn writer(&self) -> Result<MutexGuard<'_, Writer>, AppendError> {
         let refuse = |reason: &str| AppendError::Refused {
             code: code::KAFKA_STORAGE_ERROR,
-            message: format!(
-                "{} takes no more batches: {reason}. Free the disk or repair it, then open the log again",
-                self.directory.display()
-            ),
+            message: format!("{} takes no batches: {reason}", self.directory.display()),
         };
-        let writer = self
+        let mut writer = self
             .writer
             .lock()
             .map_err(|_| refuse("a bug broke off an append"))?;
         match &writer.condition {
             Condition::Open => Ok(writer),
-            Condition::Failed(reason) => Err(refuse(reason)),
+            Condition::Diverged(_) => {
+                self.heal(&mut writer)
+                    .map_err(|error| refuse(&error.to_string()))?;
+                Ok(writer)
+            }
+            Condition::Failed(reason) => Err(refuse(&format!(
+                "{reason}. Repair the disk, then open the log again"
+            ))),
             Condition::Closed => Err(AppendError::Closed),
         }
     }
@@ -432,12 +477,14 @@ impl PartitionLog {
             Some(active) => {
                 active.store_indexes()?;
                 self.write_snapshot(base_offset)?;
-                self.note_seal(Arc::clone(active));
             }
             None => self.make_directory()?,
         }
         let interval = settings.index_interval_bytes;
         let created = Arc::new(Segment::create(&self.directory, base_offset, interval)?);
+        if let Some(sealed) = segments.last() {
+            self.note_seal(Arc::clone(sealed));
+        }
         // After the files are there: a sync under way must not take the flag for itself.
         self.has_new_files.store(true, Ordering::Release);
         let mut grown = Vec::with_capacity(segments.len() + 1);
@@ -501,9 +548,11 @@ impl PartitionLog {
             was_broken_off = true;
             poisoned.into_inner()
         });
+        let healed = self.heal(&mut writer);
         let closed = match std::mem::replace(&mut writer.condition, Condition::Closed) {
             Condition::Closed => return Ok(()),
             Condition::Failed(reason) => Err(io::Error::other(reason)),
+            Condition::Diverged(_) => healed,
             Condition::Open if was_broken_off => Err(io::Error::other("a bug broke off an append")),
             Condition::Open => synced.and_then(|()| self.finish_files()),
         };

@@ -42,6 +42,7 @@ use crate::log::Past;
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
+use crate::settings::Settings;
 use crate::snapshot;
 use crate::swap::finish_swaps;
 
@@ -76,7 +77,7 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(
     directory: &Path,
     gate: &dyn Gate,
-    index_interval_bytes: u64,
+    settings: &Settings,
     past: Past,
 ) -> Result<Recovered, OpenError> {
     finish_swaps(directory)?;
@@ -87,9 +88,10 @@ pub(crate) fn recover(
     }
     let opening = Opening {
         directory,
-        index_interval_bytes,
+        index_interval_bytes: settings.index_interval_bytes,
         base_offsets: &base_offsets,
         power_failed: past.power_failed,
+        may_have_gaps: settings.is_compacted,
     };
     let trusted = if past.was_clean {
         opening.trust()?
@@ -198,6 +200,7 @@ struct Opening<'a> {
     index_interval_bytes: u64,
     base_offsets: &'a [i64],
     power_failed: bool,
+    may_have_gaps: bool,
 }
 
 impl Opening<'_> {
@@ -280,13 +283,19 @@ impl Opening<'_> {
         for (nth, &base_offset) in self.base_offsets.iter().enumerate().skip(first) {
             let segment = self.open(base_offset, base_offset)?;
             let file_bytes = segment.size();
-            let scanned = scan_segment(
+            let mut scanned = scan_segment(
                 &segment,
                 self.index_interval_bytes,
                 self.power_failed,
                 &mut evidence,
             )?;
             let next_base_offset = self.base_offsets.get(nth + 1).copied();
+            if self.has_lost_its_end(&scanned, next_base_offset, recovery_point) {
+                scanned.damage = Some(Damage {
+                    error: "its end is missing".to_owned(),
+                    sound_header: None,
+                });
+            }
             if let Some(damage) = &scanned.damage {
                 require_unsynced(&segment, damage, &scanned, file_bytes, recovery_point)?;
                 if !self.power_failed || scanned.next_offset < recovery_point {
@@ -316,6 +325,19 @@ impl Opening<'_> {
             }
         }
         Ok((segments, evidence))
+    }
+
+    /// Whether the power failed before the end of a sealed segment reached the disk, though that
+    /// of a later one did. Only compaction leaves gaps otherwise.
+    fn has_lost_its_end(
+        &self,
+        scanned: &Scanned,
+        next_base_offset: Option<i64>,
+        recovery_point: i64,
+    ) -> bool {
+        let is_gap = next_base_offset
+            .is_some_and(|next| next > scanned.next_offset && next > recovery_point);
+        is_gap && self.power_failed && !self.may_have_gaps
     }
 
     /// Fails if a valid batch lies behind the damage.
@@ -575,6 +597,25 @@ impl Evidence {
     }
 }
 
+/// Brings a gate to what the batches of an open log say, as a start does; returns the aborted
+/// transactions and the first unstable offset.
+///
+/// # Errors
+/// As `recover`; the gate is of no use until this succeeds.
+pub(crate) fn derive_gate(
+    directory: &Path,
+    gate: &dyn Gate,
+    segments: &[Arc<Segment>],
+) -> Result<(Vec<AbortedTxn>, Option<i64>), OpenError> {
+    if segments.is_empty() {
+        restore(gate, None, &[])?;
+        return Ok((Vec::new(), None));
+    }
+    let entries = recover_gate(directory, gate, segments, None)?;
+    let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
+    Ok((entries, first_unstable_offset))
+}
+
 /// Restores the newest snapshot that fits, replays what follows it, and returns every aborted
 /// transaction of the log, in the order of the markers.
 fn recover_gate(
@@ -584,12 +625,7 @@ fn recover_gate(
     evidence: Option<&Evidence>,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let log_start_offset = segments[0].base_offset;
-    let indexed = if let Some(indexed) = load_transaction_indexes(segments)? {
-        indexed
-    } else {
-        restore(gate, None, &[])?;
-        replay_from(gate, segments, log_start_offset)?
-    };
+    let (indexed, indexed_end) = load_transaction_indexes(segments)?;
     let mut snapshots = snapshot::offsets(directory)?;
     // Transaction indexes below the recovery point are believed; behind it they are held
     // against the batches, which takes a scan of them all.
@@ -599,6 +635,7 @@ fn recover_gate(
             segments[evidence.first_segment].base_offset
         });
     let evidence = evidence.filter(|evidence| evidence.first_segment == 0);
+    let newest = newest.min(indexed_end);
     snapshots.retain(|&offset| (log_start_offset..=newest).contains(&offset));
     let mut replay_start = log_start_offset;
     let mut entries = Vec::new();
@@ -655,29 +692,27 @@ fn replay_from(
     Ok(ended)
 }
 
-/// The entries of all transaction indexes, in order; `None` if one of them is missing or damaged.
+/// The entries of the transaction indexes, in order, up to the first that is missing or damaged,
+/// and the offset below which they are all.
 ///
 /// An entry at or beyond a segment's end was written before a marker that never came; it is
 /// left out.
-fn load_transaction_indexes(segments: &[Arc<Segment>]) -> io::Result<Option<Vec<AbortedTxn>>> {
+fn load_transaction_indexes(segments: &[Arc<Segment>]) -> io::Result<(Vec<AbortedTxn>, i64)> {
     let mut all = Vec::new();
-    for segment in segments {
-        if segment.size() == 0 {
-            continue;
-        }
-        let Some(mut entries) = aborted::load(&segment.path("txnindex"))? else {
-            return Ok(None);
+    for segment in segments.iter().filter(|segment| segment.size() > 0) {
+        let is_sound = |entries: &Vec<AbortedTxn>| {
+            entries
+                .iter()
+                .all(|entry| entry.last_offset >= segment.base_offset)
+        };
+        let loaded = aborted::load(&segment.path("txnindex"))?.filter(is_sound);
+        let Some(mut entries) = loaded else {
+            return Ok((all, segment.base_offset));
         };
         entries.retain(|entry| entry.last_offset < segment.next_offset());
-        if entries
-            .iter()
-            .any(|entry| entry.last_offset < segment.base_offset)
-        {
-            return Ok(None);
-        }
         all.extend(entries);
     }
-    Ok(Some(all))
+    Ok((all, i64::MAX))
 }
 
 fn entries_of(segment: &Segment, entries: &[AbortedTxn]) -> Vec<AbortedTxn> {

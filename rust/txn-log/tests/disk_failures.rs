@@ -1,0 +1,541 @@
+//! A disk that fails, tears and forgets: what a log does while it happens, and what a start
+//! finds after it.
+
+mod common;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use common::{
+    CLIENT, SMALL, State, TestGate, build, log_bytes, marker, open, plain, transactional,
+    try_open_from,
+};
+use proptest::prelude::*;
+use txn_log::batch::Batches;
+use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::{AppendError, PartitionLog, Past};
+
+const NO_SPACE: i32 = 28;
+const BAD_DISK: i32 = 5;
+
+fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
+    log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+/// Fails what it is told to, from now until it is told otherwise.
+#[derive(Default)]
+struct Broken(Mutex<Option<Rule>>);
+
+/// Which changes fail.
+type Rule = fn(&Change<'_>) -> Option<Fault>;
+
+impl Broken {
+    fn set(&self, fault: Option<Rule>) {
+        *self.0.lock().unwrap() = fault;
+    }
+}
+
+impl Witness for Broken {
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        let fault = *self.0.lock().unwrap();
+        fault.and_then(|fault| fault(change)).map_or(Ok(()), Err)
+    }
+}
+
+/// A log on a disk that a test may break.
+fn on_a_disk(directory: &Path) -> (PartitionLog, Arc<TestGate>, Arc<Broken>) {
+    let broken = Arc::new(Broken::default());
+    disk::watch(directory, Arc::clone(&broken) as Arc<dyn Witness>);
+    let (log, gate) = open(directory, false);
+    (log, gate, broken)
+}
+
+/// Half of what is written to a segment arrives.
+fn full(change: &Change<'_>) -> Option<Fault> {
+    match change {
+        Change::Write(path, _, bytes) if path.extension().is_some_and(|it| it == "log") => {
+            Some(Fault {
+                written: bytes.len() / 2,
+                error: io::Error::from_raw_os_error(NO_SPACE),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn unsyncable(change: &Change<'_>) -> Option<Fault> {
+    matches!(change, Change::Sync(_)).then(|| Fault {
+        written: 0,
+        error: io::Error::from_raw_os_error(BAD_DISK),
+    })
+}
+
+fn uncuttable(change: &Change<'_>) -> Option<Fault> {
+    let cut = matches!(change, Change::Truncate(..)).then(|| Fault {
+        written: 0,
+        error: io::Error::from_raw_os_error(BAD_DISK),
+    });
+    cut.or_else(|| full(change))
+}
+
+#[test]
+fn a_full_disk_refuses_batches_and_shows_the_others() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, transactional(7, 2));
+    let (state, bytes) = (log.state(), log_bytes(root.path()));
+    broken.set(Some(full));
+    for mut batch in [
+        plain(1, 5),
+        transactional(7, 1),
+        build(8, false, 1, 5),
+        plain(1, 5),
+    ] {
+        let error = log.append(CLIENT, &mut batch).unwrap_err();
+        assert_eq!(error.code(), 56, "{error}");
+    }
+    assert!(log.append_marker(&marker(7, true)).is_err());
+    assert_eq!((log.state(), log_bytes(root.path())), (state, bytes));
+    disk::release(root.path());
+}
+
+#[test]
+fn space_that_comes_back_heals_the_log_and_its_gate() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate, broken) = on_a_disk(root.path());
+    for round in 0..20 {
+        append(&log, transactional(round % 3, 2));
+    }
+    log.append_marker(&marker(0, false)).unwrap();
+    let before = gate.state();
+    broken.set(Some(full));
+    assert!(log.append_marker(&marker(1, false)).is_err());
+    assert_ne!(gate.state(), before, "the gate believed the marker written");
+    broken.set(None);
+    let offset = append(&log, plain(1, 5));
+    assert_eq!(offset, 41);
+    assert_eq!(gate.state(), before);
+    assert_eq!(log.aborted_in(0, 42), [(0, 0)]);
+    log.append_marker(&marker(1, false)).unwrap();
+    let (state, bytes) = (gate.state(), log_bytes(root.path()));
+    log.close().unwrap();
+    let (_, recovered) = open(root.path(), true);
+    assert_eq!((recovered.state(), log_bytes(root.path())), (state, bytes));
+    disk::release(root.path());
+}
+
+#[test]
+fn a_plain_batch_that_failed_leaves_nothing_to_heal() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate, broken) = on_a_disk(root.path());
+    append(&log, plain(1, 5));
+    let restored = gate.restored.lock().unwrap().len();
+    broken.set(Some(full));
+    assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
+    broken.set(None);
+    assert_eq!(append(&log, plain(1, 5)), 1);
+    assert_eq!(gate.restored.lock().unwrap().len(), restored);
+    disk::release(root.path());
+}
+
+#[test]
+fn while_the_torn_batch_cannot_be_cut_off_nothing_is_taken() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, plain(1, 5));
+    broken.set(Some(uncuttable));
+    assert!(matches!(
+        log.append(CLIENT, &mut plain(1, 5)),
+        Err(AppendError::Io(_))
+    ));
+    let error = log.append(CLIENT, &mut plain(1, 5)).unwrap_err();
+    assert_eq!(error.code(), 56);
+    assert!(error.to_string().contains("offset 1"), "{error}");
+    assert_eq!(log.state().log_end_offset, 1);
+    disk::release(root.path());
+}
+
+#[test]
+fn a_failed_sync_is_final_until_the_log_is_opened_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, plain(1, 5));
+    broken.set(Some(unsyncable));
+    assert!(log.sync().is_err());
+    broken.set(None);
+    assert!(log.sync().is_err(), "the kernel may have dropped the bytes");
+    let error = log.append(CLIENT, &mut plain(1, 5)).unwrap_err();
+    assert!(error.to_string().contains("open the log again"), "{error}");
+    assert_eq!(log.read(0, 100).unwrap().len(), log.size_bytes() as usize);
+    assert!(log.close().is_err());
+    assert_eq!(append(&open(root.path(), false).0, plain(1, 5)), 1);
+    disk::release(root.path());
+}
+
+// ---------------------------------------------------------------- crashes
+
+/// A change, as it was written down.
+#[derive(Clone, Debug)]
+enum Noted {
+    Create(PathBuf),
+    Write(PathBuf, u64, Vec<u8>),
+    Truncate(PathBuf, u64),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+    Sync(PathBuf),
+    SyncDirectory,
+}
+
+#[derive(Default)]
+struct Journal(Mutex<Vec<Noted>>);
+
+impl Journal {
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl Witness for Journal {
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        let name = |path: &Path| PathBuf::from(path.file_name().unwrap());
+        let noted = match *change {
+            Change::Create(path) => Noted::Create(name(path)),
+            Change::Write(path, at, bytes) => Noted::Write(name(path), at, bytes.to_vec()),
+            Change::Truncate(path, len) => Noted::Truncate(name(path), len),
+            Change::Rename(from, to) => Noted::Rename(name(from), name(to)),
+            Change::Remove(path) => Noted::Remove(name(path)),
+            Change::Sync(path) => Noted::Sync(name(path)),
+            Change::SyncDirectory(_) => Noted::SyncDirectory,
+        };
+        self.0.lock().unwrap().push(noted);
+        Ok(())
+    }
+}
+
+/// One file: what is on the disk for sure, and what was done to it since.
+#[derive(Clone, Debug, Default)]
+struct File {
+    durable: Vec<u8>,
+    since: Vec<Noted>,
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Noted, part: usize) {
+    match change {
+        Noted::Write(_, at, written) => {
+            let (at, written) = (*at as usize, &written[..part.min(written.len())]);
+            let end = at + written.len();
+            if bytes.len() < end {
+                bytes.resize(end, 0); // a hole reads as zeros
+            }
+            bytes[at..end].copy_from_slice(written);
+        }
+        Noted::Truncate(_, len) => bytes.resize(*len as usize, 0),
+        Noted::Create(_) => bytes.clear(),
+        _ => {}
+    }
+}
+
+/// What the disk may hold when everything stops at `crash`: `dice` says for each change that was
+/// not synced whether it arrived. Entries of the directory arrive in order.
+fn after_power_failure(
+    journal: &[Noted],
+    crash: usize,
+    dice: &mut impl FnMut(usize) -> usize,
+) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files: Vec<File> = Vec::new();
+    let mut live: HashMap<PathBuf, usize> = HashMap::new();
+    let mut history = vec![live.clone()]; // of the directory, since it was synced
+    for change in &journal[..crash] {
+        match change {
+            Noted::Create(path) => {
+                if let Some(&file) = live.get(path) {
+                    files[file].since.push(change.clone());
+                } else {
+                    files.push(File::default());
+                    live.insert(path.clone(), files.len() - 1);
+                    history.push(live.clone());
+                }
+            }
+            Noted::Write(path, ..) | Noted::Truncate(path, _) => {
+                // The transaction index is opened, not created, when an entry is added.
+                let file = *live.entry(path.clone()).or_insert_with(|| {
+                    files.push(File::default());
+                    files.len() - 1
+                });
+                history.push(live.clone());
+                files[file].since.push(change.clone());
+            }
+            Noted::Rename(from, to) => {
+                if let Some(file) = live.remove(from) {
+                    live.insert(to.clone(), file);
+                    history.push(live.clone());
+                }
+            }
+            Noted::Remove(path) => {
+                live.remove(path);
+                history.push(live.clone());
+            }
+            Noted::Sync(path) => {
+                if let Some(&file) = live.get(path) {
+                    let file = &mut files[file];
+                    for change in std::mem::take(&mut file.since) {
+                        apply(&mut file.durable, &change, usize::MAX);
+                    }
+                }
+            }
+            Noted::SyncDirectory => history = vec![live.clone()],
+        }
+    }
+    let entries = &history[dice(history.len())];
+    let mut found = BTreeMap::new();
+    for (path, &file) in entries {
+        let mut bytes = files[file].durable.clone();
+        for change in &files[file].since {
+            match (dice(3), change) {
+                (0, _) => {}
+                (1, Noted::Write(_, _, written)) => {
+                    apply(&mut bytes, change, dice(written.len() + 1));
+                }
+                _ => apply(&mut bytes, change, usize::MAX),
+            }
+        }
+        found.insert(path.clone(), bytes);
+    }
+    found
+}
+
+/// The same when only the process stops: everything arrived, the last write perhaps in part.
+fn after_kill(
+    journal: &[Noted],
+    crash: usize,
+    dice: &mut impl FnMut(usize) -> usize,
+) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    for (nth, change) in journal.iter().take(crash + 1).enumerate() {
+        match change {
+            _ if nth == crash && !matches!(change, Noted::Write(..)) => {}
+            Noted::Create(path) | Noted::Truncate(path, _) => {
+                apply(files.entry(path.clone()).or_default(), change, usize::MAX);
+            }
+            Noted::Write(path, _, written) => {
+                let part = if nth == crash {
+                    dice(written.len() + 1)
+                } else {
+                    usize::MAX
+                };
+                apply(files.entry(path.clone()).or_default(), change, part);
+            }
+            Noted::Rename(from, to) => {
+                if let Some(bytes) = files.remove(from) {
+                    files.insert(to.clone(), bytes);
+                }
+            }
+            Noted::Remove(path) => {
+                files.remove(path);
+            }
+            Noted::Sync(_) | Noted::SyncDirectory => {}
+        }
+    }
+    files
+}
+
+/// What was true when so many changes had been made.
+#[derive(Clone, Debug)]
+struct Mark {
+    changes: usize,
+    end: i64,
+    synced: i64,
+    start: i64,
+    recovery_point: i64,
+}
+
+/// What happened to a log, and what it held after each step.
+struct Story {
+    journal: Vec<Noted>,
+    marks: Vec<Mark>,
+    /// The gate's state by log end.
+    states: HashMap<i64, State>,
+    /// Every batch by base offset.
+    batches: BTreeMap<i64, Vec<u8>>,
+}
+
+fn play(steps: &[(u8, i64)]) -> Story {
+    let root = tempfile::tempdir().unwrap();
+    let journal = Arc::new(Journal::default());
+    disk::watch(root.path(), Arc::clone(&journal) as Arc<dyn Witness>);
+    let (log, gate) = open(root.path(), false);
+    let mut batches = BTreeMap::new();
+    let mut states = HashMap::from([(0, State::default())]);
+    let mut marks = Vec::new();
+    let mut synced = 0;
+    let mut checkpointed = 0;
+    for &(step, producer_id) in steps {
+        let end = log.state().log_end_offset;
+        match step {
+            0..=2 => drop(append(&log, plain(1, 40 * step as usize))),
+            3..=5 => drop(append(&log, transactional(producer_id, 2))),
+            6 => drop(append(&log, build(10 + producer_id, false, 1, 60))),
+            7 => drop(log.append_marker(&marker(producer_id, true)).unwrap()),
+            8 => drop(log.append_marker(&marker(producer_id, false)).unwrap()),
+            9 => {
+                log.sync().unwrap();
+                synced = end;
+            }
+            10 => log.tick().unwrap(),
+            11 => checkpointed = log.recovery_point(),
+            _ => {
+                let start = log.state().log_start_offset;
+                log.delete_records(start + (end - start) / 3).unwrap();
+                synced = synced.max(log.recovery_point());
+            }
+        }
+        let state = log.state();
+        if state.log_end_offset > end {
+            batches.insert(end, log.read(end, 1).unwrap());
+        }
+        states
+            .entry(state.log_end_offset)
+            .or_insert_with(|| gate.state());
+        marks.push(Mark {
+            changes: journal.len(),
+            end: state.log_end_offset,
+            synced,
+            start: state.log_start_offset,
+            recovery_point: checkpointed,
+        });
+    }
+    disk::release(root.path());
+    let journal = journal.0.lock().unwrap().clone();
+    Story {
+        journal,
+        marks,
+        states,
+        batches,
+    }
+}
+
+/// Open transactions, aborted ones, and the last batch of each producer.
+type Essence = (BTreeMap<i64, i64>, Vec<(i64, i64)>, BTreeMap<i64, i64>);
+
+/// The part of a state that does not depend on how much was removed, or recalled.
+fn essence(state: &State, start: i64) -> Essence {
+    let aborted = state
+        .aborted
+        .iter()
+        .filter(|entry| entry.last_offset >= start);
+    (
+        state.open.clone(),
+        aborted
+            .map(|entry| (entry.producer_id, entry.last_offset))
+            .collect(),
+        state
+            .recent
+            .iter()
+            .map(|(id, recent)| (*id, *recent.last().unwrap()))
+            .collect(),
+    )
+}
+
+fn check(
+    story: &Story,
+    crash: usize,
+    power_failed: bool,
+    dice: &mut impl FnMut(usize) -> usize,
+) -> Result<(), TestCaseError> {
+    let files = if power_failed {
+        after_power_failure(&story.journal, crash, dice)
+    } else {
+        after_kill(&story.journal, crash, dice)
+    };
+    let root = tempfile::tempdir().unwrap();
+    for (name, bytes) in &files {
+        fs::write(root.path().join(name), bytes).unwrap();
+    }
+    let nothing = Mark {
+        changes: 0,
+        end: 0,
+        synced: 0,
+        start: 0,
+        recovery_point: 0,
+    };
+    let before = story
+        .marks
+        .iter()
+        .rev()
+        .find(|mark| mark.changes <= crash)
+        .unwrap_or(&nothing);
+    let past = Past {
+        power_failed,
+        recovery_point: before.recovery_point,
+        log_start_offset: before.start,
+        ..Past::default()
+    };
+    let (log, gate) = match try_open_from(root.path(), SMALL, past) {
+        Ok(opened) => opened,
+        Err(error) => return Err(TestCaseError::fail(format!("it does not open: {error}"))),
+    };
+    let state = log.state();
+    prop_assert!(
+        state.log_end_offset >= before.synced,
+        "P2: {state:?} {before:?}"
+    );
+    prop_assert!(
+        power_failed || state.log_end_offset >= before.end,
+        "P1: {state:?} {before:?}"
+    );
+    prop_assert!(
+        state.log_start_offset >= before.start,
+        "{state:?} {before:?}"
+    );
+    let mut next = state.log_start_offset;
+    while next < state.log_end_offset {
+        let bytes = log
+            .read(next, 1)
+            .map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let batch = Batches::new(&bytes).next().unwrap();
+        prop_assert_eq!(
+            Some(batch.bytes()),
+            story.batches.get(&batch.base_offset()).map(Vec::as_slice)
+        );
+        next = batch.last_offset() + 1;
+    }
+    let Some(known) = story.states.get(&state.log_end_offset) else {
+        return Err(TestCaseError::fail(format!(
+            "no batch ends at {}",
+            state.log_end_offset
+        )));
+    };
+    let start = state.log_start_offset;
+    prop_assert_eq!(essence(&gate.state(), start), essence(known, start), "P8");
+    prop_assert_eq!(
+        log.aborted_in(start, i64::MAX).len(),
+        essence(known, start).1.len()
+    );
+    prop_assert_eq!(append(&log, plain(1, 5)), state.log_end_offset);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+    /// Any history, stopped at any change to the disk.
+    #[test]
+    fn p1_p2_p3_p8_hold_wherever_a_log_is_stopped(
+        steps in prop::collection::vec((0u8..=12, 0i64..3), 5..60),
+        crashes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 12),
+        seed in any::<u64>(),
+    ) {
+        let story = play(&steps);
+        let mut random = seed | 1;
+        let mut dice = |sides: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % sides
+        };
+        for (at, power_failed) in crashes {
+            let crash = at.index(story.journal.len() + 1);
+            check(&story, crash, power_failed, &mut dice)?;
+        }
+    }
+}
