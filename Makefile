@@ -3,6 +3,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
+JOBS   ?= 2
 CORE   := python/txn/_core.abi3.so
 RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
@@ -26,7 +27,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
 test-python: setup  ## tests of everything, through real clients
-	$(BIN)/python -m pytest --durations=15 tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 tests
 
 check: setup  ## formatting, lints and types
 	cargo fmt --all --check
