@@ -27,7 +27,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
 test-python: setup  ## tests of everything, through real clients
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests
 
 check: setup  ## formatting, lints and types
 	cargo fmt --all --check

@@ -1,7 +1,9 @@
 """What every test can ask for: the fixtures of the peers, and how Hypothesis draws."""
 
 import os
+import signal
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["peers.kafka"]
@@ -11,3 +13,13 @@ pytest_plugins = ["peers.kafka"]
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files, so that workers end at about the same time."""
+    items.sort(key=lambda item: "tests/spark/kill" not in item.nodeid)
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, which a shell has programs in its background ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,11 +7,16 @@ import pytest
 import txn
 from clients import create_topic, plain_producer, read_all, send
 from txn import _core
+from txn.broker.apis.offsets import LIST_OFFSETS
+from txn.wire.messages import entity_builder
+from wire_client import RawConnection, request
 
 CORRUPT_MESSAGE = 2
 
 
-def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(tmp_path: Path) -> None:
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The topics `bad`, whose one record is damaged, and `good`."""
     with txn.Broker(tmp_path) as broker:
         for topic in ("bad", "good"):
             create_topic(broker.bootstrap_servers, topic)
@@ -20,10 +25,29 @@ def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(tmp_path:
     stored = bytearray(path.read_bytes())
     stored[-2] ^= 1
     path.write_bytes(stored)
-    with txn.Broker(tmp_path) as broker:
+    return tmp_path
+
+
+def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(directory: Path) -> None:
+    with txn.Broker(directory) as broker:
         client = _core.KafkaClient(broker.bootstrap_servers, timeout_ms=1000)
         with pytest.raises(_core.KafkaError) as refused:
             list(client.fetch("bad", 0, 0, 1))
         assert refused.value.args[1] == CORRUPT_MESSAGE
         assert read_all(broker.bootstrap_servers, "good") == [b"value"]
         send(plain_producer(broker.bootstrap_servers), "bad", [b"more"])
+
+
+def test_a_search_by_time_that_meets_damage_answers_corrupt_message(directory: Path) -> None:
+    """It cost the client its connection, and with it every other answer."""
+    partitions = [{"partition_index": 0, "timestamp": 1}]
+    wanted = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": name, "partitions": partitions} for name in ("bad", "good")],
+    }
+    with txn.Broker(directory) as broker, RawConnection(broker.bootstrap_servers) as connection:
+        answer = connection.call(entity_builder(request(LIST_OFFSETS, 7))(wanted))
+
+    found = [(int(p.error_code), p.offset) for topic in answer.topics for p in topic.partitions]
+    assert found == [(CORRUPT_MESSAGE, -1), (0, 0)]

@@ -70,6 +70,10 @@ class LogStorage(Protocol):
         """Open a partition, recovering what is there. Raises CorruptLogError, StorageError."""
         ...
 
+    def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
+        """Close partitions; return what failed."""
+        ...
+
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore]:
         """Open partitions, in this order. Raises CorruptLogError, StorageError."""
         ...
@@ -313,13 +317,10 @@ class Node:
         Raises:
             StorageError: what the first that failed says; all are closed nevertheless.
         """
-        failures = []
-        for store in (*chain.from_iterable(self.stores.values()), self._metadata):
-            try:
-                store.close()
-            except StorageError as error:
-                log.error("partition.not_closed", reason=error.message)
-                failures.append(error)
+        stores = [*chain.from_iterable(self.stores.values()), self._metadata]
+        failures = self._storage.close_all(stores)
+        for error in failures:
+            log.error("partition.not_closed", reason=error.message)
         if failures:
             raise failures[0]
 

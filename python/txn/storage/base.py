@@ -159,11 +159,19 @@ class PartitionStore(Protocol):
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
-        """Find (offset, timestamp) of the first record below `end` at or after a time."""
+        """Find (offset, timestamp) of the first record below `end` at or after a time.
+
+        Raises:
+            CorruptLogError: what has to be read for it is damaged.
+            StorageError: it cannot be read.
+        """
         ...
 
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
-        """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
+        """Find (offset, timestamp) of the record below `end` with the largest timestamp.
+
+        Raises: as `offset_for_timestamp`.
+        """
         ...
 
     def delete_records(self, offset: int) -> int:

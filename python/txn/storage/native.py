@@ -10,6 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -50,6 +51,9 @@ PROGRESS_S = 5
 
 SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 """Of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
+
+CLOSING_THREADS = 16
+"""How many logs are closed at once; what each waits for is the disk."""
 
 DOOMED_SUFFIX = "-delete"
 """Of a partition's directory while `PartitionLog.delete` removes it."""
@@ -200,11 +204,23 @@ class NativeStore:
 
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
         """Find (offset, timestamp) of the first record below `end` at or after a time."""
-        return self.log.offset_for_timestamp(timestamp_ms, end)
+        with self._searching():
+            return self.log.offset_for_timestamp(timestamp_ms, end)
 
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
         """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
-        return self.log.offset_of_max_timestamp(end)
+        with self._searching():
+            return self.log.offset_of_max_timestamp(end)
+
+    @contextmanager
+    def _searching(self) -> Iterator[None]:
+        try:
+            yield
+        except _core.CorruptLogError as error:
+            message, path, position = error.args
+            raise CorruptLogError(message, path=path, position=position) from error
+        except OSError as error:
+            raise self._failure("search", error) from error
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset`, durably; blocks."""
@@ -448,6 +464,30 @@ class NativeStorage:
                     told_s = time.monotonic()
                     log.info("logs.recovering", done=len(stores), of=len(wanted))
         return stores
+
+    def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
+        """Close partitions, many at a time where there are many: each waits for the disk.
+
+        Returns:
+            What failed; the others are closed nevertheless.
+        """
+
+        def closed(store: PartitionStore) -> StorageError | None:
+            try:
+                store.close()
+            except StorageError as error:
+                return error
+            return None
+
+        written = sum(store.log_end_offset > 0 for store in stores)
+        if written <= CLOSING_THREADS:
+            ended = [closed(store) for store in stores]
+        else:
+            from multiprocessing.pool import ThreadPool  # as above
+
+            with ThreadPool(CLOSING_THREADS) as pool:
+                ended = pool.map(closed, stores)
+        return [error for error in ended if error is not None]
 
     def tick(self) -> None:
         """Sync what was sealed and what has waited for `flush.ms`; remove what is due; tell of

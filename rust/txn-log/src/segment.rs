@@ -341,7 +341,7 @@ impl Segment {
 
     /// The largest timestamp of its batches, markers included.
     pub fn largest_timestamp(&self) -> Result<Option<TimestampOffset>, ReadError> {
-        self.with_indexes(|_, indexes| indexes.largest)
+        self.sound_time(|indexes| indexes.largest)
     }
 
     /// Finds the first batch whose last offset is `offset` or more; `None` if there is none.
@@ -439,7 +439,11 @@ impl Segment {
 
     /// A scanner over the headers of the batches that may hold a record at or after a time.
     pub fn scan_since(&self, timestamp: i64) -> Result<Scanner<'_>, ReadError> {
-        let from = self.sound_position(|indexes| indexes.entry_before_time(timestamp))?;
+        let older = self.sound_time(|indexes| indexes.largest_before_time(timestamp))?;
+        let from = match older {
+            Some(older) => self.sound_position(|indexes| indexes.entry_before(older.offset))?,
+            None => 0,
+        };
         Ok(Scanner::headers(&self.file, from, self.size()))
     }
 
@@ -464,11 +468,35 @@ impl Segment {
         if !is_loaded || self.is_sound(entry, self.size()) {
             return Ok(u64::from(entry.position));
         }
+        let entry = self.look_anew(look)?;
+        Ok(entry.map_or(0, |entry| u64::from(entry.position)))
+    }
+
+    /// A timestamp of the time index, held against its batch in the same way.
+    fn sound_time(
+        &self,
+        look: impl Fn(&Indexes) -> Option<TimestampOffset>,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let (found, is_loaded) =
+            self.with_indexes(|_, indexes| (look(indexes), indexes.is_loaded))?;
+        let Some(time) = found else { return Ok(None) };
+        let is_sound = |time: TimestampOffset| {
+            let batch = self.find(time.offset);
+            matches!(batch, Ok(Some((_, header))) if header.max_timestamp() == time.timestamp)
+        };
+        if !is_loaded || is_sound(time) {
+            return Ok(found);
+        }
+        self.look_anew(look)
+    }
+
+    /// Makes the indexes anew from the batches, and looks there.
+    fn look_anew<T>(&self, look: impl Fn(&Indexes) -> T) -> Result<T, ReadError> {
         let mut tail = self.tail_mut();
         let indexes = self.rebuild_indexes(tail.size)?;
-        let entry = look(&indexes);
+        let found = look(&indexes);
         tail.indexes = Some(indexes);
-        Ok(entry.map_or(0, |entry| u64::from(entry.position)))
+        Ok(found)
     }
 
     fn is_sound(&self, entry: Entry, size: u64) -> bool {

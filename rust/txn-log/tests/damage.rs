@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use common::{CLIENT, SMALL, files, marker, open, plain, transactional, try_open};
 use proptest::prelude::*;
 use txn_log::batch::Batches;
+use txn_log::builder::BatchBuilder;
+use txn_log::compression::Codec;
 use txn_log::{PartitionLog, ReadError};
 
 fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
@@ -107,9 +109,22 @@ fn an_index_that_points_at_the_wrong_batch_is_made_anew() {
     assert_eq!(read_all(&log).unwrap(), batches);
 }
 
+/// A closed log of one record per batch, whose times go up and down; the times by offset.
+fn timed_log(directory: &Path) -> Vec<i64> {
+    let (log, _) = open(directory, false);
+    let times: Vec<i64> = (0..60).map(|nth| 10 * (nth * 37 % 60)).collect();
+    for &time in &times {
+        let mut builder = BatchBuilder::new(Codec::None);
+        builder.push(time, Some(b"key"), Some(&[b'v'; 60]), &[]);
+        append(&log, builder.seal().unwrap());
+    }
+    log.close().unwrap();
+    times
+}
+
 /// The files of a closed log that a bit may be flipped in.
-fn targets(directory: &Path) -> Vec<PathBuf> {
-    ["log", "index"]
+fn targets(directory: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    extensions
         .iter()
         .flat_map(|extension| files(directory, extension))
         .filter(|path| fs::metadata(path).unwrap().len() > 0)
@@ -123,7 +138,7 @@ proptest! {
     fn no_flipped_bit_is_shown(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let root = tempfile::tempdir().unwrap();
         let batches = closed_log(root.path());
-        let targets = targets(root.path());
+        let targets = targets(root.path(), &["log", "index"]);
         let path = &targets[nth.index(targets.len())];
         let size = fs::metadata(path).unwrap().len() as usize;
         let last_log = files(root.path(), "log").pop().unwrap();
@@ -145,5 +160,24 @@ proptest! {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    /// One bit of any index: a search by time finds what it found before. A time that had become
+    /// smaller hid the batches between it and the next entry.
+    #[test]
+    fn no_flipped_bit_of_an_index_misleads_a_search_by_time(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let root = tempfile::tempdir().unwrap();
+        let times = timed_log(root.path());
+        let targets = targets(root.path(), &["index", "timeindex"]);
+        let path = &targets[nth.index(targets.len())];
+        flip(path, at.index(fs::metadata(path).unwrap().len() as usize), bit);
+        let (log, _) = open(root.path(), true);
+        for time in (0..620).step_by(5) {
+            let first = times.iter().position(|&it| it >= time);
+            let wanted = first.map(|offset| (offset as i64, times[offset]));
+            prop_assert_eq!(log.offset_for_timestamp(time, i64::MAX).unwrap(), wanted);
+        }
+        let latest = times.iter().position(|&it| it == 590).unwrap();
+        prop_assert_eq!(log.offset_of_max_timestamp(i64::MAX).unwrap(), Some((latest as i64, 590)));
     }
 }

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node, is_reserved
 from txn.config import topic_setting
-from txn.errors import StorageError
+from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.storage.base import PartitionStore
 
@@ -49,7 +49,14 @@ def _offset(node: Node, topic: str, wanted: Any, is_committed: bool) -> dict[str
     timestamp = int(wanted.timestamp)
     if timestamp < LATEST_TIERED:
         return answer | {"error_code": ErrorCode.unsupported_version}
-    offset, found_ms = _lookup(store, timestamp, end)
+    try:
+        offset, found_ms = _lookup(store, timestamp, end)
+    except CorruptLogError as error:
+        log.error("log.damaged", reason=error.message)
+        return answer | {"error_code": ErrorCode.corrupt_message}
+    except StorageError as error:
+        log.error("partition.not_read", reason=error.message)
+        return answer | {"error_code": ErrorCode(error.code)}
     return answer | {
         "error_code": ErrorCode.none,
         "offset": offset,

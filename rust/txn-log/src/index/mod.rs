@@ -91,10 +91,10 @@ impl Indexes {
         self.offsets.position_after(offset - self.base_offset)
     }
 
-    /// Where to start looking for the first record at or after a time.
-    pub fn entry_before_time(&self, timestamp: i64) -> Option<Entry> {
-        let relative_offset = self.times.last_below(timestamp)?;
-        self.offsets.entry_before(i64::from(relative_offset))
+    /// The largest timestamp of the batches up to an offset, all of them older than a time.
+    pub fn largest_before_time(&self, timestamp: i64) -> Option<TimestampOffset> {
+        let entry = self.times.last_below(timestamp)?;
+        Some(absolute(self.base_offset, entry))
     }
 
     /// Writes both files, the time index closed by the segment's largest timestamp.
@@ -125,12 +125,7 @@ impl Indexes {
         if size > 0 && times.last().is_none() {
             return Ok(None);
         }
-        let largest = times
-            .last()
-            .map(|(timestamp, relative_offset)| TimestampOffset {
-                timestamp,
-                offset: base_offset + i64::from(relative_offset),
-            });
+        let largest = times.last().map(|entry| absolute(base_offset, entry));
         let bytes_since_entry = size - offsets.last_position();
         Ok(Some(Self {
             base_offset,
@@ -157,6 +152,13 @@ impl Indexes {
             self.base_offset
         );
         relative as u32
+    }
+}
+
+fn absolute(base_offset: i64, (timestamp, relative_offset): (i64, u32)) -> TimestampOffset {
+    TimestampOffset {
+        timestamp,
+        offset: base_offset + i64::from(relative_offset),
     }
 }
 

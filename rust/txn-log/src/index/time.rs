@@ -20,10 +20,10 @@ impl TimeIndex {
         }
     }
 
-    /// The relative offset up to which everything is older than `timestamp`.
-    pub fn last_below(&self, timestamp: i64) -> Option<u32> {
+    /// The entry up to whose relative offset everything is older than `timestamp`.
+    pub fn last_below(&self, timestamp: i64) -> Option<(i64, u32)> {
         let after = self.0.partition_point(|entry| entry.0 < timestamp);
-        after.checked_sub(1).map(|last| self.0[last].1)
+        after.checked_sub(1).map(|last| self.0[last])
     }
 
     /// How many entries there are.
@@ -89,8 +89,8 @@ mod tests {
         index.append(40, 3);
         index.append(60, 4);
         assert_eq!(index.last_below(50), None);
-        assert_eq!(index.last_below(51), Some(1));
-        assert_eq!(index.last_below(99), Some(4));
+        assert_eq!(index.last_below(51), Some((50, 1)));
+        assert_eq!(index.last_below(99), Some((60, 4)));
     }
 
     #[test]
