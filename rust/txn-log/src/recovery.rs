@@ -36,7 +36,7 @@ use crate::builder::decode_marker;
 use crate::disk;
 use crate::epochs::Epochs;
 use crate::error::{CorruptLog, OpenError};
-use crate::gate::{AbortedTxn, BatchKind, Gate, GateError, ReplayedBatch};
+use crate::gate::{AbortedTxn, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
 use crate::log::Past;
 use crate::removal::remove_segment;
@@ -781,7 +781,7 @@ impl<F: FnMut(&[ReplayedBatch]) -> Result<(), OpenError>> Replay<F> {
             } else {
                 None
             };
-            self.batches.push(replayed(&header, marker));
+            self.batches.push(ReplayedBatch::of(&header, marker));
             if self.batches.len() == REPLAY_CHUNK {
                 (self.hand_on)(&self.batches)?;
                 self.batches.clear();
@@ -795,24 +795,5 @@ impl<F: FnMut(&[ReplayedBatch]) -> Result<(), OpenError>> Replay<F> {
             return Ok(());
         }
         (self.hand_on)(&std::mem::take(&mut self.batches))
-    }
-}
-
-fn replayed(header: &Header, marker: Option<(bool, i32)>) -> ReplayedBatch {
-    let kind = match marker {
-        Some((true, _)) => BatchKind::CommitMarker,
-        Some((false, _)) => BatchKind::AbortMarker,
-        None if header.is_transactional() => BatchKind::Transactional,
-        None => BatchKind::Idempotent,
-    };
-    ReplayedBatch {
-        base_offset: header.base_offset(),
-        last_offset: header.last_offset(),
-        producer_id: header.producer_id(),
-        producer_epoch: header.producer_epoch(),
-        base_sequence: header.base_sequence(),
-        max_timestamp_ms: header.max_timestamp(),
-        kind,
-        coordinator_epoch: marker.map_or(-1, |(_, epoch)| epoch),
     }
 }

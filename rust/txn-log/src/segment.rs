@@ -505,6 +505,21 @@ impl Segment {
         matches!(header, Ok(Some((_, header))) if header.last_offset() == last_offset)
     }
 
+    /// Whether a batch has the largest timestamp that was loaded. Held against it before later
+    /// batches are noted, one of which would take the place of a wrong one.
+    fn is_largest_sound(&self, indexes: &Indexes, size: u64) -> bool {
+        let Some(largest) = indexes.largest else {
+            return true;
+        };
+        let entry = indexes.entry_before(largest.offset);
+        let entry = entry.filter(|&entry| self.is_sound(entry, size));
+        let from = entry.map_or(0, |entry| u64::from(entry.position));
+        let found = self.find_between(from, size, |_, header| {
+            header.last_offset() >= largest.offset
+        });
+        matches!(found, Ok(Some((_, header))) if header.max_timestamp() == largest.timestamp)
+    }
+
     /// What damage found while reading means.
     pub fn damaged(&self, error: ScanError) -> ReadError {
         match error {
@@ -566,6 +581,7 @@ impl Segment {
                 .offsets
                 .last()
                 .is_none_or(|last| self.is_sound(last, size))
+            && self.is_largest_sound(&indexes, size)
         {
             return Ok(indexes);
         }

@@ -5,16 +5,12 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{CLIENT, SMALL, files, marker, open, plain, transactional, try_open};
+use common::{SMALL, append, files, marker, open, plain, transactional, try_open};
 use proptest::prelude::*;
 use txn_log::batch::Batches;
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
 use txn_log::{PartitionLog, ReadError};
-
-fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
-    log.append(CLIENT, &mut batch).unwrap().base_offset
-}
 
 /// A log of several segments that was closed; its batches by base offset.
 fn closed_log(directory: &Path) -> Vec<(i64, Vec<u8>)> {

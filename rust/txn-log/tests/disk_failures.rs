@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use common::{
-    CLIENT, SMALL, State, TestGate, build, log_bytes, marker, open, plain, transactional,
+    CLIENT, SMALL, State, TestGate, append, build, log_bytes, marker, open, plain, transactional,
     try_open_from,
 };
 use proptest::prelude::*;
@@ -20,10 +20,6 @@ use txn_log::{AppendError, PartitionLog, Past};
 
 const NO_SPACE: i32 = 28;
 const BAD_DISK: i32 = 5;
-
-fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
-    log.append(CLIENT, &mut batch).unwrap().base_offset
-}
 
 /// Fails what it is told to, from now until it is told otherwise.
 #[derive(Default)]

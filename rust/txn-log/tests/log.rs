@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use common::{
-    CLIENT, SMALL, TestGate, build, files, log_bytes, marker, open, plain, transactional, try_open,
+    CLIENT, SMALL, TestGate, append, build, files, log_bytes, marker, open, plain, transactional,
+    try_open,
 };
 use proptest::prelude::*;
 use txn_log::batch::{BatchView, Batches};
@@ -19,10 +20,6 @@ use txn_log::records::Records;
 use txn_log::{
     AppendError, Gate, LogState, Origin, PartitionLog, Past, ReadError, Settings, Watcher,
 };
-
-fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
-    log.append(CLIENT, &mut batch).unwrap().base_offset
-}
 
 fn refused(log: &PartitionLog, mut batch: Vec<u8>) -> i16 {
     log.append(CLIENT, &mut batch).unwrap_err().code()

@@ -7,28 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::{
-    CLIENT, SMALL, State, build, files, log_bytes, marker, open, plain, transactional, try_open,
+    SMALL, State, append, build, files, log_bytes, marker, open, plain, transactional, try_open,
+    write_history,
 };
 use proptest::prelude::*;
 use txn_log::batch::Batches;
-use txn_log::{CorruptLog, OpenError, PartitionLog, Settings};
-
-fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
-    log.append(CLIENT, &mut batch).unwrap().base_offset
-}
-
-/// A log of several segments with open, committed and aborted transactions.
-fn write_history(log: &PartitionLog) {
-    for round in 0..12 {
-        append(log, plain(2, 60));
-        append(log, transactional(round % 3, 3));
-        append(log, build(20 + round % 2, false, 1, 40));
-        if round % 2 == 1 {
-            log.append_marker(&marker(round % 3, round % 4 == 1))
-                .unwrap();
-        }
-    }
-}
+use txn_log::{CorruptLog, OpenError, Settings};
 
 /// Leaves a directory as a killed process does: no close, no index files, old snapshots.
 fn crashed_history(directory: &Path) -> State {

@@ -5,26 +5,8 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{
-    CLIENT, SMALL, build, files, log_bytes, marker, open, plain, transactional, try_open_from,
-};
-use txn_log::{OpenError, PartitionLog, Past, Settings};
-
-fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
-    log.append(CLIENT, &mut batch).unwrap().base_offset
-}
-
-fn write_history(log: &PartitionLog) {
-    for round in 0..12 {
-        append(log, plain(2, 60));
-        append(log, transactional(round % 3, 3));
-        append(log, build(20 + round % 2, false, 1, 40));
-        if round % 2 == 1 {
-            log.append_marker(&marker(round % 3, round % 4 == 1))
-                .unwrap();
-        }
-    }
-}
+use common::{SMALL, append, files, log_bytes, open, plain, try_open_from, write_history};
+use txn_log::{OpenError, Past, Settings};
 
 fn behind(recovery_point: i64) -> Past {
     Past {

@@ -7,14 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{
-    CLIENT, SMALL, build, files, log_bytes, marker, open, open_from, plain, transactional, try_open,
+    SMALL, append, build, files, log_bytes, marker, open, open_from, plain, transactional, try_open,
 };
 use txn_log::batch::Batches;
 use txn_log::{PartitionLog, Past, ReadError, Settings};
-
-fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
-    log.append(CLIENT, &mut batch).unwrap().base_offset
-}
 
 /// A log of several segments, seven batches each.
 fn long_log(directory: &Path) -> PartitionLog {

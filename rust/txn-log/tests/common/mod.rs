@@ -254,6 +254,24 @@ pub fn try_open_from(
     Ok((log, gate))
 }
 
+/// Appends a client's batch; returns its base offset.
+pub fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
+    log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+/// A log of several segments with open, committed and aborted transactions.
+pub fn write_history(log: &PartitionLog) {
+    for round in 0..12 {
+        append(log, plain(2, 60));
+        append(log, transactional(round % 3, 3));
+        append(log, build(20 + round % 2, false, 1, 40));
+        if round % 2 == 1 {
+            log.append_marker(&marker(round % 3, round % 4 == 1))
+                .unwrap();
+        }
+    }
+}
+
 /// A batch of `count` records without a producer.
 pub fn plain(count: usize, value_bytes: usize) -> Vec<u8> {
     build(-1, false, count, value_bytes)
