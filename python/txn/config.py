@@ -19,7 +19,6 @@ Deviations from Apache Kafka 4.2:
 Source: Apache Kafka 4.2, its definitions of broker and topic configs; KIP-226 (layers).
 """
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -548,6 +547,8 @@ def known_property(table: Mapping[str, Property], kind: str, name: str) -> Prope
     """Find a property; raises ConfigError with the closest name there is."""
     entry = table.get(name)
     if entry is None:
+        import difflib  # only a mistake needs it
+
         close = difflib.get_close_matches(name, table, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"unknown {kind} property {name!r}{hint}", property=name)

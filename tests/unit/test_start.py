@@ -3,29 +3,104 @@
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from txn.cli.commands import app
+from txn.cli.plain_serve import read_plain_serve
 from txn.logs import log
 
-LOADS = """\
-import sys
+LOADED = """\
+import builtins, signal, sys
 sys.modules["hypothesis"] = None  # kio takes it along where it is installed, as for these tests
-import txn.cli, txn.server.embedded
-print(*(name for name in {names!r} if name in sys.modules))
+said = print
+
+def look(line, **_):
+    said(line.split()[0], *(name for name in {names!r} if name in sys.modules))
+    signal.raise_signal(signal.SIGTERM)
+
+builtins.print = look
+sys.argv = ["txn", "serve", "--listen", "127.0.0.1:0", "--data", {data!r}]
+from txn.cli import main
+main()
 """
-NOT_NEEDED = ("rich", "pygments", "email", "argparse", "confluent_kafka", "pyspark", "pyarrow")
+NOT_NEEDED = (
+    *("typer", "click", "pydantic", "rich", "pygments", "argparse", "difflib"),
+    *("confluent_kafka", "pyspark", "pyarrow", "crc32c"),
+    *("email", "importlib.metadata", "tempfile", "shutil", "multiprocessing"),
+)
 
 
-def test_a_server_starts_without_what_only_other_commands_need() -> None:
-    """`txn serve` took twice its time to start, because the demo's tables were loaded with it."""
+def test_a_server_loads_nothing_that_only_other_commands_or_later_moments_need(
+    tmp_path: Path,
+) -> None:
+    """`txn serve` took two and a half times as long to start: typer brought pydantic, and that
+    the metadata of every installed package."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADS.format(names=NOT_NEEDED)],
+        [sys.executable, "-c", LOADED.format(names=NOT_NEEDED, data=str(tmp_path / "data"))],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.split() == []
+    assert done.stdout.split() == ["listening"]
+
+
+Asked = tuple[Path | None, str, str | None, list[str]]
+
+
+def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What the command is called with."""
+    asked: list[Asked] = []
+    monkeypatch.setattr(
+        "txn.server.alone.serve",
+        lambda data, listen, durability, options: asked.append(
+            (data, listen, durability, list(options))
+        ),
+    )
+    assert CliRunner().invoke(app, words).exit_code == 0
+    return asked[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serve",
+        "serve --data data/ --listen 127.0.0.1:0 --durability commit",
+        "serve --listen=[::1]:9092 --data=/data=1 --durability=always",
+        "serve -o num.partitions=6 --option log.dirs=x --option=node.id=2",
+        "serve --data one --data two --listen a:1 --listen b:2",
+    ],
+)
+def test_a_plain_serve_is_read_as_typer_reads_it(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = read_plain_serve(line.split())
+    assert plain is not None
+    read = (plain.data, plain.listen, plain.durability, list(plain.options))
+    assert read == as_typer_reads(line.split(), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--version",
+        "log verify data",
+        "serve --help",
+        "serve data",
+        "serve --listen",
+        "serve --listen --data x",
+        "serve --listen=",
+        "serve --port 9092",
+        "serve --dat x",
+        "serve -onum.partitions=6",
+        "serve -- --data x",
+    ],
+)
+def test_whatever_else_is_written_is_left_to_typer(line: str) -> None:
+    assert read_plain_serve(line.split()) is None
 
 
 def test_a_log_line_is_an_event_and_its_facts(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,54 +1,34 @@
 """The command line: `txn`. One file per command; commands are noun then verb.
 
 Exit codes: 0 done, 1 refused, 2 wrong usage.
+
+A broker is started often, and somebody waits for it. So a `txn serve` that is written plainly
+is read by `plain_serve`, and `commands`, which loads typer and what typer loads (three fifths of
+the time until a broker serves), by every other command, for help, and for mistakes. Hence the
+imports inside `main`: it is the fork in the road.
 """
 
+import gc
 import sys
-from typing import Annotated
 
-import typer
-
-import txn
-from txn.cli.demo import demo
-from txn.cli.log import log_app
-from txn.cli.serve import serve
 from txn.errors import ConfigError, TxnError
-
-app = typer.Typer(
-    name="txn",
-    help="An exactly-once transactional message log that speaks the Kafka protocol.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command()(serve)
-app.command()(demo)
-app.add_typer(log_app, name="log")
-
-
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
-        print(f"txn {txn.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
-        ),
-    ] = False,
-) -> None:
-    """An exactly-once transactional message log that speaks the Kafka protocol."""
 
 
 def main() -> None:
     """Run the command line; every error txn raises on purpose becomes one line."""
+    from txn.cli.plain_serve import read_plain_serve
+
     try:
-        app()
+        asked = read_plain_serve(sys.argv[1:])
+        if asked is not None:
+            gc.disable()  # what is being loaded is no garbage; looking for it takes 6 % of a start
+            from txn.server.alone import serve
+
+            serve(asked.data, asked.listen, asked.durability, asked.options)
+        else:
+            from txn.cli.commands import app
+
+            app()
     except TxnError as error:
         print(f"txn: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)

@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +65,7 @@ class Broker:
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         given.setdefault("durability", durability or ("process" if path is None else "commit"))
         self._settings = BrokerSettings(given)
-        self._temporary = Path(tempfile.mkdtemp(prefix="txn-")) if path is None else None
+        self._temporary = _temporary_directory() if path is None else None
         self._is_closed = False
         try:
             self._start(self._temporary or Path(path or ""), host, port)
@@ -200,7 +198,15 @@ class Broker:
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
+            import shutil
+
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _temporary_directory() -> Path:
+    import tempfile  # only here: a broker with a directory has no use for it
+
+    return Path(tempfile.mkdtemp(prefix="txn-"))
 
 
 def _advertised(text: str | None) -> tuple[str, int] | None:

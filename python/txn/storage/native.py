@@ -6,7 +6,6 @@ A thin coat over `_core.PartitionLog`: records become batches, refusals become
 
 import os
 import re
-import shutil
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -390,6 +389,8 @@ class NativeStorage:
             is_doomed = directory.name.endswith(DOOMED_SUFFIX)
             if is_doomed or (deleted and _topic_id_of(directory) in deleted):
                 log.info("partition.discarded", directory=directory.name)
+                import shutil  # most starts have nothing to remove
+
                 try:
                     shutil.rmtree(directory)
                 except OSError as error:
@@ -556,10 +557,10 @@ class NativeStorage:
     def space(self) -> Space:
         """The data directory, and the space of its disk. Raises StorageError."""
         try:
-            usage = shutil.disk_usage(self.root)
+            disk = os.statvfs(self.root)
         except OSError as error:
             raise StorageError(f"cannot read the space of {self.root}: {error}") from error
-        return Space(str(self.root), usage.total, usage.free)
+        return Space(str(self.root), disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
 
 def _snapshot_values(path: Path) -> list[bytes]:

@@ -1,0 +1,40 @@
+"""Every command of `txn`, as typer reads them."""
+
+from typing import Annotated
+
+import typer
+
+import txn
+from txn.cli.demo import demo
+from txn.cli.log import log_app
+from txn.cli.serve import serve
+
+app = typer.Typer(
+    name="txn",
+    help="An exactly-once transactional message log that speaks the Kafka protocol.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(serve)
+app.command()(demo)
+app.add_typer(log_app, name="log")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"txn {txn.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """An exactly-once transactional message log that speaks the Kafka protocol."""

@@ -1,0 +1,46 @@
+"""`txn serve` as nearly everybody writes it, read without typer.
+
+Knows the options of `serve.py` as pairs of a name and a value. Whatever else stands there, help
+and mistakes among it, is left to typer, so that it is answered in one voice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DEFAULT_LISTEN: Final = "127.0.0.1:9092"
+
+
+@dataclass(frozen=True)
+class PlainServe:
+    """What a plain `txn serve` asks for; `txn.server.alone.serve` takes it."""
+
+    data: Path | None
+    listen: str
+    durability: str | None
+    options: Sequence[str]
+
+
+def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
+    """Read the words behind `txn`; None unless they are `serve` and whole pairs."""
+    if words[:1] != ["serve"]:
+        return None
+    given: dict[str, list[str]] = {
+        name: [] for name in ("--data", "--listen", "--durability", "-o")
+    }
+    rest = iter(words[1:])
+    for word in rest:
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        if not equals:
+            value = next(rest, "")
+        name = "-o" if name == "--option" else name
+        if name not in given or not value or value.startswith("-"):
+            return None
+        given[name].append(value)
+    data, listen, durability = (
+        given[name][-1] if given[name] else None for name in ("--data", "--listen", "--durability")
+    )
+    return PlainServe(
+        None if data is None else Path(data), listen or DEFAULT_LISTEN, durability, given["-o"]
+    )

@@ -1,0 +1,63 @@
+"""A broker as a process of its own: what `txn serve` runs."""
+
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from txn.errors import ConfigError
+from txn.logs import show_on_stderr
+from txn.server.embedded import Broker
+
+SWITCH_INTERVAL_S = 0.0001
+"""How long a busy Python thread keeps the interpreter from a waiting one: measured, the
+default 5 ms shows as 5 ms in every answer that has to wait for it."""
+
+
+def serve(data: Path | None, listen: str, durability: str | None, options: Sequence[str]) -> None:
+    """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
+
+    Args:
+        data: The data directory; None for a temporary one.
+        listen: HOST:PORT.
+        durability: As `Broker` takes it.
+        options: Broker properties, each PROPERTY=VALUE.
+
+    Raises:
+        ConfigError: `listen` or an option is not written so; and whatever `Broker` raises.
+    """
+    host, port = parse_address(listen)
+    properties = dict(parse_option(text) for text in options)
+    show_on_stderr()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask_to_stop)
+    with Broker(data, host=host, port=port, durability=durability, properties=properties) as broker:
+        gc.freeze()  # what is loaded stays loaded: collections may leave it out
+        gc.enable()
+        print(f"listening on {broker.bootstrap_servers}", flush=True)
+        stop.wait()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT. Raises ConfigError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen takes HOST:PORT with a port from 0 to 65535, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """Read PROPERTY=VALUE. Raises ConfigError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"-o takes PROPERTY=VALUE, not {text!r}")
+    return name.strip(), value.strip()
