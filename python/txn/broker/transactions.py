@@ -32,6 +32,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from txn.broker.acting_clients import ActingClients
 from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
 from txn.broker.host import Durability, Host, Timer
 from txn.coordinator.transaction import timeouts
@@ -109,6 +110,7 @@ class TransactionCoordinator:
 
     def __init__(self, host: Host) -> None:
         self.transactions = Transactions()
+        self.clients = ActingClients(host.now_ms)
         self.marker_listeners: list[MarkerListener] = []
         self._host = host
         self._flows = Flows(host)
@@ -550,6 +552,7 @@ class TransactionCoordinator:
                 continue
             if timeouts.is_expired(txn, now_ms, expiration_ms):
                 self._write(transactional_id, None)
+                self.clients.forget(transactional_id)
                 log.info("txn.expired", transactional_id=transactional_id)
 
     # ------------------------------------------------------------ recovery

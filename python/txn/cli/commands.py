@@ -6,8 +6,10 @@ import typer
 
 import txn
 from txn.cli.demo import demo
+from txn.cli.explain import explain
 from txn.cli.log import log_app
 from txn.cli.serve import serve
+from txn.cli.transactions import transactions_app
 
 app = typer.Typer(
     name="txn",
@@ -19,7 +21,9 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
+app.command()(explain)
 app.add_typer(log_app, name="log")
+app.add_typer(transactions_app, name="transactions")
 
 
 def _print_version(is_wanted: bool) -> None:

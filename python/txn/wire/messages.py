@@ -49,15 +49,31 @@ def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
     return request
 
 
+def encode_request(api_key: int, api_version: int, values: Mapping[str, Any]) -> bytes:
+    """Encode a request body; fields the version does not have are left out."""
+    build, write = _request_codec(api_key, api_version)
+    buffer = io.BytesIO()
+    write(buffer, build(values))
+    return buffer.getvalue()
+
+
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Say whether the response carries the flexible (tagged) header."""
     return bool(load_response_schema(api_key, api_version).__flexible__)
 
 
+Codec = tuple[Callable[[Mapping[str, Any]], Any], Callable[[Any, Any], None]]
+"""Makes an entity from names and values; writes an entity."""
+
+
 @cache
-def _response_codec(
-    api_key: int, api_version: int
-) -> tuple[Callable[[Mapping[str, Any]], Any], Callable[[Any, Any], None]]:
+def _request_codec(api_key: int, api_version: int) -> Codec:
+    schema = load_request_schema(api_key, api_version)
+    return entity_builder(schema), entity_writer(schema)
+
+
+@cache
+def _response_codec(api_key: int, api_version: int) -> Codec:
     schema = load_response_schema(api_key, api_version)
     return entity_builder(schema), entity_writer(schema)
 
@@ -70,10 +86,14 @@ def encode_response(api_key: int, api_version: int, values: Mapping[str, Any]) -
     return buffer.getvalue()
 
 
+def decode_response(api_key: int, api_version: int, body: bytes) -> Any:
+    """Decode a response body. Raises what the protocol library raises for bytes it cannot read."""
+    response, _ = entity_reader(load_response_schema(api_key, api_version))(body, 0)
+    return response
+
+
 @cache
-def _entry_codec(
-    api_key: int, api_version: int, name: str
-) -> tuple[Callable[[Mapping[str, Any]], Any], Callable[[Any, Any], None]]:
+def _entry_codec(api_key: int, api_version: int, name: str) -> Codec:
     (entry, _) = get_args(get_type_hints(load_response_schema(api_key, api_version))[name])
     return entity_builder(entry), entity_writer(entry)
 
@@ -91,13 +111,18 @@ def join_entries(api_key: int, api_version: int, entries: Sequence[bytes]) -> by
     no_throttle = bytes(4)
     if not is_flexible(api_key, api_version):
         return no_throttle + len(entries).to_bytes(4, "big") + b"".join(entries)
-    count, length = len(entries) + 1, bytearray()
-    while count > 0x7F:
-        length.append(count & 0x7F | 0x80)
-        count >>= 7
-    length.append(count)
     no_tags = b"\0"
-    return no_throttle + bytes(length) + b"".join(entries) + no_tags
+    return no_throttle + unsigned_varint(len(entries) + 1) + b"".join(entries) + no_tags
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Encode a number as flexible versions have lengths and tags (KIP-482)."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 @cache

@@ -31,6 +31,8 @@ from txn.coordinator.transaction.states import (
     TopicPartition,
     Txn,
 )
+from txn.wire.messages import encode_response
+from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras
 
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
@@ -92,6 +94,26 @@ def _identity_answer(context: Context, identity: Identity) -> dict[str, Any]:
     }
 
 
+REQUEST_NAMES: Final = {
+    INIT_PRODUCER_ID: "InitProducerId",
+    ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
+    ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn",
+    END_TXN: "EndTxn",
+}
+
+
+def _note(
+    coordinator: TransactionCoordinator, request: Any, context: Context, code: ErrorCode
+) -> None:
+    """Remember who acted for a transactional id, unless it was refused."""
+    transactional_id = getattr(
+        request, "transactional_id", getattr(request, "v3_and_below_transactional_id", None)
+    )
+    if transactional_id and code is ErrorCode.none:
+        name = REQUEST_NAMES[context.api_key]
+        coordinator.clients.note(transactional_id, context, name)
+
+
 # -------------------------------------------------------------------- a transaction's life
 
 
@@ -104,13 +126,18 @@ def init_producer_id(coordinator: TransactionCoordinator, request: Any, context:
     is_new = shown == NOBODY
     if not is_new and (shown.producer_id == NO_PRODUCER_ID or shown.producer_epoch < 0):
         return _identity_answer(context, Identity(NOBODY, ErrorCode.invalid_request))
+
+    def answer(identity: Identity) -> Answer:
+        _note(coordinator, request, context, identity.code)
+        return _identity_answer(context, identity)
+
     return _then(
         coordinator.init_producer_id(
             request.transactional_id,
             _milliseconds(request.transaction_timeout),
             None if is_new else shown,
         ),
-        lambda identity: _identity_answer(context, identity),
+        answer,
     )
 
 
@@ -127,13 +154,18 @@ def add_partitions_to_txn(
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
         return _results_by_topic(codes)
+
+    def answer(code: ErrorCode) -> Answer:
+        _note(coordinator, request, context, code)
+        return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
+
     return _then(
         coordinator.add_partitions(
             request.v3_and_below_transactional_id,
             Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
             partitions,
         ),
-        lambda code: _results_by_topic(dict.fromkeys(partitions, _known_to(context, code))),
+        answer,
     )
 
 
@@ -170,18 +202,28 @@ def add_offsets_to_txn(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Later:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
+
+    def answer(code: ErrorCode) -> Answer:
+        _note(coordinator, request, context, code)
+        return {"error_code": _known_to(context, code)}
+
     return _then(
         coordinator.add_partitions(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),
             [coordinator.offsets_partition(request.group_id)],
         ),
-        lambda code: {"error_code": _known_to(context, code)},
+        answer,
     )
 
 
 def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context) -> Later:
     """Commit or abort."""
+
+    def answer(identity: Identity) -> Answer:
+        _note(coordinator, request, context, identity.code)
+        return _identity_answer(context, identity)
+
     return _then(
         coordinator.end(
             request.transactional_id,
@@ -189,7 +231,7 @@ def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context)
             Outcome.COMMIT if request.committed else Outcome.ABORT,
             bumps_epoch=context.api_version >= END_TXN_BUMPS_FROM,
         ),
-        lambda identity: _identity_answer(context, identity),
+        answer,
     )
 
 
@@ -199,13 +241,26 @@ def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context)
 def describe_transactions(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Answer:
-    """Tell where transactional ids stand."""
-    return {
+    """Tell where transactional ids stand; to `txn explain` also who acts for them."""
+    answer = {
         "transaction_states": [
             _description(transactional_id, coordinator.transactions.get(transactional_id))
             for transactional_id in request.transactional_ids
         ]
     }
+    if context.client_id != EXPLAIN_CLIENT_ID:
+        return answer
+    extras = {
+        transactional_id: _extras(coordinator, transactional_id, txn)
+        for transactional_id in request.transactional_ids
+        if (txn := coordinator.transactions.get(transactional_id)) is not None
+    }
+    return with_extras(encode_response(context.api_key, context.api_version, answer), extras)
+
+
+def _extras(coordinator: TransactionCoordinator, transactional_id: str, txn: Txn) -> dict[str, Any]:
+    client = coordinator.clients.get(transactional_id)
+    return {"updated_ms": txn.updated_ms} | ({} if client is None else client._asdict())
 
 
 def _description(transactional_id: str, txn: Txn | None) -> dict[str, Any]:

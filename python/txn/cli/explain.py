@@ -1,0 +1,132 @@
+"""`txn explain`: why readers of a topic stand where they do."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from txn.errors import ConfigError, RejectedError, TxnError
+
+if TYPE_CHECKING:
+    from txn.explain.facts import Source
+
+DEFAULT_SERVERS = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT[,…]",
+        help=f"Running brokers, txn's or Apache Kafka's. [default: {DEFAULT_SERVERS}]",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Instead: the data directory of a stopped broker."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+NOT_ASKED = 2
+"""Exit code: wrong usage, or there was nobody to ask."""
+
+
+def explain(
+    topic: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC[-PARTITION]", help="A topic, or one of its partitions."),
+    ],
+    partition: Annotated[
+        int | None, typer.Option(help="This partition, if the name could mean two things.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why read_committed readers of a topic stand where they do.
+
+    Names the transaction that holds the last stable offset: whose it is, since when, from which
+    client and host, how many records wait behind it, what will end it and when, what is safe to
+    do, and its life so far. Changes nothing.
+
+    \b
+    Examples:
+      txn explain orders                              every partition of the topic
+      txn explain orders-3 --bootstrap kafka-1:9092   one partition, of Apache Kafka too
+      txn explain orders-3 --data /var/lib/txn        the files of a stopped broker
+      txn explain orders --json | jq '.[].held_by'
+
+    \b
+    Exit codes: 0 nothing hangs (readers may still wait for a transaction that is at work),
+    1 something hangs or is overdue, 2 wrong usage or nobody to ask.
+    """
+    from txn.cli.transaction_texts import explanation_data, explanation_lines
+    from txn.explain.questions import explain as explain_partitions
+    from txn.explain.questions import partitions_of
+
+    with asked(bootstrap, data) as source:
+        partitions = partitions_of(source, topic, partition)
+        explained = explain_partitions(source, partitions)
+        if as_json:
+            print_json([explanation_data(each, source) for each in explained])
+        else:
+            print_lines(explanation_lines(explained, source))
+    is_found = any(held.verdict.standing.is_finding for each in explained for held in each.held)
+    sys.exit(1 if is_found else 0)
+
+
+@contextmanager
+def asked(bootstrap: str | None, data: Path | None) -> Iterator["Source"]:
+    """Whom to ask; an error from there ends the command with `NOT_ASKED`."""
+    if bootstrap is not None and data is not None:
+        raise ConfigError("--bootstrap asks running brokers, --data reads files: give one of them")
+    try:
+        if data is not None:
+            from txn.explain.directory import Directory
+
+            directory = Directory(data)
+            note_state(directory.state)
+            yield directory
+            return
+        from txn.explain.cluster import Cluster
+
+        cluster = Cluster(bootstrap or DEFAULT_SERVERS)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+    except RejectedError as error:
+        print(f"txn: {error}", file=sys.stderr)
+        sys.exit(NOT_ASKED)
+    except (TxnError, OSError) as error:
+        print(f"txn: {error}", file=sys.stderr)
+        sys.exit(NOT_ASKED)
+
+
+def note_state(state: Any) -> None:
+    """Say on standard error how a directory was left, if not cleanly."""
+    from txn.inspect.layout import State
+
+    if state is State.IN_USE:
+        print(
+            "note: a broker is at work on these files; asked with --bootstrap it tells more",
+            file=sys.stderr,
+        )
+    elif state is State.LEFT:
+        print(
+            "note: it was left without a clean stop; if the machine went down with it, the next "
+            "start aborts every open transaction",
+            file=sys.stderr,
+        )
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print text without a blank line at its end."""
+    print("\n".join(lines).rstrip("\n"))
+
+
+def print_json(data: Any) -> None:
+    """Print data as JSON."""
+    print(json.dumps(data, indent=2))

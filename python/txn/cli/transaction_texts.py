@@ -1,0 +1,287 @@
+"""Answers about transactions as text for people, and as data for programs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from enum import Enum
+from typing import Any, Final
+
+from txn.cli.moments import duration, moment, relative
+from txn.coordinator.transaction.states import TxnState
+from txn.explain.facts import OpenTransaction, Owner, Source
+from txn.explain.questions import Explanation, Held, Timeline, Waiting, is_open
+from txn.explain.timeline import counted
+from txn.explain.verdict import Verdict, has_timeout
+
+LABEL_WIDTH: Final = 12
+FREE_SHOWN_MAX: Final = 3
+
+
+# ---------------------------------------------------------------- explain
+
+
+def explanation_lines(explanations: Sequence[Explanation], source: Source) -> Iterator[str]:
+    """Say of partitions why their readers stand where they do."""
+    for each in explanations:
+        if each.held:
+            yield from _held_partition(each, source)
+            yield ""
+    free = [each for each in explanations if not each.held]
+    if len(free) == 1:
+        yield (
+            f"{_name(free[0].partition)}: no transaction holds readers back; read_committed reads "
+            f"to the end, offset {free[0].ends.end_offset}"
+        )
+    elif free:
+        names = ", ".join(_name(each.partition) for each in free[:FREE_SHOWN_MAX])
+        more = len(free) - FREE_SHOWN_MAX
+        others = f" and {more} more" if more > 0 else ""
+        yield f"{names}{others}: no transaction holds readers back"
+    if free and not any(each.held for each in explanations):
+        yield "A reader that is stuck all the same waits for something else: look at its group."
+
+
+def _held_partition(each: Explanation, source: Source) -> Iterator[str]:
+    first, *others = each.held
+    yield (
+        f"{_name(each.partition)}: read_committed readers wait at offset {first.open.first_offset} "
+        f"(the log ends at {each.ends.end_offset})"
+    )
+    yield from _facts(first, source)
+    if each.waiting is not None:
+        yield _labelled("waiting", _waiting(each.waiting))
+    yield from _outlook(first.verdict, source)
+    if others:
+        then = ", ".join(f"{_who(held)} since offset {held.open.first_offset}" for held in others)
+        yield _labelled("after that", f"{counted(len(others), 'more')} open here: {then}")
+    if each.timeline is not None:
+        yield from timeline_lines(each.timeline)
+
+
+def _facts(held: Held, source: Source) -> Iterator[str]:
+    now_ms = source.now_ms()
+    opened, owner = held.open, held.owner
+    identity = f"producer {opened.producer_id}, epoch {opened.producer_epoch}"
+    yield _labelled("held by", f"{_who(held)} ({identity})" if owner else identity)
+    since_ms = owner.start_ms if owner is not None and is_open(owner) else None
+    if since_ms is not None:
+        yield _labelled("since", f"{moment(since_ms)}, {relative(since_ms, now_ms)}")
+    else:
+        yield _labelled("since", f"offset {opened.first_offset}; when is not known")
+    if opened.last_timestamp_ms is not None:
+        wrote = f"{moment(opened.last_timestamp_ms)}, {relative(opened.last_timestamp_ms, now_ms)}"
+        yield _labelled("last record", wrote)
+    yield _labelled("client", _client(owner, source))
+
+
+def _outlook(verdict: Verdict, source: Source) -> Iterator[str]:
+    now_ms = source.now_ms()
+    yield _labelled("standing", verdict.standing.value)
+    ends = verdict.ends
+    if verdict.ends_ms is not None:
+        ends = ends % f"{moment(verdict.ends_ms)} ({relative(verdict.ends_ms, now_ms)})"
+    yield _labelled("ended by", ends)
+    yield _labelled("safe to do", verdict.advice)
+    if verdict.command is not None:
+        yield _labelled("", _command(verdict.command, source))
+
+
+def _command(command: str, source: Source) -> str:
+    return f"{command} {source.options if source.is_running else '--bootstrap HOST:PORT'}"
+
+
+def _client(owner: Owner | None, source: Source) -> str:
+    if owner is not None and owner.client is not None:
+        client = owner.client
+        seen = relative(client.seen_ms, source.now_ms())
+        return f"{client.client_id!r} from {client.client_host}, {client.request} {seen}"
+    if not source.is_running:
+        return "not known: it does not stand in the files"
+    if owner is None:
+        return "not known: no coordinator has the transaction"
+    if owner.tells_client:
+        return "not known: it has asked nothing since the broker was started"
+    return "not known: Apache Kafka does not tell"
+
+
+def _waiting(waiting: Waiting) -> str:
+    kinds = (
+        (waiting.own, "of this transaction"),
+        (waiting.others_open, "of others that are open"),
+        (waiting.decided, "of transactions that have ended"),
+        (waiting.plain, "outside of transactions"),
+    )
+    parts = ", ".join(f"{number:,} {what}" for number, what in kinds if number)
+    most = "" if waiting.is_whole else "at least "
+    total = f"{most}{counted(waiting.records, 'record')}"
+    return f"{total} in {counted(waiting.offsets, 'offset')}" + (f": {parts}" if parts else "")
+
+
+def _who(held: Held) -> str:
+    if held.owner is None:
+        return f"producer {held.open.producer_id}"
+    return f"transactional id {held.owner.transactional_id!r}"
+
+
+# ---------------------------------------------------------------- one id
+
+
+def description_lines(
+    owner: Owner, timeline: Timeline, held: Sequence[Held], source: Source
+) -> Iterator[str]:
+    """Tell of one transactional id."""
+    now_ms = source.now_ms()
+    yield f"transactional id {owner.transactional_id!r}: {owner.state.label}"
+    yield _labelled("producer", f"{owner.producer_id}, epoch {owner.producer_epoch}")
+    if owner.updated_ms is not None:
+        since = f"{moment(owner.updated_ms)}, {relative(owner.updated_ms, now_ms)}"
+        yield _labelled("state since", since)
+    if owner.start_ms is not None:
+        began = f"{moment(owner.start_ms)}, {relative(owner.start_ms, now_ms)}"
+        yield _labelled("begun" if is_open(owner) else "last begun", began)
+    timeout = duration(owner.timeout_ms) if has_timeout(owner) else "none (two-phase commit)"
+    if owner.deadline_ms is not None:
+        due = f"{moment(owner.deadline_ms)} ({relative(owner.deadline_ms, now_ms)})"
+        timeout += f", aborted at {due}"
+    yield _labelled("timeout", timeout)
+    yield _labelled("client", _client(owner, source))
+    for topic, index in sorted(owner.partitions):
+        here = [each for each in held if each.open.partition == (topic, index)]
+        since = f", open since offset {here[0].open.first_offset}" if here else ""
+        yield _labelled("partition", f"{topic}-{index}{since}")
+    for each in held[:1]:
+        yield from _outlook(each.verdict, source)
+    yield from timeline_lines(timeline)
+
+
+def timeline_lines(timeline: Timeline) -> Iterator[str]:
+    """Tell what happened to a transaction, with the time since its first event."""
+    yield "  timeline"
+    start_ms = timeline.events[0].at_ms if timeline.events else 0
+    for event in timeline.events:
+        offsets = f"offset {event.first_offset}"
+        if event.last_offset != event.first_offset:
+            offsets = f"offsets {event.first_offset} to {event.last_offset}"
+        what = event.what
+        if event.until_ms is not None:
+            what += f", until {moment(event.until_ms).split()[1]}"
+        since = f"{(event.at_ms - start_ms) / 1000:+.3f} s"
+        yield f"    {moment(event.at_ms)} {since:>12}  {what}  [{event.log} {offsets}]"
+    for note in timeline.notes:
+        yield f"    ({note})"
+
+
+# ---------------------------------------------------------------- many
+
+
+def list_lines(owners: Sequence[Owner], now_ms: int) -> Iterator[str]:
+    """A table of transactional ids."""
+    rows = [
+        (
+            owner.transactional_id,
+            owner.state.label,
+            f"{owner.producer_id}/{owner.producer_epoch}",
+            duration(now_ms - owner.start_ms)
+            if is_open(owner) and owner.start_ms is not None
+            else "-",
+            duration(owner.timeout_ms) if has_timeout(owner) else "none",
+            str(len(owner.partitions)) if is_open(owner) else "-",
+            f"{owner.client.client_id}@{owner.client.client_host}" if owner.client else "?",
+        )
+        for owner in owners
+    ]
+    header = ("TRANSACTIONAL ID", "STATE", "PRODUCER/EPOCH", "OPEN FOR", "TIMEOUT", "ON", "CLIENT")
+    yield from table([header, *rows])
+
+
+def hanging_lines(found: Sequence[Held], source: Source) -> Iterator[str]:
+    """What holds readers back and will not end by itself in time."""
+    for held in found:
+        name = _name(held.open.partition)
+        yield f"{name} since offset {held.open.first_offset}: {held.verdict.standing.value}"
+        yield from _facts(held, source)
+        yield from list(_outlook(held.verdict, source))[1:]
+        yield ""
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns as wide as what is in them; never cut off, for scripts read them too."""
+    widths = [max(len(row[nth]) for row in rows) for nth in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<{LABEL_WIDTH}}{text}"
+
+
+def _name(partition: tuple[str, int]) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+# ---------------------------------------------------------------- data
+
+
+def explanation_data(each: Explanation, source: Source) -> dict[str, Any]:
+    """An explanation as JSON has it."""
+    first = each.held[0] if each.held else None
+    return {
+        "topic": each.partition[0],
+        "partition": each.partition[1],
+        **asdict(each.ends),
+        "held_by": held_data(first, source) if first else None,
+        "also_open": [held_data(held, source) for held in each.held[1:]],
+        "waiting": asdict(each.waiting) | {"records": each.waiting.records}
+        if each.waiting
+        else None,
+        "timeline": timeline_data(each.timeline) if each.timeline else None,
+    }
+
+
+def held_data(held: Held, source: Source) -> dict[str, Any]:
+    """An open transaction and how it stands."""
+    verdict = held.verdict
+    ends = verdict.ends if verdict.ends_ms is None else verdict.ends % moment(verdict.ends_ms)
+    return {
+        **_open_data(held.open),
+        "owner": owner_data(held.owner) if held.owner else None,
+        "standing": verdict.standing.value,
+        "is_finding": verdict.standing.is_finding,
+        "ended_by": ends,
+        "ends_ms": verdict.ends_ms,
+        "advice": verdict.advice,
+        "command": _command(verdict.command, source) if verdict.command else None,
+    }
+
+
+def _open_data(opened: OpenTransaction) -> dict[str, Any]:
+    topic, index = opened.partition
+    return {"topic": topic, "partition": index} | {
+        name: value for name, value in asdict(opened).items() if name != "partition"
+    }
+
+
+def owner_data(owner: Owner) -> dict[str, Any]:
+    """A transactional id."""
+    fields = {name: _plain(value) for name, value in asdict(owner).items()}
+    return fields | {"deadline_ms": owner.deadline_ms}
+
+
+def timeline_data(timeline: Timeline) -> dict[str, Any]:
+    """A timeline."""
+    return {
+        "events": [asdict(event) for event in timeline.events],
+        "notes": list(timeline.notes),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, TxnState):
+        return value.label
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, frozenset):
+        return sorted(f"{topic}-{index}" for topic, index in value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value

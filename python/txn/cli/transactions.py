@@ -1,0 +1,246 @@
+"""`txn transactions`: which there are, what became of one, which hang, and to end one."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from txn.cli.explain import (
+    NOT_ASKED,
+    AsJson,
+    Bootstrap,
+    Data,
+    asked,
+    print_json,
+    print_lines,
+)
+from txn.errors import ConfigError, RejectedError
+
+transactions_app = typer.Typer(
+    help="See transactions, find those that hang, end one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Stage(StrEnum):
+    """The states of a transactional id, by Kafka's names."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+@transactions_app.command("list")
+def list_transactions(
+    state: Annotated[
+        list[Stage] | None, typer.Option(help="In this state; may be given again.")
+    ] = None,
+    longer_than: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Open for longer than this: 90s, 15m, 2h."),
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="With ids that begin with this.")] = "",
+    bootstrap: Bootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """List transactional ids: open transactions first, the oldest first.
+
+    \b
+    Examples:
+      txn transactions list --bootstrap kafka-1:9092
+      txn transactions list --longer-than 5m          open for more than five minutes
+      txn transactions list --state Ongoing --json
+
+    \b
+    Exit codes: 0 done, 2 wrong usage or nobody to ask.
+    """
+    from txn.cli.moments import parse_duration
+    from txn.cli.transaction_texts import list_lines, owner_data
+    from txn.coordinator.transaction.listing import STATES_BY_LABEL
+    from txn.explain.questions import listed
+
+    longer_than_ms = None if longer_than is None else parse_duration(longer_than)
+    with asked(bootstrap, data) as source:
+        found = listed(
+            source,
+            states=[STATES_BY_LABEL[each] for each in state or ()],
+            longer_than_ms=longer_than_ms,
+            prefix=prefix,
+        )
+        if as_json:
+            print_json([owner_data(owner) for owner in found])
+        elif found:
+            print_lines(list_lines(found, source.now_ms()))
+        else:
+            print("there is none")
+
+
+@transactions_app.command()
+def describe(
+    transactional_id: Annotated[str, typer.Argument(help="As its producer has it.")],
+    bootstrap: Bootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell where a transactional id stands, and the life of its newest transaction.
+
+    \b
+    Examples:
+      txn transactions describe pay-3 --bootstrap kafka-1:9092
+      txn transactions describe pay-3 --data /var/lib/txn --json
+
+    \b
+    Exit codes: 0 nothing hangs, 1 its transaction hangs or is overdue, 2 wrong usage, nobody
+    to ask, or no such id.
+    """
+    from txn.cli.transaction_texts import (
+        description_lines,
+        held_data,
+        owner_data,
+        timeline_data,
+    )
+    from txn.explain.questions import described
+
+    with asked(bootstrap, data) as source:
+        owner, timeline, held = described(source, transactional_id)
+        if as_json:
+            print_json(
+                owner_data(owner)
+                | {
+                    "holds": [held_data(each, source) for each in held],
+                    "timeline": timeline_data(timeline),
+                }
+            )
+        else:
+            print_lines(description_lines(owner, timeline, held, source))
+    sys.exit(1 if any(each.verdict.standing.is_finding for each in held) else 0)
+
+
+@transactions_app.command()
+def hanging(
+    topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC[-PARTITION]", help="Only there; else on every topic."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find transactions that hold readers back and will not end by themselves in time.
+
+    Those whose coordinator does not know them (nobody will ever end them), those past their
+    timeout, and those that are decided and whose marker does not come. What looks so is looked
+    at twice, so a transaction that ends just now is not named.
+
+    \b
+    Examples:
+      txn transactions hanging --bootstrap kafka-1:9092
+      txn transactions hanging --topic orders --json
+      txn transactions hanging --data /var/lib/txn
+
+    \b
+    Exit codes: 0 nothing hangs, 1 findings, 2 wrong usage or nobody to ask.
+    """
+    from txn.cli.transaction_texts import hanging_lines, held_data
+    from txn.explain.questions import all_partitions, findings, partitions_of
+
+    with asked(bootstrap, data) as source:
+        partitions = partitions_of(source, topic, None) if topic else all_partitions(source)
+        found = findings(source, partitions)
+        if as_json:
+            print_json([held_data(each, source) for each in found])
+        elif found:
+            print_lines(hanging_lines(found, source))
+        else:
+            print(f"nothing hangs on {len(partitions):,} partitions")
+    sys.exit(1 if found else 0)
+
+
+@transactions_app.command()
+def abort(
+    transactional_id: Annotated[
+        str | None, typer.Option(help="Abort what this id has open, and fence its producer.")
+    ] = None,
+    topic_partition: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC-N", help="Abort what hangs there, known to no coordinator."),
+    ] = None,
+    start_offset: Annotated[
+        int | None, typer.Option(help="With --topic-partition: since which offset it is open.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and stop.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """End a transaction from outside. Says what will happen and asks first.
+
+    By transactional id the coordinator aborts it as a whole and fences its producer; that is
+    always safe. By partition an abort marker goes past the coordinator, so that is done only
+    to what no coordinator knows; `txn transactions hanging` names it, with the offset.
+
+    \b
+    Examples:
+      txn transactions abort --transactional-id pay-3 --bootstrap kafka-1:9092
+      txn transactions abort --topic-partition orders-3 --start-offset 217 --yes
+
+    \b
+    Exit codes: 0 aborted, or nothing was open; 1 refused, or not confirmed; 2 wrong usage or
+    nobody to ask.
+    """
+    by_id = transactional_id is not None
+    by_offset = topic_partition is not None and start_offset is not None
+    if by_id == by_offset or (by_id and (topic_partition, start_offset) != (None, None)):
+        raise ConfigError(
+            "say what to abort: --transactional-id ID, or --topic-partition TOPIC-N with "
+            "--start-offset OFFSET"
+        )
+    from txn.explain.abort import NothingOpen, carry_out, plan_by_id, plan_by_offset
+    from txn.explain.cluster import Cluster
+    from txn.explain.questions import partitions_of
+
+    with asked(bootstrap, None) as source:
+        assert isinstance(source, Cluster), "no directory was given"
+        try:
+            if transactional_id is not None:
+                plan = plan_by_id(source, transactional_id)
+            else:
+                assert topic_partition is not None, "it was checked"
+                assert start_offset is not None, "it was checked"
+                partitions = partitions_of(source, topic_partition, None)
+                if len(partitions) > 1:
+                    raise ConfigError(
+                        f"{topic_partition!r} is a topic. Say which of its {len(partitions)} "
+                        f"partitions: {topic_partition}-N"
+                    )
+                plan = plan_by_offset(source, partitions[0], start_offset)
+            if isinstance(plan, NothingOpen):
+                print(plan.why)
+                return
+            print(f"To be aborted: {plan.what}.")
+            for consequence in plan.consequences:
+                print(f"  - {consequence}")
+            if dry_run:
+                return
+            _confirm(yes)
+            print(carry_out(source, plan))
+        except RejectedError as error:
+            print(f"txn: {error}", file=sys.stderr)
+            sys.exit(1)
+
+
+def _confirm(is_confirmed: bool) -> None:
+    if is_confirmed:
+        return
+    if not sys.stdin.isatty():
+        print("txn: nobody is there to confirm it: say --yes", file=sys.stderr)
+        sys.exit(NOT_ASKED)
+    if not typer.confirm("Abort it?"):
+        sys.exit(1)

@@ -1,0 +1,183 @@
+"""Ending a transaction from outside: what would happen, then doing it.
+
+Two ways, and the plan says which fits:
+
+    by transactional id   InitProducerId: the coordinator aborts what is open and gives the id a
+                          later producer epoch, so whoever had it is fenced. Always safe.
+    by partition          WriteTxnMarkers: an abort marker to one partition, past every
+                          coordinator. Only for what hangs: were the transaction open at its
+                          coordinator, its other partitions could still be committed.
+
+Sources: KIP-98 (fencing), KIP-360, KIP-664 (WriteTxnMarkers by an operator).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
+from txn.errors import RejectedError
+from txn.explain.cluster import RETRY_S, Cluster, require
+from txn.explain.facts import OpenTransaction, Owner
+from txn.explain.questions import held_open
+from txn.explain.verdict import Standing, has_timeout
+
+INIT_PRODUCER_ID: Final = 22
+WRITE_TXN_MARKERS: Final = 27
+
+TRIES_MAX: Final = 100
+"""Kafka aborts behind an answer of CONCURRENT_TRANSACTIONS; that takes it some tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an abort would do.
+
+    Attributes:
+        what: What is aborted, in words.
+        consequences: What its client and its readers will see.
+        owner: The transactional id, if by that.
+        held: The transaction on its partition, if by that.
+    """
+
+    what: str
+    consequences: tuple[str, ...]
+    owner: Owner | None = None
+    held: OpenTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NothingOpen:
+    """There is nothing to abort; says why."""
+
+    why: str
+
+
+def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
+    """Plan to abort the open transaction of a transactional id.
+
+    Raises:
+        RejectedError: it must not be aborted: it is decided, or takes part in a two-phase commit;
+            or nobody knows the id.
+    """
+    owner = cluster.owner(transactional_id)
+    if owner is None:
+        raise RejectedError(
+            f"no coordinator knows transactional id {transactional_id!r}. If a partition holds a "
+            "transaction open that no coordinator knows, `txn transactions hanging` finds it"
+        )
+    if owner.state in PREPARED:
+        decision = "commit" if owner.state is TxnState.PREPARE_COMMIT else "abort"
+        raise RejectedError(
+            f"the transaction of {transactional_id!r} is decided already ({decision}) and its "
+            f"coordinator is at work on it. `txn explain` tells which partition it waits for"
+        )
+    if owner.state is not TxnState.ONGOING:
+        return NothingOpen(f"{transactional_id!r} has no open transaction: {owner.state.label}")
+    if not has_timeout(owner):
+        raise RejectedError(
+            f"the transaction of {transactional_id!r} takes part in a two-phase commit. If the "
+            "other side committed, an abort would tear it: let whoever prepared it decide"
+        )
+    partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(owner.partitions))
+    return Plan(
+        what=(
+            f"the open transaction of {transactional_id!r} (producer {owner.producer_id}, epoch "
+            f"{owner.producer_epoch}) on {partitions}"
+        ),
+        consequences=(
+            "read_committed readers will skip its records and move on",
+            "consumer offsets that were sent with it will not be committed",
+            f"the producer that has {transactional_id!r} now is fenced: its next request fails "
+            "(PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH in older clients), and it has to be "
+            "closed and opened anew; what it had not committed, it has to send again",
+        ),
+        owner=owner,
+    )
+
+
+def plan_by_offset(cluster: Cluster, partition: TopicPartition, first_offset: int) -> Plan:
+    """Plan to abort what hangs on a partition since an offset.
+
+    Raises:
+        RejectedError: nothing is open since there, or its coordinator knows it as open.
+    """
+    name = f"{partition[0]}-{partition[1]}"
+    held = held_open(cluster, [partition])
+    found = next((each for each in held if each.open.first_offset == first_offset), None)
+    if found is None:
+        open_since = ", ".join(str(each.open.first_offset) for each in held) or "none"
+        raise RejectedError(
+            f"no transaction on {name} is open since offset {first_offset}. Open there: "
+            f"{open_since}"
+        )
+    if found.verdict.standing is not Standing.HANGING:
+        assert found.owner is not None, "what does not hang has an owner"
+        raise RejectedError(
+            f"the transaction on {name} since offset {first_offset} is open at its coordinator: a "
+            "marker past it could tear it. Abort it as a whole: txn transactions abort "
+            f"--transactional-id {found.owner.transactional_id} {cluster.options}"
+        )
+    return Plan(
+        what=(
+            f"what producer {found.open.producer_id} (epoch {found.open.producer_epoch}) holds "
+            f"open on {name} since offset {first_offset}, known to no coordinator"
+        ),
+        consequences=(
+            f"an abort marker is appended to {name}; read_committed readers skip its records",
+            "no client is waiting for it; one that still sends in this transaction is refused",
+        ),
+        held=found.open,
+    )
+
+
+def carry_out(cluster: Cluster, plan: Plan) -> str:
+    """Do what was planned; return what was done. Raises RejectedError."""
+    if plan.owner is not None:
+        return _fence(cluster, plan.owner)
+    assert plan.held is not None, "a plan is by id or by offset"
+    return _mark(cluster, plan.held)
+
+
+def _fence(cluster: Cluster, owner: Owner) -> str:
+    wanted = {
+        "transactional_id": owner.transactional_id,
+        "transaction_timeout": owner.timeout_ms,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    for _ in range(TRIES_MAX):
+        broker = cluster.coordinator(owner.transactional_id)
+        answer = broker.call(INIT_PRODUCER_ID, range(5), wanted)
+        if answer.error_code is not ErrorCode.concurrent_transactions:
+            break
+        cluster.wait(RETRY_S)
+    require(answer.error_code, f"transactional id {owner.transactional_id!r}")
+    return (
+        f"aborted. {owner.transactional_id!r} now has producer {answer.producer_id}, epoch "
+        f"{answer.producer_epoch}; whoever had epoch {owner.producer_epoch} is fenced"
+    )
+
+
+def _mark(cluster: Cluster, held: OpenTransaction) -> str:
+    topic, index = held.partition
+    wanted: dict[str, Any] = {
+        "markers": [
+            {
+                "producer_id": held.producer_id,
+                "producer_epoch": held.producer_epoch,
+                "transaction_result": False,
+                "topics": [{"name": topic, "partition_indexes": [index]}],
+                "coordinator_epoch": max(held.coordinator_epoch, 0),
+            }
+        ]
+    }
+    answer = cluster.call_leader(held.partition, WRITE_TXN_MARKERS, range(1, 2), wanted)
+    ((result,),) = [each.partitions for marker in answer.markers for each in marker.topics]
+    require(result.error_code, f"partition {topic}-{index}")
+    ends = cluster.ends([held.partition])[held.partition]
+    return (
+        f"aborted. The marker is in {topic}-{index}; read_committed reads up to offset "
+        f"{ends.last_stable_offset} of {ends.end_offset} now"
+    )

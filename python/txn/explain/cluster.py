@@ -1,0 +1,420 @@
+"""Facts from running brokers: txn's, or those of an Apache Kafka cluster.
+
+    ListOffsets, both isolation levels    the last stable offset and the end of each log
+    DescribeProducers                     what a partition holds open; asked of its leader
+    ListTransactions                      who uses a producer id; asked of every broker
+    DescribeTransactions                  since when, for how long, on which partitions
+    Fetch                                 batches, markers, records of `__transaction_state`
+
+Which client it is, and from where, only txn's broker tells; see `wire.transaction_descriptions`.
+Apache Kafka shows a user only what that user may see, and does not say that it hid something.
+
+Sources: KIP-664, KIP-98, KIP-394; Kafka's message schemas.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from txn.clock import now_ms
+from txn.coordinator.transaction.listing import STATES_BY_LABEL
+from txn.coordinator.transaction.records import encode_key
+from txn.coordinator.transaction.states import TopicPartition
+from txn.errors import ConfigError, RejectedError, RetriableError
+from txn.explain.connection import Connection, Connections, Fields
+from txn.explain.facts import (
+    TRANSACTIONS_TOPIC,
+    Client,
+    Ends,
+    LoggedBatch,
+    OpenTransaction,
+    Owner,
+    StateRecord,
+    state_record,
+)
+from txn.explain.fetched import FetchedPiece
+from txn.wire.hashing import coordinator_partition
+from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
+
+FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 1, 2, 3, 10
+DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
+
+FETCH_BYTES: Final = 4 << 20
+DESCRIBED_AT_ONCE: Final = 1_000
+
+TRANSACTION_KEY: Final = 1
+"""Of FindCoordinator: the key is a transactional id."""
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LATEST, EARLIEST = -1, -2
+
+MOVING: Final = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+    }
+)
+"""Somebody else will answer, or the same one in a moment."""
+TRIES_MAX: Final = 5
+
+RETRY_S: Final = 0.2
+
+ADVICE: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.transactional_id_authorization_failed: (
+        "Its user needs Describe on the transactional id, Write to abort"
+    ),
+    ErrorCode.topic_authorization_failed: "Its user needs Read and Describe on the topic",
+    ErrorCode.cluster_authorization_failed: "Its user needs Alter on the cluster",
+    ErrorCode.unknown_topic_or_partition: "It may have been deleted just now",
+}
+
+
+class Cluster:
+    """A running cluster, asked through its plain listeners; a `facts.Source`.
+
+    Raises:
+        RetriableError: none of the bootstrap servers answers.
+    """
+
+    is_running = True
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        timeout_s: float = 10.0,
+        clock: Callable[[], int] = now_ms,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.options = f"--bootstrap {servers}"
+        self._clock = clock
+        self.wait = wait
+        self._connections = Connections(timeout_s=timeout_s)
+        self._entry = self._connect(addresses_of(servers))
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._topics: dict[str, list[int]] = {}
+        self._look_up()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._connections.close()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, by this machine."""
+        return self._clock()
+
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        """Topic → its partitions, internal topics too."""
+        return MappingProxyType(self._topics)
+
+    # ------------------------------------------------------------ partitions
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+        """Where logs begin and end; a partition without a leader is left out."""
+        starts = self._offsets(partitions, EARLIEST, READ_UNCOMMITTED)
+        stable = self._offsets(partitions, LATEST, READ_COMMITTED)
+        ends = self._offsets(partitions, LATEST, READ_UNCOMMITTED)
+        known = starts.keys() & stable.keys() & ends.keys()
+        return {p: Ends(starts[p], stable[p], ends[p]) for p in sorted(known)}
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """The first offset with a record at least as young as a time; None without one."""
+        found = self._offsets([partition], timestamp_ms, READ_UNCOMMITTED).get(partition, -1)
+        return found if found >= 0 else None
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """What partitions hold open, by partition and first offset."""
+        answers = self._ask_leaders(DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted)
+        found = [
+            OpenTransaction(
+                partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.current_txn_start_offset,
+                producer.last_timestamp if producer.last_timestamp >= 0 else None,
+                producer.coordinator_epoch,
+            )
+            for partition, answer in answers.items()
+            for producer in answer.active_producers
+            if producer.current_txn_start_offset >= 0
+        ]
+        return sorted(found, key=lambda held: (held.partition, held.first_offset))
+
+    def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
+        """The batches of a log from the one with an offset on; control batches too."""
+        for piece in self._pieces(partition, first_offset):
+            yield from piece.batches
+
+    def _pieces(self, partition: TopicPartition, first_offset: int) -> Iterator[FetchedPiece]:
+        next_offset = first_offset
+        while True:
+            data = self._fetch(partition, next_offset)
+            with FetchedPiece(data) as piece:
+                if not piece.batches:
+                    return
+                next_offset = piece.batches[-1].batch.last_offset + 1
+                yield piece
+
+    def _fetch(self, partition: TopicPartition, offset: int) -> bytes:
+        topic, index = partition
+        wanted = {
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": FETCH_BYTES,
+            "topics": (
+                {
+                    "topic": topic,
+                    "partitions": (
+                        {
+                            "partition": index,
+                            "fetch_offset": offset,
+                            "partition_max_bytes": FETCH_BYTES,
+                        },
+                    ),
+                },
+            ),
+            "forgotten_topics_data": (),
+        }
+
+        def ask() -> Any:
+            answer = self._leader(partition).call(FETCH, range(4, 12), wanted)
+            ((found,),) = [topic.partitions for topic in answer.responses]
+            return found
+
+        found = self._settled(ask, f"{topic}-{index}")
+        return bytes(found.records or b"")
+
+    # ------------------------------------------------------------ transactional ids
+
+    def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
+        """The transactional ids that use some producer ids; None: all of them."""
+        wanted = {
+            "state_filters": (),
+            "producer_id_filters": tuple(producer_ids or ()),
+            "duration_filter": -1,
+        }
+        found = []
+        for address in sorted(self._brokers.values()):
+            broker = self._connections.to(*address)
+            listing = self._settled(partial(broker.call, LIST_TRANSACTIONS, range(2), wanted), "")
+            ids = [each.transactional_id for each in listing.transaction_states]
+            for start in range(0, len(ids), DESCRIBED_AT_ONCE):
+                found += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
+        return sorted(found, key=lambda owner: owner.transactional_id)
+
+    def owner(self, transactional_id: str) -> Owner | None:
+        """One transactional id, None if it is not known."""
+        broker = self.coordinator(transactional_id)
+        found = self._described(broker, [transactional_id])
+        return found[0] if found else None
+
+    def coordinator(self, transactional_id: str) -> Connection:
+        """A connection to the broker that coordinates a transactional id."""
+        wanted = {"key": transactional_id, "key_type": TRANSACTION_KEY}
+        ask = partial(self._entry.call, FIND_COORDINATOR, range(1, 4), wanted)
+        found = self._settled(ask, f"transactional id {transactional_id!r}")
+        return self._connections.to(found.host, found.port)
+
+    def history(self, transactional_id: str) -> list[StateRecord]:
+        """What `__transaction_state` still has of an id, oldest first."""
+        count = len(self._topics.get(TRANSACTIONS_TOPIC, ()))
+        if not count:
+            return []
+        partition = TRANSACTIONS_TOPIC, coordinator_partition(transactional_id, count)
+        ends = self.ends([partition]).get(partition)
+        if ends is None:
+            return []
+        key = encode_key(transactional_id)
+        return [
+            state_record(partition[1], record)
+            for piece in self._pieces(partition, ends.log_start_offset)
+            for batch in piece.batches
+            if not batch.batch.is_control
+            for record in piece.records(batch)
+            if record.key == key
+        ]
+
+    def _described(self, broker: Connection, transactional_ids: Sequence[str]) -> list[Owner]:
+        wanted = {"transactional_ids": tuple(transactional_ids)}
+        _, body = broker.call_raw(DESCRIBE_TRANSACTIONS, range(1), wanted)
+        descriptions, extras = decode_descriptions(body)
+        known = []
+        for each in descriptions:
+            if each.code is ErrorCode.transactional_id_not_found:
+                continue
+            require(each.code, f"transactional id {each.transactional_id!r}")
+            known.append(_owner(each, extras.get(each.transactional_id, {})))
+        return known
+
+    # ------------------------------------------------------------ asking
+
+    def call_leader(
+        self, partition: TopicPartition, api_key: int, versions: range, wanted: Fields
+    ) -> Any:
+        """Send a request to the leader of a partition; return the answer."""
+        return self._leader(partition).call(api_key, versions, wanted)
+
+    def _offsets(
+        self, partitions: Collection[TopicPartition], timestamp: int, isolation_level: int
+    ) -> dict[TopicPartition, int]:
+        def wanted(topics: Mapping[str, Sequence[int]]) -> Fields:
+            return {
+                "replica_id": -1,
+                "isolation_level": isolation_level,
+                "topics": [
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {"partition_index": index, "timestamp": timestamp} for index in indexes
+                        ],
+                    }
+                    for topic, indexes in topics.items()
+                ],
+            }
+
+        answers = self._ask_leaders(LIST_OFFSETS, range(2, 7), partitions, wanted)
+        return {partition: int(answer.offset) for partition, answer in answers.items()}
+
+    def _ask_leaders(
+        self,
+        api_key: int,
+        versions: range,
+        partitions: Collection[TopicPartition],
+        wanted: Callable[[Mapping[str, Sequence[int]]], Fields],
+    ) -> dict[TopicPartition, Any]:
+        """Ask every leader about its partitions; those that nobody leads are left out.
+
+        Raises:
+            RejectedError: a partition cannot be asked; it says which, and why.
+        """
+        answers: dict[TopicPartition, Any] = {}
+        left = set(partitions)
+        for attempt in range(TRIES_MAX):
+            if attempt:
+                self.wait(RETRY_S)
+                self._look_up()
+            for node_id, topics in self._by_leader(left).items():
+                broker = self._connections.to(*self._brokers[node_id])
+                for topic in broker.call(api_key, versions, wanted(topics)).topics:
+                    for answer in topic.partitions:
+                        if answer.error_code in MOVING:
+                            continue
+                        name = f"{topic.name}-{answer.partition_index}"
+                        require(answer.error_code, f"partition {name}")
+                        answers[topic.name, answer.partition_index] = answer
+            left -= answers.keys()
+            if not left:
+                break
+        return answers
+
+    def _by_leader(self, partitions: Collection[TopicPartition]) -> dict[int, dict[str, list[int]]]:
+        found: dict[int, dict[str, list[int]]] = {}
+        for topic, index in sorted(partitions):
+            node_id = self._leaders.get((topic, index), -1)
+            if node_id in self._brokers:
+                found.setdefault(node_id, {}).setdefault(topic, []).append(index)
+        return found
+
+    def _leader(self, partition: TopicPartition) -> Connection:
+        node_id = self._leaders.get(partition, -1)
+        if node_id not in self._brokers:
+            topic, index = partition
+            raise RetriableError(
+                f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
+            )
+        return self._connections.to(*self._brokers[node_id])
+
+    def _settled(self, ask: Callable[[], Any], what: str) -> Any:
+        """Ask until the answer is not that somebody else or a later moment is to be asked."""
+        for _ in range(TRIES_MAX):
+            answer = ask()
+            if answer.error_code not in MOVING:
+                break
+            self.wait(RETRY_S)
+            self._look_up()
+        require(answer.error_code, what)
+        return answer
+
+    def _look_up(self) -> None:
+        wanted = {
+            "topics": None,
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        answer = self._entry.call(METADATA, range(4, 10), wanted)
+        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        self._topics = {
+            topic.name: sorted(each.partition_index for each in topic.partitions)
+            for topic in sorted(answer.topics, key=lambda topic: topic.name)
+        }
+        self._leaders = {
+            (topic.name, each.partition_index): each.leader_id
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    def _connect(self, addresses: Sequence[tuple[str, int]]) -> Connection:
+        for address in addresses[:-1]:
+            with suppress(RetriableError):
+                return self._connections.to(*address)
+        return self._connections.to(*addresses[-1])
+
+
+def addresses_of(servers: str) -> list[tuple[str, int]]:
+    """Read HOST:PORT[,HOST:PORT…]. Raises ConfigError."""
+    addresses = []
+    for text in servers.split(","):
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise ConfigError(f"--bootstrap takes HOST:PORT[,HOST:PORT…], not {servers!r}")
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
+
+
+def require(code: ErrorCode, what: str) -> None:
+    """Go on if there is no error. Raises RejectedError, RetriableError."""
+    if code is ErrorCode.none:
+        return
+    said = f"{code.name.upper()}{f' for {what}' if what else ''}"
+    if code in MOVING:
+        raise RetriableError(f"the cluster keeps answering {said}. Try again in a moment")
+    advice = ADVICE.get(code, "See its log")
+    raise RejectedError(f"the broker answers {said}. {advice}", code=int(code))
+
+
+def _owner(described: TransactionDescription, extra: Mapping[str, Any]) -> Owner:
+    client = None
+    if "client_host" in extra:
+        client = Client(
+            extra["client_id"], extra["client_host"], extra["seen_ms"], extra["request"]
+        )
+    return Owner(
+        described.transactional_id,
+        STATES_BY_LABEL[described.label],
+        described.producer_id,
+        described.producer_epoch,
+        described.timeout_ms,
+        described.start_ms if described.start_ms >= 0 else None,
+        described.partitions,
+        extra.get("updated_ms"),
+        client,
+        tells_client=bool(extra),
+    )
+
+
+def _producers_wanted(topics: Mapping[str, Sequence[int]]) -> Fields:
+    return {
+        "topics": [
+            {"name": topic, "partition_indexes": indexes} for topic, indexes in topics.items()
+        ]
+    }

@@ -1,0 +1,269 @@
+"""Facts from the files of a stopped broker, txn's or Apache Kafka's. Nothing is written.
+
+    __transaction_state      the newest record of each id, and those before it
+    .snapshot, then .log     the producers of a partition and what they hold open
+
+A broker may be at work on the files; then this is what they say at the moment, and to ask the
+broker itself tells more.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from txn.clock import now_ms
+from txn.coordinator.transaction.records import decode_key
+from txn.coordinator.transaction.states import TopicPartition
+from txn.errors import CorruptLogError, DirectoryError
+from txn.explain.facts import (
+    TRANSACTIONS_TOPIC,
+    Ends,
+    LoggedBatch,
+    OpenTransaction,
+    Owner,
+    StateRecord,
+    state_record,
+)
+from txn.explain.fetched import logged, records_in
+from txn.inspect import segments, texts
+from txn.inspect.layout import (
+    PartitionFiles,
+    State,
+    list_partition,
+    partition_of,
+    partitions_in,
+    state_of,
+)
+from txn.partition import Partition, ReplayedBatch
+from txn.storage.checkpoints import LOG_STARTS
+from txn.storage.directory import META
+
+READ_BYTES: Final = 1 << 23
+
+
+class Directory:
+    """A data directory as a `facts.Source`.
+
+    Raises:
+        DirectoryError: it is no data directory.
+    """
+
+    is_running = False
+
+    def __init__(self, root: Path, *, clock: Callable[[], int] = now_ms) -> None:
+        if not root.is_dir() or not (root / META).exists():
+            raise DirectoryError(
+                f"{root} is no data directory: it has no {META}. Give the directory that "
+                "`txn serve --data` or `log.dirs` names",
+                path=str(root),
+            )
+        self.options = f"--data {root}"
+        self.state: State = state_of(root)
+        self._clock = clock
+        self._root = root
+        self._replayed: dict[TopicPartition, Replayed] = {}
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, by this machine."""
+        return self._clock()
+
+    @cached_property
+    def _directories(self) -> dict[TopicPartition, Path]:
+        found = {partition_of(path): path for path in partitions_in(self._root)}
+        return {partition: path for partition, path in found.items() if partition is not None}
+
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        """Topic → its partitions that were ever written to, internal topics too."""
+        found: dict[str, list[int]] = {}
+        for topic, index in sorted(self._directories):
+            found.setdefault(topic, []).append(index)
+        return found
+
+    # ------------------------------------------------------------ partitions
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+        """Where logs begin and end, as the next start will find them."""
+        return {partition: self._replay(partition).ends for partition in sorted(partitions)}
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """What partitions hold open, by partition and first offset."""
+        found = [
+            OpenTransaction(
+                partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.current_txn_start_offset,
+                producer.last_timestamp_ms if producer.last_timestamp_ms >= 0 else None,
+                producer.coordinator_epoch,
+            )
+            for partition in partitions
+            for producer in self._replay(partition).gate.describe()
+            if producer.current_txn_start_offset >= 0
+        ]
+        return sorted(found, key=lambda held: (held.partition, held.first_offset))
+
+    def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
+        """The batches of a log from the one with an offset on; control batches too."""
+        files = list_partition(self._directories[partition])
+        for base_offset in _segments_from(files, first_offset):
+            path = files.file(base_offset, ".log")
+            for found in segments.walk(path):
+                if isinstance(found, segments.Damage):
+                    return
+                if found.last_offset >= first_offset:
+                    yield logged(path, found)
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """The first offset of a batch with a record at least as young as a time."""
+        for found in self.batches(partition, 0):
+            if found.batch.max_timestamp_ms >= timestamp_ms:
+                return found.batch.base_offset
+        return None
+
+    def _replay(self, partition: TopicPartition) -> "Replayed":
+        if partition not in self._replayed:
+            log_starts: Mapping[TopicPartition, int] = {}
+            with suppress(FileNotFoundError, ValueError):  # `txn log verify` finds fault with it
+                log_starts = texts.read_checkpoint((self._root / LOG_STARTS).read_text())
+            files = list_partition(self._directories[partition])
+            self._replayed[partition] = Replayed(files, log_starts.get(partition, 0))
+        return self._replayed[partition]
+
+    # ------------------------------------------------------------ transactional ids
+
+    def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
+        """The transactional ids that use some producer ids; None: all of them."""
+        found = (self.owner(transactional_id) for transactional_id in sorted(self._histories))
+        return [
+            owner
+            for owner in found
+            if owner is not None and (producer_ids is None or owner.producer_id in producer_ids)
+        ]
+
+    def owner(self, transactional_id: str) -> Owner | None:
+        """One transactional id, None if it is not known."""
+        history = self._histories.get(transactional_id)
+        txn = history[-1].txn if history else None
+        if txn is None:
+            return None
+        return Owner(
+            transactional_id,
+            txn.state,
+            txn.producer_id,
+            txn.producer_epoch,
+            txn.timeout_ms,
+            txn.start_ms if txn.start_ms >= 0 else None,
+            txn.partitions,
+            txn.updated_ms,
+        )
+
+    def history(self, transactional_id: str) -> list[StateRecord]:
+        """What `__transaction_state` still has of an id, oldest first."""
+        return self._histories.get(transactional_id, [])
+
+    @cached_property
+    def _histories(self) -> dict[str, list[StateRecord]]:
+        found: dict[str, list[StateRecord]] = {}
+        for (topic, index), directory in self._directories.items():
+            if topic != TRANSACTIONS_TOPIC:
+                continue
+            files = list_partition(directory)
+            for base_offset in files.segments:
+                path = files.file(base_offset, ".log")
+                for batch in segments.walk(path):
+                    if isinstance(batch, segments.Damage) or batch.is_control:
+                        continue
+                    for record in records_in(path, batch):
+                        transactional_id = _key_of(record)
+                        if transactional_id is not None:
+                            decoded = state_record(index, record)
+                            found.setdefault(transactional_id, []).append(decoded)
+        return found
+
+
+class Replayed:
+    """The rules of a partition, fed with its files as a start would; done when it is made.
+
+    Attributes:
+        gate: What it knows of producers and transactions.
+        ends: Where the log begins and ends.
+
+    Raises:
+        CorruptLogError: the log is damaged before its end.
+    """
+
+    def __init__(self, files: PartitionFiles, log_start_offset: int) -> None:
+        self.gate = Partition()
+        if not files.segments:
+            self.ends = Ends(0, 0, 0)
+            return
+        newest = files.segments[-1]
+        end_offset = _read(files, newest, lambda _batches: None)
+        start = self._restore(files, end_offset)
+        for base_offset in _segments_from(files, start):
+            if start < end_offset:
+                _read(files, base_offset, lambda batches: self._take(files, batches, start))
+        unstable = self.gate.first_unstable_offset()
+        self.ends = Ends(
+            max(log_start_offset, files.segments[0]),
+            unstable if unstable >= 0 else end_offset,
+            end_offset,
+        )
+
+    def _restore(self, files: PartitionFiles, end_offset: int) -> int:
+        """Load the newest snapshot that can be read; return from where on to replay."""
+        for offset in reversed(files.snapshots):
+            if files.segments[0] <= offset <= end_offset:
+                with suppress(ValueError):
+                    self.gate.restore(files.read(offset, ".snapshot"), ())
+                    return offset
+        return files.segments[0]
+
+    def _take(self, files: PartitionFiles, batches: Sequence[ReplayedBatch], start: int) -> None:
+        try:
+            self.gate.replay([batch for batch in batches if batch[0] >= start])
+        except AssertionError as error:
+            raise _damaged(files.directory) from error
+
+
+def _read(
+    files: PartitionFiles,
+    base_offset: int,
+    take: Callable[[Sequence[ReplayedBatch]], object],
+) -> int:
+    """Read a segment from end to end; return the offset after its last sound batch."""
+    path = files.file(base_offset, ".log")
+    check = segments.check(path, base_offset, b"", b"", is_deep=False)
+    while True:
+        take(check.advance(READ_BYTES))
+        if check.position == check.end or check.is_damaged:
+            break
+    if check.is_damaged and base_offset != files.segments[-1]:
+        raise _damaged(path)
+    return check.next_offset
+
+
+def _damaged(path: Path) -> CorruptLogError:
+    return CorruptLogError(f"{path} is damaged. Run `txn log verify` on it", path=str(path))
+
+
+def _segments_from(files: PartitionFiles, offset: int) -> list[int]:
+    """The segments with an offset or anything behind it."""
+    ends = [*files.segments[1:], None]
+    return [
+        base_offset
+        for base_offset, end in zip(files.segments, ends, strict=True)
+        if end is None or end > offset
+    ]
+
+
+def _key_of(record: segments.Record) -> str | None:
+    try:
+        return decode_key(record.key or b"")
+    except ValueError as error:
+        raise CorruptLogError(
+            f"{TRANSACTIONS_TOPIC} holds a key at offset {record.offset} that cannot be read: "
+            f"{error}. Run `txn log verify` on the directory"
+        ) from error

@@ -1,0 +1,176 @@
+"""What is known of open transactions, wherever it comes from.
+
+Two sides tell of a transaction: the partition, which holds records of it back since some
+offset, and the coordinator, which knows whose it is and when its time is up. A transaction
+that one side has and the other has not is the one that hangs.
+
+Offsets are inclusive unless they are called `end` or `next`; times are milliseconds since
+the epoch, by the broker's clock; None is *not known*.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from txn.coordinator.transaction.records import decode_value
+from txn.coordinator.transaction.states import TopicPartition, Txn, TxnState
+from txn.errors import CorruptLogError
+from txn.inspect.segments import Batch, Record
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""What Kafka stores for a transaction of two-phase commit, which never times out (KIP-939)."""
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a partition's log begins, how far read_committed reads, and where it ends."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that a partition holds open, as the partition knows it."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_timestamp_ms: int | None
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who last asked the coordinator something for a transactional id."""
+
+    client_id: str
+    client_host: str
+    seen_ms: int
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A transactional id, as its coordinator knows it.
+
+    Attributes:
+        transactional_id: Whose transactions they are.
+        state: Where it stands.
+        producer_id: In use now.
+        producer_epoch: In use now.
+        timeout_ms: How long a transaction may stay open.
+        start_ms: When the newest transaction began.
+        partitions: Those of the open transaction; while it ends, those without a marker.
+        updated_ms: When this state was reached.
+        client: Who last acted for it, since the broker was started; None if nobody did.
+        tells_client: Whether its coordinator tells such things; Apache Kafka's does not.
+    """
+
+    transactional_id: str
+    state: TxnState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    partitions: frozenset[TopicPartition]
+    updated_ms: int | None = None
+    client: Client | None = None
+    tells_client: bool = False
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When its time is up; None if nothing is open or it never is."""
+        is_open = self.state is TxnState.ONGOING and self.start_ms is not None
+        if not is_open or self.timeout_ms == NO_TIMEOUT_MS:
+            return None
+        assert self.start_ms is not None, "an open transaction has begun"
+        return self.start_ms + self.timeout_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """A record of `__transaction_state`; `txn` is None where the id was forgotten."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    txn: Txn | None
+
+
+def state_record(partition: int, record: Record) -> StateRecord:
+    """Decode a record of `__transaction_state`. Raises CorruptLogError."""
+    try:
+        txn = None if record.value is None else decode_value(record.value)
+    except ValueError as error:
+        raise CorruptLogError(
+            f"{TRANSACTIONS_TOPIC}-{partition} holds a record at offset {record.offset} that "
+            f"cannot be read: {error}. Run `txn log verify` on the broker's directory",
+            offset=record.offset,
+        ) from error
+    return StateRecord(partition, record.offset, record.timestamp_ms, txn)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """A batch of a log, with what kind of marker it is, if it is one."""
+
+    batch: Batch
+    marker: str | None
+
+
+class Source(Protocol):
+    """Where facts come from: a running cluster or a stopped directory.
+
+    Every method may raise `TxnError`, with what to do about it.
+    """
+
+    @property
+    def is_running(self) -> bool:
+        """Whether brokers are at work, so that time passes for a transaction."""
+        ...
+
+    @property
+    def options(self) -> str:
+        """The options by which the command line names this source."""
+        ...
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        """Topic → its partitions, internal topics too."""
+        ...
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+        """Where logs begin and end; a partition that cannot be asked is left out."""
+        ...
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """What partitions hold open, by partition and first offset."""
+        ...
+
+    def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
+        """The transactional ids that use some producer ids; None: all of them."""
+        ...
+
+    def owner(self, transactional_id: str) -> Owner | None:
+        """One transactional id, None if it is not known."""
+        ...
+
+    def history(self, transactional_id: str) -> list[StateRecord]:
+        """What `__transaction_state` still has of an id, oldest first."""
+        ...
+
+    def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
+        """The batches of a log from the one with an offset on; control batches too."""
+        ...
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """The first offset with a record at least as young as a time; None without one."""
+        ...

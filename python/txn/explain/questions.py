@@ -1,0 +1,356 @@
+"""The questions an operator has, and their answers from a source of facts.
+
+Facts come one after the other while the cluster goes on. So what looks as if it hung is
+looked at again: only what both looks find open counts, since a transaction that ends in
+between is gone from its partitions before its coordinator forgets them.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
+from txn.errors import ConfigError, RejectedError
+from txn.explain.facts import Ends, LoggedBatch, OpenTransaction, Owner, Source, StateRecord
+from txn.explain.timeline import (
+    Event,
+    coordinator_events,
+    in_order,
+    is_cut_off,
+    newest_transaction,
+    partition_events,
+    transaction_in,
+)
+from txn.explain.verdict import Verdict, judge
+
+SCAN_BYTES_MAX: Final = 64 << 20
+"""How much of a log is read to count what waits, or to find what a transaction wrote."""
+
+OLDER_MS: Final = 60_000
+"""How much older than its transaction a record may be: a client sets its time, then waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A transaction that a partition holds open, whose it is, and how it stands."""
+
+    open: OpenTransaction
+    owner: Owner | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What read_committed cannot see yet.
+
+    Attributes:
+        offsets: From the last stable offset to the end of the log; markers count too.
+        own: Records of the transaction that holds the offset.
+        others_open: Records of other transactions that are open.
+        decided: Records of transactions that have ended.
+        plain: Records outside of transactions.
+        is_whole: Whether all were counted; else there are more.
+    """
+
+    offsets: int
+    own: int
+    others_open: int
+    decided: int
+    plain: int
+    is_whole: bool
+
+    @property
+    def records(self) -> int:
+        """All records that wait."""
+        return self.own + self.others_open + self.decided + self.plain
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What happened to a transaction, oldest first, and what the list lacks."""
+
+    events: tuple[Event, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why readers of a partition stand where they do.
+
+    `held` is by first offset, so the first one holds the last stable offset; without any,
+    nothing holds it and `waiting` and `timeline` are None.
+    """
+
+    partition: TopicPartition
+    ends: Ends
+    held: tuple[Held, ...]
+    waiting: Waiting | None
+    timeline: Timeline | None
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def partitions_of(source: Source, name: str, index: int | None) -> list[TopicPartition]:
+    """The partitions that TOPIC or TOPIC-PARTITION names.
+
+    Raises:
+        ConfigError: the name fits a topic and a partition of another one.
+        RejectedError: there is nothing of that name.
+    """
+    topics = source.topics()
+    topic, _, number = name.rpartition("-")
+    is_partition = number.isdecimal() and int(number) in topics.get(topic, ())
+    if index is not None:
+        if index in topics.get(name, ()):
+            return [(name, index)]
+    elif name in topics and is_partition:
+        raise ConfigError(
+            f"{name!r} is a topic, and partition {number} of topic {topic!r}. Say which: "
+            f"--partition N with topic {name!r}, or {topic!r} --partition {number}"
+        )
+    elif name in topics:
+        return [(name, each) for each in topics[name]]
+    elif is_partition:
+        return [(topic, int(number))]
+    wanted = name if index is None else f"partition {index} of {name}"
+    raise RejectedError(
+        f"there is no {wanted!r}. {_close_to(name, topics)}"
+        if topics
+        else f"there is no {wanted!r}, nor any other topic"
+    )
+
+
+def _close_to(name: str, topics: Collection[str]) -> str:
+    from difflib import get_close_matches
+
+    known = sorted(topics)
+    alike = get_close_matches(name, known, n=3) or known[:10]
+    return f"There is {', '.join(alike)}{' …' if len(alike) < len(known) else ''}"
+
+
+def all_partitions(source: Source) -> list[TopicPartition]:
+    """Every partition of every topic, internal ones too."""
+    return [(topic, index) for topic, indexes in source.topics().items() for index in indexes]
+
+
+# ---------------------------------------------------------------- what is open
+
+
+def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
+    """What partitions hold open, by partition and first offset."""
+    found = _look(source, partitions)
+    doubtful = {held.open.partition for held in found if held.verdict.standing.is_finding}
+    if not doubtful or not source.is_running:
+        return found
+    again = {(each.open.partition, each.open.producer_id): each for each in _look(source, doubtful)}
+    confirmed = []
+    for held in found:
+        if held.open.partition not in doubtful:
+            confirmed.append(held)
+            continue
+        later = again.get((held.open.partition, held.open.producer_id))
+        if later is not None and later.open.first_offset == held.open.first_offset:
+            confirmed.append(later)
+    return confirmed
+
+
+def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
+    opened = source.open_transactions(partitions)
+    owners: dict[int, Owner] = {}
+    if opened:
+        wanted = {each.producer_id for each in opened}
+        for owner in source.owners(wanted):
+            owners[owner.producer_id] = _with_times(source, owner)
+    now_ms = source.now_ms()
+    return [
+        Held(each, owner, judge(each, owner, now_ms=now_ms, is_running=source.is_running))
+        for each in opened
+        for owner in (owners.get(each.producer_id),)
+    ]
+
+
+def _with_times(source: Source, owner: Owner) -> Owner:
+    """Find out since when an id is in a Prepare, where its coordinator does not say."""
+    if owner.updated_ms is not None or owner.state not in PREPARED:
+        return owner
+    history = source.history(owner.transactional_id)
+    newest = history[-1].txn if history else None
+    if newest is None or newest.state is not owner.state:
+        return owner
+    return replace(owner, updated_ms=newest.updated_ms)
+
+
+def findings(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
+    """What holds readers back and will not end by itself in time."""
+    return [held for held in held_open(source, partitions) if held.verdict.standing.is_finding]
+
+
+def explain(source: Source, partitions: Sequence[TopicPartition]) -> list[Explanation]:
+    """Say of each partition why its readers stand where they do."""
+    held = held_open(source, partitions)
+    ends = source.ends(partitions)
+    explained = []
+    for partition in partitions:
+        if partition not in ends:
+            topic, index = partition
+            raise RejectedError(f"no broker leads {topic}-{index}. Bring one of its replicas back")
+        here = tuple(each for each in held if each.open.partition == partition)
+        waiting = timeline = None
+        if here:
+            waiting = count_waiting(source, ends[partition], here)
+            timeline = timeline_of(source, here[0].owner, [each.open for each in here[:1]])
+        explained.append(Explanation(partition, ends[partition], here, waiting, timeline))
+    return explained
+
+
+def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
+    """Count what is behind the oldest of a partition's open transactions."""
+    oldest = held[0].open
+    first_offsets = {each.open.producer_id: each.open.first_offset for each in held}
+    counts = dict.fromkeys(("own", "others_open", "decided", "plain"), 0)
+    next_offset = oldest.first_offset
+    for each in _bounded(source.batches(oldest.partition, oldest.first_offset), ends.end_offset):
+        batch = each.batch
+        next_offset = batch.last_offset + 1
+        if batch.is_control:
+            continue
+        kind = "plain"
+        if batch.is_transactional:
+            opened = first_offsets.get(batch.producer_id)
+            is_open = opened is not None and batch.base_offset >= opened
+            is_own = batch.producer_id == oldest.producer_id
+            kind = ("own" if is_own else "others_open") if is_open else "decided"
+        counts[kind] += batch.record_count
+    return Waiting(
+        offsets=ends.end_offset - oldest.first_offset,
+        is_whole=next_offset >= ends.end_offset,
+        **counts,
+    )
+
+
+def _bounded(batches: Iterator[LoggedBatch], end_offset: int | None) -> Iterator[LoggedBatch]:
+    """Batches below an offset, up to as many bytes as are read for one question."""
+    left = SCAN_BYTES_MAX
+    for each in batches:
+        if left <= 0 or (end_offset is not None and each.batch.base_offset >= end_offset):
+            return
+        left -= each.batch.size_bytes
+        yield each
+
+
+# ---------------------------------------------------------------- one transaction
+
+
+def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransaction]) -> Timeline:
+    """Tell the life of a transaction.
+
+    Args:
+        source: Where to look.
+        owner: Whose newest transaction; None if nobody knows it.
+        opened: Where it is known to be open; the rest is looked up by time.
+    """
+    notes: list[str] = []
+    events: list[Event] = []
+    records: list[StateRecord] = []
+    hangs = [each for each in opened if owner is None or each.partition not in owner.partitions]
+    if owner is not None and not hangs:
+        records = newest_transaction(source.history(owner.transactional_id))
+        events += coordinator_events(records)
+        if not records:
+            notes.append("__transaction_state could not be read, so its records are not shown")
+        elif is_cut_off(records):
+            notes.append("compaction has taken the beginning from __transaction_state")
+    txn = transaction_in(records)
+    places = {each.partition: (each.first_offset, each.producer_id) for each in opened}
+    if txn is not None:
+        for partition in sorted(txn.partitions - places.keys()):
+            offset = _begin_of(source, partition, txn.producer_id, txn.start_ms)
+            if offset is not None:
+                places[partition] = offset, txn.producer_id
+    for partition, (offset, producer_id) in places.items():
+        batches = _bounded(source.batches(partition, offset), None)
+        may_be_open = owner is None or is_open(owner)
+        found = partition_events(partition, batches, producer_id, is_open=may_be_open)
+        if not any(event.kind == "records" for event in found):
+            notes.append(f"no records of it were found in {partition[0]}-{partition[1]}")
+        events += found
+    return Timeline(tuple(in_order(events)), tuple(notes))
+
+
+def _begin_of(
+    source: Source, partition: TopicPartition, producer_id: int, start_ms: int
+) -> int | None:
+    """Where to begin to look for what a transaction wrote to a partition."""
+    if partition[1] not in source.topics().get(partition[0], ()):
+        return None  # it was deleted since
+    for held in source.open_transactions([partition]):
+        if held.producer_id == producer_id:
+            return held.first_offset
+    return source.offset_at(partition, start_ms - OLDER_MS)
+
+
+def described(source: Source, transactional_id: str) -> tuple[Owner, Timeline, list[Held]]:
+    """Tell of a transactional id: where it stands, its newest transaction, what it holds.
+
+    Raises:
+        RejectedError: nobody knows it.
+    """
+    owner = source.owner(transactional_id)
+    if owner is None:
+        raise RejectedError(
+            f"no coordinator knows transactional id {transactional_id!r}: it never was used, or "
+            "not for `transactional.id.expiration.ms`. `txn transactions list` names those there "
+            f"are: txn transactions list {source.options}"
+        )
+    owner = _with_times(source, owner)
+    places = _existing(source, owner.partitions) if is_open(owner) else []
+    held = [each for each in held_open(source, places) if each.owner is not None]
+    own = [each for each in held if each.open.producer_id == owner.producer_id]
+    return owner, timeline_of(source, owner, [each.open for each in own]), own
+
+
+def _existing(source: Source, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    topics = source.topics()
+    return [each for each in sorted(partitions) if each[1] in topics.get(each[0], ())]
+
+
+def is_open(owner: Owner) -> bool:
+    """Say whether an id has a transaction that is open or ends just now."""
+    return owner.state in PREPARED | {TxnState.ONGOING}
+
+
+def listed(
+    source: Source,
+    *,
+    states: Collection[TxnState] = (),
+    longer_than_ms: int | None = None,
+    prefix: str = "",
+) -> list[Owner]:
+    """The transactional ids that pass every filter, open ones first, oldest first.
+
+    Args:
+        source: Where to look.
+        states: In any of these; all if there is none.
+        longer_than_ms: With a transaction open for longer.
+        prefix: What their names begin with.
+    """
+    now_ms = source.now_ms()
+
+    def passes(owner: Owner) -> bool:
+        age_ms = now_ms - owner.start_ms if is_open(owner) and owner.start_ms is not None else -1
+        return (
+            (not states or owner.state in states)
+            and (longer_than_ms is None or age_ms > longer_than_ms)
+            and owner.transactional_id.startswith(prefix)
+        )
+
+    found = filter(passes, source.owners())
+    return sorted(
+        found,
+        key=lambda owner: (
+            not is_open(owner),
+            owner.start_ms if is_open(owner) and owner.start_ms is not None else 0,
+            owner.transactional_id,
+        ),
+    )

@@ -1,0 +1,188 @@
+"""The life of one transaction: what its coordinator wrote, and what its partitions got.
+
+Pure: records of `__transaction_state` and batches go in, events come out. The coordinator's topic
+is compacted, so its oldest records may be gone; then the timeline says where it begins.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from txn.coordinator.transaction.states import PREPARED, TopicPartition, Txn, TxnState
+from txn.explain.facts import TRANSACTIONS_TOPIC, LoggedBatch, StateRecord
+
+KINDS: Final = ("producer", "open", "records", "decision", "marker", "end")
+"""What events are; in this order if they have the same time."""
+
+_KIND_OF: Final = {
+    TxnState.EMPTY: "producer",
+    TxnState.ONGOING: "open",
+    TxnState.PREPARE_COMMIT: "decision",
+    TxnState.PREPARE_ABORT: "decision",
+}
+_WORDS: Final = {
+    TxnState.EMPTY: "InitProducerId",
+    TxnState.PREPARE_COMMIT: "decided: commit",
+    TxnState.PREPARE_ABORT: "decided: abort",
+    TxnState.COMPLETE_COMMIT: "committed, every partition has its marker",
+    TxnState.COMPLETE_ABORT: "aborted, every partition has its marker",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        at_ms: When; of records the newest timestamp in their first batch, which clients set.
+        kind: One of `KINDS`.
+        what: In words.
+        log: The partition where it stands.
+        first_offset: Of what was written there.
+        last_offset: Of what was written there.
+        until_ms: When the last of several was written, None for one.
+    """
+
+    at_ms: int
+    kind: str
+    what: str
+    log: str
+    first_offset: int
+    last_offset: int
+    until_ms: int | None = None
+
+
+def newest_transaction(history: Sequence[StateRecord]) -> list[StateRecord]:
+    """The records of the newest transaction, with the InitProducerId right before it.
+
+    Of an id that is at rest, that is the last one it had.
+    """
+    begin = 0
+    for nth, record in enumerate(history):
+        before = history[nth - 1].txn if nth else None
+        is_open = record.txn is not None and record.txn.state is TxnState.ONGOING
+        was_open = before is not None and before.state is TxnState.ONGOING
+        if is_open and not was_open:
+            begin = nth
+    if begin and _state_of(history[begin - 1]) is TxnState.EMPTY:
+        begin -= 1
+    return list(history[begin:])
+
+
+def transaction_in(records: Iterable[StateRecord]) -> Txn | None:
+    """What was known of a transaction last before it was completed: its partitions and times."""
+    found = None
+    for record in records:
+        if record.txn is not None and record.txn.state in PREPARED | {TxnState.ONGOING}:
+            found = record.txn
+    return found
+
+
+def coordinator_events(records: Sequence[StateRecord]) -> list[Event]:
+    """What a coordinator wrote, one event for each record."""
+    events = []
+    joined: frozenset[TopicPartition] = frozenset()
+    for record in records:
+        events.append(
+            Event(
+                record.timestamp_ms,
+                "end" if record.txn is None else _KIND_OF.get(record.txn.state, "end"),
+                _words_of(record.txn, joined),
+                f"{TRANSACTIONS_TOPIC}-{record.partition}",
+                record.offset,
+                record.offset,
+            )
+        )
+        joined = frozenset() if record.txn is None else record.txn.partitions
+    return events
+
+
+def is_cut_off(records: Sequence[StateRecord]) -> bool:
+    """Say whether compaction has taken the beginning of a transaction."""
+    first = next((each.txn for each in records if each.txn is not None), None)
+    return first is not None and first.state in PREPARED
+
+
+def partition_events(
+    partition: TopicPartition,
+    batches: Iterable[LoggedBatch],
+    producer_id: int,
+    *,
+    is_open: bool,
+) -> list[Event]:
+    """What a partition got of a producer's newest transaction: records, then a marker.
+
+    Args:
+        partition: Whose batches they are.
+        batches: From an offset on that is not behind the transaction's first.
+        producer_id: Whose transaction.
+        is_open: Whether it may still be open there; else what follows its marker is another's.
+    """
+    log = f"{partition[0]}-{partition[1]}"
+    written: list[LoggedBatch] = []
+    ended: list[Event] = []
+    for each in batches:
+        if each.batch.producer_id != producer_id or not each.batch.is_transactional:
+            continue
+        if each.marker is None:
+            written.append(each)
+            continue
+        offset = each.batch.base_offset
+        at_ms, what = each.batch.max_timestamp_ms, f"{each.marker} marker"
+        marker = Event(at_ms, "marker", what, log, offset, offset)
+        ended = [*_written(log, written), marker]
+        written = []
+    return (_written(log, written) if is_open else []) or ended
+
+
+def _written(log: str, batches: Sequence[LoggedBatch]) -> list[Event]:
+    if not batches:
+        return []
+    first, last = batches[0].batch, batches[-1].batch
+    records = sum(each.batch.record_count for each in batches)
+    what = counted(records, "record")
+    if len(batches) > 1:
+        what += f" in {counted(len(batches), 'batch', 'batches')}"
+    return [
+        Event(
+            first.max_timestamp_ms,
+            "records",
+            what,
+            log,
+            first.base_offset,
+            last.last_offset,
+            last.max_timestamp_ms if len(batches) > 1 else None,
+        )
+    ]
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """Events by time; records not before the transaction, whatever time their client gave."""
+    known = list(events)
+    begun_ms = min((each.at_ms for each in known if each.kind == "open"), default=0)
+
+    def place(event: Event) -> tuple[int, int]:
+        at_ms = max(event.at_ms, begun_ms) if event.kind == "records" else event.at_ms
+        return at_ms, KINDS.index(event.kind)
+
+    return sorted(known, key=place)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _state_of(record: StateRecord) -> TxnState | None:
+    return None if record.txn is None else record.txn.state
+
+
+def _words_of(txn: Txn | None, joined: frozenset[TopicPartition]) -> str:
+    if txn is None:
+        return "forgotten"
+    if txn.state is TxnState.ONGOING:
+        added = sorted(txn.partitions - joined)
+        names = ", ".join(f"{topic}-{index}" for topic, index in added)
+        return f"{'joined by' if joined else 'begun, with'} {names}" if added else "ongoing"
+    words = _WORDS.get(txn.state, txn.state.label)
+    return f"{words}: producer {txn.producer_id}, epoch {txn.producer_epoch}"
