@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txn.errors import ConfigError, RejectedError, TxnError
+from txn.errors import ConfigError, TxnError
 
 if TYPE_CHECKING:
     from txn.explain.facts import Source
@@ -97,9 +97,6 @@ def asked(bootstrap: str | None, data: Path | None) -> Iterator["Source"]:
             yield cluster
         finally:
             cluster.close()
-    except RejectedError as error:
-        print(f"txn: {error}", file=sys.stderr)
-        sys.exit(NOT_ASKED)
     except (TxnError, OSError) as error:
         print(f"txn: {error}", file=sys.stderr)
         sys.exit(NOT_ASKED)
@@ -117,7 +114,7 @@ def note_state(state: Any) -> None:
     elif state is State.LEFT:
         print(
             "note: it was left without a clean stop; if the machine went down with it, the next "
-            "start aborts every open transaction",
+            "start of txn aborts every open transaction",
             file=sys.stderr,
         )
 

@@ -62,11 +62,8 @@ def _facts(held: Held, source: Source) -> Iterator[str]:
     opened, owner = held.open, held.owner
     identity = f"producer {opened.producer_id}, epoch {opened.producer_epoch}"
     yield _labelled("held by", f"{_who(held)} ({identity})" if owner else identity)
-    since_ms = owner.start_ms if owner is not None and is_open(owner) else None
-    if since_ms is not None:
-        yield _labelled("since", f"{moment(since_ms)}, {relative(since_ms, now_ms)}")
-    else:
-        yield _labelled("since", f"offset {opened.first_offset}; when is not known")
+    if held.since_ms is not None:
+        yield _labelled("since", f"{moment(held.since_ms)}, {relative(held.since_ms, now_ms)}")
     if opened.last_timestamp_ms is not None:
         wrote = f"{moment(opened.last_timestamp_ms)}, {relative(opened.last_timestamp_ms, now_ms)}"
         yield _labelled("last record", wrote)
@@ -246,6 +243,7 @@ def held_data(held: Held, source: Source) -> dict[str, Any]:
         **_open_data(held.open),
         "owner": owner_data(held.owner) if held.owner else None,
         "standing": verdict.standing.value,
+        "since_ms": held.since_ms,
         "is_finding": verdict.standing.is_finding,
         "ended_by": ends,
         "ends_ms": verdict.ends_ms,

@@ -126,7 +126,7 @@ def plan_by_offset(cluster: Cluster, partition: TopicPartition, first_offset: in
         ),
         consequences=(
             f"an abort marker is appended to {name}; read_committed readers skip its records",
-            "no client is waiting for it; one that still sends in this transaction is refused",
+            "whoever wrote them is not told",
         ),
         held=found.open,
     )

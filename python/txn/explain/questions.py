@@ -21,7 +21,7 @@ from txn.explain.timeline import (
     partition_events,
     transaction_in,
 )
-from txn.explain.verdict import Verdict, judge
+from txn.explain.verdict import Standing, Verdict, judge
 
 SCAN_BYTES_MAX: Final = 64 << 20
 """How much of a log is read to count what waits, or to find what a transaction wrote."""
@@ -32,11 +32,15 @@ OLDER_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A transaction that a partition holds open, whose it is, and how it stands."""
+    """A transaction that a partition holds open, whose it is, and how it stands.
+
+    `since_ms` is when it began: by its coordinator; of one that hangs, by its first record.
+    """
 
     open: OpenTransaction
     owner: Owner | None
     verdict: Verdict
+    since_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +161,23 @@ def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[He
 
 def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
     opened = source.open_transactions(partitions)
-    owners: dict[int, Owner] = {}
-    if opened:
-        wanted = {each.producer_id for each in opened}
-        for owner in source.owners(wanted):
-            owners[owner.producer_id] = _with_times(source, owner)
+    wanted = {each.producer_id for each in opened}
+    known = source.owners(wanted) if wanted else []
+    owners = {each.producer_id: _with_times(source, each) for each in known}
     now_ms = source.now_ms()
-    return [
-        Held(each, owner, judge(each, owner, now_ms=now_ms, is_running=source.is_running))
-        for each in opened
-        for owner in (owners.get(each.producer_id),)
-    ]
+    found = []
+    for each in opened:
+        owner = owners.get(each.producer_id)
+        verdict = judge(each, owner, now_ms=now_ms, is_running=source.is_running)
+        hangs = verdict.standing is Standing.HANGING
+        since_ms = _first_timestamp(source, each) if hangs or owner is None else owner.start_ms
+        found.append(Held(each, owner, verdict, since_ms))
+    return found
+
+
+def _first_timestamp(source: Source, held: OpenTransaction) -> int | None:
+    first = next(source.batches(held.partition, held.first_offset), None)
+    return None if first is None else first.batch.max_timestamp_ms
 
 
 def _with_times(source: Source, owner: Owner) -> Owner:
@@ -266,11 +276,13 @@ def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransa
     if txn is not None:
         for partition in sorted(txn.partitions - places.keys()):
             offset = _begin_of(source, partition, txn.producer_id, txn.start_ms)
-            if offset is not None:
+            if offset is None:
+                notes.append(f"no records of it were found in {partition[0]}-{partition[1]}")
+            else:
                 places[partition] = offset, txn.producer_id
     for partition, (offset, producer_id) in places.items():
         batches = _bounded(source.batches(partition, offset), None)
-        may_be_open = owner is None or is_open(owner)
+        may_be_open = owner is None or is_open(owner) or bool(hangs)
         found = partition_events(partition, batches, producer_id, is_open=may_be_open)
         if not any(event.kind == "records" for event in found):
             notes.append(f"no records of it were found in {partition[0]}-{partition[1]}")

@@ -22,8 +22,8 @@ _KIND_OF: Final = {
 }
 _WORDS: Final = {
     TxnState.EMPTY: "InitProducerId",
-    TxnState.PREPARE_COMMIT: "decided: commit",
-    TxnState.PREPARE_ABORT: "decided: abort",
+    TxnState.PREPARE_COMMIT: "decided to commit",
+    TxnState.PREPARE_ABORT: "decided to abort",
     TxnState.COMPLETE_COMMIT: "committed, every partition has its marker",
     TxnState.COMPLETE_ABORT: "aborted, every partition has its marker",
 }

@@ -1,0 +1,380 @@
+"""`txn explain` and `txn transactions` as the person on call meets them: on brokers at work, with
+real clients that wait, die and are fenced, and on the files of a stopped one."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import txn
+from clients import (
+    WAIT_S,
+    commit_values,
+    create_topic,
+    ends,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
+from txn.cli import main
+from txn.wire.messages import entity_builder
+from wire_client import RawConnection, request
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `txn` with arguments; return its exit code, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["txn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Scene"]:
+    """A broker with an open transaction that others wait behind, and a committed one."""
+    data = tmp_path_factory.mktemp("explain") / "data"
+    with txn.Broker(data, durability="process") as broker:
+        yield Scene(broker.bootstrap_servers, data)
+
+
+class Scene:
+    """`pay-3` holds orders-0 back since offset 1; three plain records and a commit wait there."""
+
+    def __init__(self, servers: str, data: Path) -> None:
+        self.servers, self.data = servers, data
+        create_topic(servers, "orders", 2)
+        self.plain = plain_producer(servers)
+        send(self.plain, "orders", [b"before"])
+        self.open = transactional_producer(servers, "pay-3", client_id="billing")
+        self.open.begin_transaction()
+        send(self.open, "orders", [b"a", b"b"])
+        send(self.plain, "orders", [b"x", b"y", b"z"])
+        self.other = transactional_producer(servers, "pay-4")
+        commit_values(self.other, "orders", [b"1"])
+
+
+# ---------------------------------------------------------------- a broker at work
+
+
+def test_explain_names_who_holds_readers_back_and_what_will_end_it(
+    scene: Scene, command: Command
+) -> None:
+    code, out, _ = command("explain", "orders-0", "--bootstrap", scene.servers, "--json")
+    (told,) = json.loads(out)
+    held = told["held_by"]
+    owner = held["owner"]
+    assert code == 0
+    assert (told["last_stable_offset"], told["end_offset"]) == (1, 8)
+    assert (held["standing"], held["first_offset"]) == ("running", 1)
+    assert (owner["transactional_id"], owner["partitions"]) == ("pay-3", ["orders-0"])
+    assert (owner["client"]["client_id"], owner["client"]["client_host"]) == (
+        "billing",
+        "127.0.0.1",
+    )
+    assert owner["client"]["request"] == "AddPartitionsToTxn"
+    assert owner["start_ms"] <= owner["client"]["seen_ms"]
+    assert held["ends_ms"] == owner["deadline_ms"] == owner["start_ms"] + owner["timeout_ms"]
+    assert told["waiting"] == {
+        "offsets": 7,
+        "records": 6,
+        "own": 2,
+        "plain": 3,
+        "decided": 1,
+        "others_open": 0,
+        "is_whole": True,
+    }
+    assert [each["kind"] for each in told["timeline"]["events"]] == ["producer", "open", "records"]
+
+
+def test_explain_says_it_in_words(scene: Scene, command: Command) -> None:
+    code, out, _ = command("explain", "orders", "--bootstrap", scene.servers)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == ("orders-0: read_committed readers wait at offset 1 (the log ends at 8)")
+    assert lines[1].startswith("  held by     transactional id 'pay-3' (producer ")
+    assert lines[4].startswith("  client      'billing' from 127.0.0.1, AddPartitionsToTxn ")
+    assert lines[5] == (
+        "  waiting     6 records in 7 offsets: 2 of this transaction, 1 of transactions that have "
+        "ended, 3 outside of transactions"
+    )
+    assert f"txn transactions abort --transactional-id pay-3 --bootstrap {scene.servers}" in out
+    assert lines[-1] == (
+        "orders-1: no transaction holds readers back; read_committed reads to the end, offset 0"
+    )
+
+
+def test_the_life_of_a_transaction_is_told_with_offsets(scene: Scene, command: Command) -> None:
+    code, out, _ = command("transactions", "describe", "pay-4", "--bootstrap", scene.servers)
+    timeline = out[out.index("  timeline") :].splitlines()[1:]
+    told = [line.split(" s  ")[1] for line in timeline]
+    log = told[0].partition("[")[2].split()[0]
+    assert code == 0
+    assert told == [
+        f"InitProducerId: producer {_producer_id(out)}, epoch 0  [{log} offset 0]",
+        f"begun, with orders-0  [{log} offset 1]",
+        "1 record  [orders-0 offset 6]",
+        f"decided to commit: producer {_producer_id(out)}, epoch 0  [{log} offset 2]",
+        "commit marker  [orders-0 offset 7]",
+        f"committed, every partition has its marker: producer {_producer_id(out)}, epoch 0  "
+        f"[{log} offset 3]",
+    ]
+
+
+def _producer_id(out: str) -> str:
+    (line,) = [line for line in out.splitlines() if line.startswith("  producer ")]
+    return line.split()[1].rstrip(",")
+
+
+def test_transactions_are_listed_with_what_filters_ask(scene: Scene, command: Command) -> None:
+    def listed(*filters: str) -> list[str]:
+        code, out, _ = command(
+            "transactions", "list", *filters, "--json", "--bootstrap", scene.servers
+        )
+        assert code == 0
+        return [each["transactional_id"] for each in json.loads(out)]
+
+    assert listed()[:2] == ["pay-3", "pay-4"]
+    assert listed("--state", "Ongoing") == ["pay-3"]
+    assert listed("--longer-than", "1ms") == ["pay-3"]
+    assert listed("--longer-than", "1h") == []
+    assert listed("--prefix", "pay-4") == ["pay-4"]
+
+
+def test_nothing_hangs_while_clients_are_at_work(scene: Scene, command: Command) -> None:
+    code, out, _ = command("transactions", "hanging", "--bootstrap", scene.servers)
+    assert (code, out.startswith("nothing hangs on ")) == (0, True)
+
+
+def test_what_its_coordinator_knows_is_not_aborted_past_it(scene: Scene, command: Command) -> None:
+    """One marker would tear it: its other partitions could still be committed."""
+    code, _, err = command(
+        *("transactions", "abort", "--topic-partition", "orders-0", "--start-offset", 1),
+        *("--yes", "--bootstrap", scene.servers),
+    )
+    assert code == 1
+    assert f"abort --transactional-id pay-3 --bootstrap {scene.servers}" in err
+    assert ends(scene.servers, "orders") == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected_code", "said"),
+    [
+        (("--dry-run",), 0, "To be aborted: the open transaction of 'pay-3'"),
+        ((), 2, "say --yes"),
+    ],
+)
+def test_an_abort_that_is_not_confirmed_changes_nothing(
+    scene: Scene,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    expected_code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    code, out, err = command(
+        *("transactions", "abort", "--transactional-id", "pay-3"),
+        *(*arguments, "--bootstrap", scene.servers),
+    )
+    assert (code, said in out + err) == (expected_code, True)
+    assert ends(scene.servers, "orders") == (1, 8)
+
+
+def test_an_abort_of_what_is_at_rest_says_so(scene: Scene, command: Command) -> None:
+    code, out, _ = command(
+        *("transactions", "abort", "--transactional-id", "pay-4"),
+        *("--yes", "--bootstrap", scene.servers),
+    )
+    assert (code, out) == (0, "'pay-4' has no open transaction: CompleteCommit\n")
+
+
+def test_other_clients_are_not_told_what_kafka_has_no_field_for(scene: Scene) -> None:
+    """The protocol library, for one, takes no tagged field that it does not know."""
+    wanted = entity_builder(request(65, 0))({"transactional_ids": ["pay-3"]})
+    with RawConnection(scene.servers) as connection:
+        (described,) = connection.call(wanted).transaction_states
+    assert (described.transactional_id, described.transaction_state) == ("pay-3", "Ongoing")
+
+
+def test_a_stopped_directory_tells_the_same_and_is_not_changed(
+    scene: Scene, command: Command, tmp_path: Path
+) -> None:
+    """A copy of the files at work: only the client is not in them."""
+    _, out, _ = command("explain", "orders", "--bootstrap", scene.servers, "--json")
+    alive = json.loads(out)
+    copied = tmp_path / "copied"
+    shutil.copytree(scene.data, copied)
+    before = contents(copied)
+    code, out, err = command("explain", "orders", "--data", copied, "--json")
+    (told,) = json.loads(out)  # of partitions that were written to
+    assert code == 0
+    assert err.startswith("note: it was left without a clean stop")
+    for differing in (alive[0], told):
+        for name in ("advice", "command", "ended_by"):
+            del differing["held_by"][name]
+        for name in ("client", "tells_client"):
+            del differing["held_by"]["owner"][name]
+    assert told == alive[0]
+    assert contents(copied) == before
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_the_life_of_a_transaction_stands_in_the_files(
+    scene: Scene, command: Command, tmp_path: Path
+) -> None:
+    _, out, _ = command("transactions", "describe", "pay-4", "--bootstrap", scene.servers, "--json")
+    alive = json.loads(out)["timeline"]
+    copied = tmp_path / "copied"
+    shutil.copytree(scene.data, copied)
+    code, out, _ = command("transactions", "describe", "pay-4", "--data", copied, "--json")
+    assert (code, json.loads(out)["timeline"]) == (0, alive)
+    code, out, _ = command("transactions", "list", "--data", copied, "--json")
+    assert [each["transactional_id"] for each in json.loads(out)][:2] == ["pay-3", "pay-4"]
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_an_abort_by_id_fences_the_producer_and_lets_readers_go_on(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        scene = Scene(broker.bootstrap_servers, tmp_path / "data")
+        abort = ("transactions", "abort", "--transactional-id", "pay-3")
+        code, out, _ = command(*abort, "--bootstrap", scene.servers)
+        assert code == 0
+        assert "Abort it? [y/N]: aborted. 'pay-3' now has producer" in out
+        assert read_all(scene.servers, "orders") == [b"before", b"x", b"y", b"z", b"1"]
+        with pytest.raises(KafkaException) as refused:
+            scene.open.commit_transaction(WAIT_S)
+        assert refused.value.args[0].code() == KafkaError._FENCED
+        code, out, _ = command("explain", "orders-0", "--bootstrap", scene.servers)
+        assert (code, out.splitlines()[0]) == (
+            0,
+            "orders-0: no transaction holds readers back; read_committed reads to the end, "
+            "offset 9",
+        )
+
+
+class Terminal:
+    """Somebody who answers."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, _limit: int = -1) -> str:
+        return self._answer
+
+
+def test_P5_a_dead_client_is_explained_until_its_timeout_and_gone_after(
+    tmp_path: Path, command: Command
+) -> None:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        dead = transactional_producer(servers, "dead", transaction_timeout_ms=2_000)
+        dead.begin_transaction()
+        send(dead, "orders", [b"never decided"])
+        _, out, _ = command("explain", "orders", "--bootstrap", servers, "--json")
+        (held,) = [each["held_by"] for each in json.loads(out)]
+        while ends(servers, "orders")[0] == 0:
+            pass
+        code, out, _ = command("transactions", "describe", "dead", "--bootstrap", servers, "--json")
+        events = {each["kind"]: each for each in json.loads(out)["timeline"]["events"]}
+        assert code == 0
+        assert held["ends_ms"] == held["owner"]["start_ms"] + 2_000
+        assert events["decision"]["what"].startswith("decided to abort")
+        assert events["decision"]["at_ms"] >= held["ends_ms"]
+
+
+def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path, command: Command) -> None:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        producer = transactional_producer(broker.bootstrap_servers, "pay-3")
+        producer.begin_transaction()
+        send(producer, "orders", [b"a"])
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        servers = broker.bootstrap_servers
+        _, out, _ = command("explain", "orders", "--bootstrap", servers)
+    assert "client      not known: it has asked nothing since the broker was started" in out
+
+
+# ---------------------------------------------------------------- usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("explain", "orders", "--bootstrap", "127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
+        (("explain", "orders", "--bootstrap", "nowhere"), "--bootstrap takes HOST:PORT"),
+        (("explain", "orders", "--data", "/nonexistent"), "is no data directory"),
+        (("explain", "a", "--data", "/", "--bootstrap", "a:1"), "give one of them"),
+        (("transactions", "abort"), "say what to abort"),
+        (("transactions", "abort", "--topic-partition", "orders-0"), "say what to abort"),
+        (("transactions", "list", "--longer-than", "soon"), "a duration is a number"),
+    ],
+)
+def test_wrong_usage_and_nobody_to_ask_end_with_2_and_say_what_to_do(
+    command: Command, arguments: tuple[str, ...], said: str
+) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out, said in err, err.count("\n")) == (2, "", True, 1)
+
+
+def test_what_is_unknown_is_answered_with_what_there_is(scene: Scene, command: Command) -> None:
+    code, _, err = command("explain", "order", "--bootstrap", scene.servers)
+    assert (code, "There is orders" in err) == (2, True)
+    code, _, err = command("transactions", "describe", "pay", "--bootstrap", scene.servers)
+    assert (code, "no coordinator knows transactional id 'pay'" in err) == (2, True)
+
+
+def test_what_listens_there_and_is_no_broker_is_told_from_one(command: Command) -> None:
+    import socket
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+        threading.Thread(target=answer).start()
+        code, _, err = command("explain", "orders", "--bootstrap", f"127.0.0.1:{port}")
+    assert (code, f"what listens at 127.0.0.1:{port} is no Kafka broker" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain",),
+        *(("transactions", each) for each in ("list", "describe", "hanging", "abort")),
+    ],
+)
+def test_help_has_examples_and_exit_codes(command: Command, arguments: tuple[str, ...]) -> None:
+    code, out, _ = command(*arguments, "--help")
+    assert code == 0
+    assert f"  txn {' '.join(arguments)} " in out
+    assert "Exit codes: 0 " in out

@@ -1,0 +1,421 @@
+"""What follows from facts about open transactions: verdicts, timelines, and looking twice."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from txn.cli.moments import duration, moment, parse_duration, relative
+from txn.coordinator.transaction.states import TopicPartition, Txn, TxnState
+from txn.errors import ConfigError, RejectedError
+from txn.explain.facts import (
+    NO_TIMEOUT_MS,
+    Ends,
+    LoggedBatch,
+    OpenTransaction,
+    Owner,
+    StateRecord,
+)
+from txn.explain.questions import (
+    count_waiting,
+    findings,
+    held_open,
+    listed,
+    partitions_of,
+    timeline_of,
+)
+from txn.explain.timeline import newest_transaction
+from txn.explain.verdict import GRACE_MS, Standing, judge
+from txn.inspect.segments import Batch
+from txn.wire.transaction_descriptions import decode_descriptions, with_extras
+
+ORDERS = "orders", 0
+BEGUN_MS = 1_000_000
+TIMEOUT_MS = 60_000
+DUE_MS = BEGUN_MS + TIMEOUT_MS
+
+HELD = OpenTransaction(ORDERS, 7, 3, 17, BEGUN_MS + 5, 0)
+OWNER = Owner("pay-3", TxnState.ONGOING, 7, 3, TIMEOUT_MS, BEGUN_MS, frozenset({ORDERS}))
+
+
+def standing(
+    owner: Owner | None, *, now_ms: int = BEGUN_MS, held: OpenTransaction = HELD
+) -> Standing:
+    return judge(held, owner, now_ms=now_ms, is_running=True).standing
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def test_what_is_open_at_its_coordinator_ends_by_its_client_or_its_timeout() -> None:
+    verdict = judge(HELD, OWNER, now_ms=BEGUN_MS, is_running=True)
+    assert (verdict.standing, verdict.ends_ms) == (Standing.RUNNING, DUE_MS)
+    assert verdict.command == "txn transactions abort --transactional-id pay-3"
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "expected"),
+    [(DUE_MS + GRACE_MS, Standing.RUNNING), (DUE_MS + GRACE_MS + 1, Standing.OVERDUE)],
+)
+def test_a_coordinator_that_is_late_by_more_than_its_sweep_is_a_finding(
+    now_ms: int, expected: Standing
+) -> None:
+    assert standing(OWNER, now_ms=now_ms) is expected
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        None,
+        replace(OWNER, state=TxnState.EMPTY, partitions=frozenset()),
+        replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset()),
+        replace(OWNER, partitions=frozenset({("orders", 1)})),
+        replace(OWNER, producer_epoch=4),
+        replace(OWNER, producer_id=8),
+    ],
+)
+def test_what_no_coordinator_knows_as_open_there_hangs(owner: Owner | None) -> None:
+    verdict = judge(HELD, owner, now_ms=BEGUN_MS, is_running=True)
+    assert verdict.standing is Standing.HANGING
+    assert verdict.standing.is_finding
+    assert verdict.command == (
+        "txn transactions abort --topic-partition orders-0 --start-offset 17"
+    )
+
+
+@pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_what_is_decided_waits_for_its_marker_and_is_never_to_be_aborted(
+    state: TxnState, epoch: int
+) -> None:
+    """Under transaction version 2 a Prepare has the epoch after that of the records."""
+    owner = replace(OWNER, state=state, producer_epoch=epoch, updated_ms=BEGUN_MS)
+    soon = judge(HELD, owner, now_ms=BEGUN_MS + GRACE_MS, is_running=True)
+    late = judge(HELD, owner, now_ms=BEGUN_MS + GRACE_MS + 1, is_running=True)
+    assert (soon.standing, soon.command) == (Standing.ENDING, None)
+    assert (late.standing, late.command) == (Standing.STUCK, None)
+
+
+def test_a_prepare_of_unknown_age_is_no_finding() -> None:
+    owner = replace(OWNER, state=TxnState.PREPARE_ABORT, updated_ms=None)
+    assert standing(owner, now_ms=DUE_MS * 2) is Standing.ENDING
+
+
+def test_two_phase_commit_never_times_out_and_is_not_to_be_aborted() -> None:
+    owner = replace(OWNER, timeout_ms=NO_TIMEOUT_MS)
+    verdict = judge(HELD, owner, now_ms=BEGUN_MS * 1000, is_running=True)
+    assert (verdict.standing, verdict.ends_ms, verdict.command) == (Standing.RUNNING, None, None)
+
+
+def test_in_a_stopped_directory_time_is_not_overdue() -> None:
+    """The start ends it; only what no coordinator knows needs somebody."""
+    running = judge(HELD, OWNER, now_ms=DUE_MS * 2, is_running=False)
+    hanging = judge(HELD, None, now_ms=DUE_MS * 2, is_running=False)
+    assert (running.standing, hanging.standing) == (Standing.RUNNING, Standing.HANGING)
+
+
+def test_a_name_goes_into_a_command_as_a_shell_takes_it() -> None:
+    owner = replace(OWNER, transactional_id="pay; rm -rf")
+    verdict = judge(HELD, owner, now_ms=BEGUN_MS, is_running=True)
+    assert verdict.command == "txn transactions abort --transactional-id 'pay; rm -rf'"
+
+
+# ---------------------------------------------------------------- a source in memory
+
+
+@dataclass
+class Facts:
+    """Facts as a test has them; `looks` are what each look at the partitions finds."""
+
+    looks: list[list[OpenTransaction]] = field(default_factory=list)
+    known: list[Owner] = field(default_factory=list)
+    logs: Mapping[TopicPartition, Sequence[LoggedBatch]] = field(default_factory=dict)
+    records: Sequence[StateRecord] = ()
+    names: Mapping[str, Sequence[int]] = field(default_factory=lambda: {"orders": [0, 1]})
+    time_ms: int = BEGUN_MS
+    is_running: bool = True
+    options: str = "--bootstrap test:1"
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        return self.names
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+        return {partition: Ends(0, 17, 20) for partition in partitions}
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        found = self.looks[0] if len(self.looks) == 1 else self.looks.pop(0)
+        return [each for each in found if each.partition in partitions]
+
+    def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
+        return [
+            each for each in self.known if producer_ids is None or each.producer_id in producer_ids
+        ]
+
+    def owner(self, transactional_id: str) -> Owner | None:
+        return next((e for e in self.known if e.transactional_id == transactional_id), None)
+
+    def history(self, transactional_id: str) -> list[StateRecord]:
+        return list(self.records)
+
+    def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
+        for each in self.logs.get(partition, ()):
+            if each.batch.last_offset >= first_offset:
+                yield each
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        found = (
+            each.batch.base_offset
+            for each in self.logs.get(partition, ())
+            if each.batch.max_timestamp_ms >= timestamp_ms
+        )
+        return next(found, None)
+
+
+def batch(
+    offset: int,
+    records: int = 1,
+    *,
+    producer_id: int = -1,
+    marker: str | None = None,
+    at_ms: int = BEGUN_MS,
+) -> LoggedBatch:
+    transactional, control = 1 << 4, 1 << 5
+    attributes = (transactional if producer_id >= 0 else 0) | (control if marker else 0)
+    last = offset + records - 1
+    found = Batch(
+        0, 100, offset, last, records, 0, attributes, producer_id, 3, 0, at_ms, at_ms, 0, None
+    )
+    return LoggedBatch(found, marker)
+
+
+def test_what_hangs_at_both_looks_is_a_finding() -> None:
+    assert [held.open for held in findings(Facts([[HELD]]), [ORDERS])] == [HELD]
+
+
+def test_what_ends_between_the_two_looks_is_none() -> None:
+    """Its marker came after the partition was asked and before its coordinator was."""
+    assert findings(Facts([[HELD], []]), [ORDERS]) == []
+
+
+def test_another_transaction_of_the_same_producer_at_the_second_look_is_none() -> None:
+    later = replace(HELD, first_offset=30)
+    assert findings(Facts([[HELD], [later]]), [ORDERS]) == []
+
+
+def test_what_its_coordinator_knows_at_the_second_look_is_no_finding() -> None:
+    facts = Facts([[HELD]])
+    looks = iter(([], [OWNER]))
+    facts.owners = lambda producer_ids=None: next(looks)  # type: ignore[method-assign]
+    (held,) = held_open(facts, [ORDERS])
+    assert held.verdict.standing is Standing.RUNNING
+
+
+def test_the_age_of_a_prepare_is_looked_up_where_the_coordinator_does_not_say() -> None:
+    """Apache Kafka's DescribeTransactions has no time of the last change."""
+    prepared = replace(OWNER, state=TxnState.PREPARE_COMMIT)
+    records = [state(TxnState.ONGOING), state(TxnState.PREPARE_COMMIT, at_ms=BEGUN_MS + 1)]
+    facts = Facts([[HELD]], [prepared], records=records, time_ms=BEGUN_MS + GRACE_MS + 2)
+    (held,) = findings(facts, [ORDERS])
+    assert held.verdict.standing is Standing.STUCK
+
+
+def test_what_waits_is_told_by_kind() -> None:
+    log = [
+        batch(16, producer_id=7),  # of the transaction before
+        batch(17, 2, producer_id=7),
+        batch(19, 3),
+        batch(22, 4, producer_id=8),
+        batch(26, 5, producer_id=9),
+        batch(31, producer_id=9, marker="commit"),
+        batch(32, 7),  # came after the end was asked for
+    ]
+    other = replace(HELD, producer_id=8, first_offset=22)
+    facts = Facts([[HELD, other]], [OWNER], {ORDERS: log})
+    waiting = count_waiting(facts, Ends(0, 17, 32), held_open(facts, [ORDERS]))
+    assert (waiting.own, waiting.plain, waiting.others_open, waiting.decided) == (2, 3, 4, 5)
+    assert (waiting.records, waiting.offsets, waiting.is_whole) == (14, 15, True)
+
+
+def test_of_a_long_log_only_a_part_is_counted_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("txn.explain.questions.SCAN_BYTES_MAX", 250)
+    log = [batch(17 + nth, producer_id=7) for nth in range(10)]
+    facts = Facts([[HELD]], [OWNER], {ORDERS: log})
+    waiting = count_waiting(facts, Ends(0, 17, 27), held_open(facts, [ORDERS]))
+    assert (waiting.records, waiting.offsets, waiting.is_whole) == (3, 10, False)
+
+
+def test_open_transactions_are_listed_first_and_the_oldest_of_them() -> None:
+    young = replace(OWNER, transactional_id="a", start_ms=BEGUN_MS + 10)
+    resting = replace(OWNER, transactional_id="b", state=TxnState.COMPLETE_COMMIT)
+    facts = Facts(known=[resting, young, OWNER], time_ms=BEGUN_MS + 15)
+    assert listed(facts) == [OWNER, young, resting]
+    assert listed(facts, longer_than_ms=5) == [OWNER]
+    assert listed(facts, states=[TxnState.COMPLETE_COMMIT]) == [resting]
+    assert listed(facts, prefix="pay") == [OWNER]
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "expected"),
+    [
+        ("orders", None, [("orders", 0), ("orders", 1)]),
+        ("orders-1", None, [("orders", 1)]),
+        ("orders", 1, [("orders", 1)]),
+        ("by-day-7", None, [("by-day-7", 0)]),
+        ("by-day-7-0", None, [("by-day-7", 0)]),
+    ],
+)
+def test_a_name_is_a_topic_or_one_of_its_partitions(
+    name: str, index: int | None, expected: list[TopicPartition]
+) -> None:
+    facts = Facts(names={"orders": [0, 1], "by-day-7": [0]})
+    assert partitions_of(facts, name, index) == expected
+
+
+def test_a_name_that_means_two_things_is_asked_back() -> None:
+    facts = Facts(names={"orders": [0, 1], "orders-1": [0]})
+    with pytest.raises(ConfigError, match="--partition"):
+        partitions_of(facts, "orders-1", None)
+    assert partitions_of(facts, "orders-1", 0) == [("orders-1", 0)]
+
+
+def test_an_unknown_name_is_answered_with_those_like_it() -> None:
+    with pytest.raises(RejectedError, match="There is orders"):
+        partitions_of(Facts(), "order", None)
+
+
+# ---------------------------------------------------------------- timelines
+
+
+def state(kind: TxnState, *, at_ms: int = BEGUN_MS, producer_id: int = 7) -> StateRecord:
+    is_joined = kind in (TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
+    partitions = frozenset({ORDERS}) if is_joined else frozenset()
+    txn = Txn(producer_id, 3, TIMEOUT_MS, kind, partitions, BEGUN_MS, at_ms)
+    return StateRecord(12, 0, at_ms, txn)
+
+
+BEFORE = [
+    state(TxnState.EMPTY, at_ms=BEGUN_MS - 9),
+    state(TxnState.ONGOING, at_ms=BEGUN_MS - 8),
+    state(TxnState.PREPARE_ABORT, at_ms=BEGUN_MS - 7),
+    state(TxnState.COMPLETE_ABORT, at_ms=BEGUN_MS - 6),
+]
+COMMITTED = [
+    state(TxnState.ONGOING),
+    state(TxnState.ONGOING, at_ms=BEGUN_MS + 1),
+    state(TxnState.PREPARE_COMMIT, at_ms=BEGUN_MS + 4),
+    state(TxnState.COMPLETE_COMMIT, at_ms=BEGUN_MS + 4),
+]
+
+
+def test_the_newest_transaction_is_taken_from_a_history() -> None:
+    again = state(TxnState.EMPTY, at_ms=BEGUN_MS - 1)
+    assert newest_transaction([*BEFORE, *COMMITTED]) == COMMITTED
+    assert newest_transaction([*BEFORE, again, *COMMITTED]) == [again, *COMMITTED]
+    assert newest_transaction(BEFORE[:1]) == BEFORE[:1]
+    assert newest_transaction([]) == []
+
+
+def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got() -> None:
+    """All of it at the same time: then in the order in which it has to be."""
+    log = [
+        batch(10, producer_id=7, at_ms=BEGUN_MS - 8),
+        batch(11, producer_id=7, at_ms=BEGUN_MS - 7, marker="abort"),
+        batch(12, 2, producer_id=7, at_ms=BEGUN_MS - 1),  # the client's clock
+        batch(14, 2, producer_id=8),
+        batch(16, 3, producer_id=7, at_ms=BEGUN_MS + 3),
+        batch(19, producer_id=7, marker="commit", at_ms=BEGUN_MS + 4),
+    ]
+    owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
+    facts = Facts([[]], [owner], {ORDERS: log}, [*BEFORE, *COMMITTED])
+    timeline = timeline_of(facts, owner, [])
+    assert [event.kind for event in timeline.events] == [
+        "open",
+        "records",
+        "open",
+        "decision",
+        "marker",
+        "end",
+    ]
+    records, marker = timeline.events[1], timeline.events[4]
+    assert (records.what, records.first_offset, records.last_offset, records.until_ms) == (
+        "5 records in 2 batches",
+        12,
+        18,
+        BEGUN_MS + 3,
+    )
+    assert (marker.what, marker.first_offset) == ("commit marker", 19)
+    assert timeline.notes == ()
+
+
+def test_a_timeline_of_what_hangs_has_the_records_alone() -> None:
+    facts = Facts([[HELD]], [], {ORDERS: [batch(17, producer_id=7)]}, [*BEFORE, *COMMITTED])
+    timeline = timeline_of(facts, None, [HELD])
+    assert [event.kind for event in timeline.events] == ["records"]
+
+
+def test_a_timeline_says_what_compaction_took() -> None:
+    owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
+    timeline = timeline_of(Facts([[]], [owner], {}, COMMITTED[2:]), owner, [])
+    assert timeline.notes == (
+        "compaction has taken the beginning from __transaction_state",
+        "no records of it were found in orders-0",
+    )
+
+
+# ---------------------------------------------------------------- words and bytes
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "text"),
+    [
+        (999, "999 ms"),
+        (1_500, "1.5 s"),
+        (252_000, "4 min 12 s"),
+        (7_260_000, "2 h 1 min"),
+        (90_000_000, "1 d 1 h"),
+    ],
+)
+def test_a_duration_is_told_in_its_largest_units(length_ms: int, text: str) -> None:
+    assert duration(length_ms) == text
+
+
+def test_moments_are_told_in_utc_and_from_now() -> None:
+    assert moment(1_795_280_002_088) == "2026-11-21 16:53:22.088 UTC"
+    assert moment(2**62) == f"{2**62} ms"
+    assert (relative(5_000, 65_000), relative(65_000, 5_000)) == ("1 min 0 s ago", "in 1 min 0 s")
+
+
+def test_durations_are_read_with_their_units() -> None:
+    assert [parse_duration(text) for text in ("250ms", "90s", "15m", "2h", "1d", "7")] == [
+        250,
+        90_000,
+        900_000,
+        7_200_000,
+        86_400_000,
+        7_000,
+    ]
+    with pytest.raises(ConfigError, match="90s"):
+        parse_duration("soon")
+
+
+def test_a_description_is_read_without_and_with_what_txn_adds() -> None:
+    """Tagged fields of states and topics that are not known are passed over (KIP-482)."""
+    unknown_tag = b"\x01\x05\x02hi"
+    topic = b"\x07orders\x03" + bytes(4) + b"\0\0\0\1" + unknown_tag
+    fixed = (60_000).to_bytes(4) + (2**64 - 1).to_bytes(8) + (7).to_bytes(8) + (3).to_bytes(2)
+    body = bytes(4) + b"\x02" + b"\0\0\x06pay-3\x08Ongoing" + fixed + b"\x02" + topic
+    body += unknown_tag + b"\0"
+    (described,), extras = decode_descriptions(body)
+    assert (described.transactional_id, described.start_ms, described.producer_epoch) == (
+        "pay-3",
+        -1,
+        3,
+    )
+    assert (sorted(described.partitions), extras) == ([("orders", 0), ("orders", 1)], {})
+    told = {"pay-3": {"client_id": "billing" * 40}}
+    assert decode_descriptions(with_extras(body, told)) == ([described], told)
