@@ -199,7 +199,10 @@ class Node:
             segment_bytes = self.settings[SEGMENT_BYTES_SETTING[topic]]
             is_small = segment_bytes < SEGMENT_BYTES_MIN
             size = "internal.segment.bytes" if is_small else "segment.bytes"
-            self.create_topic(topic, count, {"cleanup.policy": "compact", size: str(segment_bytes)})
+            settings = {"cleanup.policy": "compact", size: str(segment_bytes)}
+            made = self._write_topic(topic, count, settings)
+            self._force_metadata()  # else a commit could outlive the topic that holds its Prepare
+            self._open_partitions(made)
         return tuple(self.stores[topic])
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
@@ -215,8 +218,7 @@ class Node:
         """A fresh, durable block of producer ids."""
         start = self.image.next_producer_id
         self._write_metadata([ProducerIdsRecord(self.node_id, start + PRODUCER_ID_BLOCK)])
-        if self.durability is not Durability.PROCESS:
-            self._metadata.sync()
+        self._force_metadata()
         return range(start, start + PRODUCER_ID_BLOCK)
 
     async def sync(self, stores: Iterable[PartitionStore]) -> None:
@@ -232,6 +234,11 @@ class Node:
 
     def create_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
         """Make a topic; it is writable when this returns. The name must have been checked."""
+        topic = self._write_topic(name, partition_count, settings)
+        self._open_partitions(topic)
+        return topic
+
+    def _write_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
         records = creation_records(
             name,
             uuid.uuid4(),
@@ -241,9 +248,7 @@ class Node:
             directory_id=self._directory_id,
         )
         self._write_metadata(records)
-        topic = self.image.topics[name]
-        self._open_partitions(topic)
-        return topic
+        return self.image.topics[name]
 
     def add_partitions(self, topic: Topic, partition_count: int) -> None:
         """Grow a topic to `partition_count` partitions."""
@@ -334,6 +339,11 @@ class Node:
         for record in records:
             self.image.apply(record)
 
+    def _force_metadata(self) -> None:
+        """Wait until what the metadata log says is on the disk, if `durability` asks for it."""
+        if self.durability is not Durability.PROCESS:
+            self._metadata.sync()
+
     def _recover_metadata(self) -> None:
         replay = Replay(self.image)
         start, values = self._storage.metadata_snapshot(self._metadata)
@@ -358,6 +368,7 @@ class Node:
             self._write_metadata(
                 [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
             )
+        self._force_metadata()  # a process that died may have left it in memory
         topics = list(self.image.topics.values())
         wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, _), store in zip(wanted, self._storage.open_all(wanted), strict=True):

@@ -1,0 +1,415 @@
+"""One life of the broker: a real `Node` on a simulated disk, from start to death.
+
+What is real: the node, its coordinators and groups, the handlers of `broker/apis`, and the
+gate of every partition. What stands for Rust: `Reactor` here does what
+`rust/txn-net/src/produce.rs` does with a request (append, park what has to join, append again)
+and what `fetch.rs` reads.
+
+In production reactors are threads beside the control loop. So before each of the control
+loop's own writes a Produce that is on its way may be let in, as the disk's watcher decides.
+"""
+
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from sim.agenda import Agenda, Crash, SimLoop
+from sim.disk import KAFKA_STORAGE_ERROR, Disk, NoCatalog, Place, SimLog, SimStorage
+from txn.broker.apis.table import build_table
+from txn.broker.host import Context, Durability
+from txn.broker.node import Node
+from txn.config import BrokerSettings
+from txn.errors import CorruptLogError, StorageError
+from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
+from txn.storage.base import BatchKind, ProducerIdentity, StoredBatch
+
+PRODUCE = 0
+START_MS = 1_700_000_000_000
+"""What a broker's clock shows at time 0."""
+
+SETTINGS = {
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+    "group.min.session.timeout.ms": 1_000,
+}
+TOPICS = {"source": 2, "sink": 2}
+DIRECTORY_ID = uuid.UUID(int=77)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one partition of a Produce request holds."""
+
+    place: Place
+    base_sequence: int
+    values: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Produce:
+    """A Produce request, decoded. Without a transactional id it is of an idempotent producer."""
+
+    transactional_id: str | None
+    producer: ProducerIdentity
+    batches: tuple[Batch, ...]
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a fetch returns of one partition."""
+
+    code: int = 0
+    batches: list[StoredBatch] = field(default_factory=list)
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    next_offset: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+
+
+class Failures:
+    """What went wrong in broker code that must not: every exception nobody expects."""
+
+    def __init__(self) -> None:
+        self.seen: list[BaseException] = []
+
+    def note(self, error: BaseException) -> None:
+        if not isinstance(error, Crash):
+            self.seen.append(error)
+
+
+class Broker:
+    """One process."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        disk: Disk,
+        chance: random.Random,
+        *,
+        durability: Durability,
+        power_failed: bool,
+        failures: Failures,
+        settings: Mapping[str, object] = {},
+    ) -> None:
+        self.agenda = agenda
+        self.disk = disk
+        self.loop = SimLoop(agenda, failures.note)  # type: ignore[abstract]
+        self.operations = 0
+        self.trace: list[tuple[str, Place]] | None = None
+        """Of every operation on the disk, where somebody wants to know."""
+        self.dies_at: int | None = None
+        """The number of the boundary at which it dies; each operation has one at either side."""
+        self.on_death: Callable[[], object] = lambda: None
+        self.on_write: Callable[[], object] = lambda: None
+        """Called after every write, in the middle of whatever the broker is doing."""
+        self.incoming: list[Callable[[], object]] = []
+        """Produce requests on their way, which a reactor may take at any moment."""
+        self.died_at: SimLog | None = None
+        """The log it was working on."""
+        self.failures = failures
+        self._chance = chance
+        self._settings = {**SETTINGS, **settings, "durability": durability.value}
+        self._power_failed = power_failed
+        self._in_worker: list[tuple[SimLog, int]] | None = None
+        self._in_reactor = False
+        self.node: Node | None = None
+        self.storage = SimStorage(disk, self)
+
+    def start(self) -> bool:
+        """Recover and be ready for requests; False if it died on the way, or a disk refused."""
+        try:
+            self.node = Node(
+                settings=BrokerSettings(self._settings),
+                storage=self.storage,
+                scheduler=self,
+                catalog=NoCatalog(),
+                node_id=1,
+                cluster_id="sim",
+                directory_id=DIRECTORY_ID,
+                power_failed=self._power_failed,
+            )
+            ids = iter(range(1_000_000))
+            self.node.groups.make_id = lambda: f"id-{next(ids)}"
+            for name, partitions in TOPICS.items():
+                if name not in self.node.image.topics:
+                    self.node.create_topic(name, partitions, {})
+                    self.storage.logs["__cluster_metadata", 0].sync()
+        except (Crash, StorageError):
+            self.loop.is_dead = True
+            return False
+        self._table = build_table(self.node)
+        return True
+
+    @property
+    def is_dead(self) -> bool:
+        return self.loop.is_dead
+
+    def die(self) -> None:
+        """Stop here: nothing of this process happens any more."""
+        if not self.loop.is_dead:
+            self.loop.is_dead = True
+            self.on_death()
+
+    # ------------------------------------------------------------ a node's scheduler
+
+    def now_ms(self) -> int:
+        return START_MS + self.agenda.now_us // 1000
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Any:
+        when_us = (when_ms - START_MS) * 1000
+        return self.agenda.at(max(when_us, self.agenda.now_us + 1), self.loop, self._guarded, call)
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.failures.note(error)
+
+    def spawn(self, work: Any) -> None:
+        self.loop.create_task(work)
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """A pass of syncs: what was there when it began is on the disk when it ends."""
+        self._in_worker = []
+        call()
+        wanted, self._in_worker = self._in_worker, None
+        for log, batches in sorted(wanted, key=lambda each: each[0].place):
+            await self.loop.sleep(self._chance.choice((300, 2_000, 20_000)))
+            self._boundary("sync", log)
+            log.force(batches)
+            self._boundary("synced", log)
+
+    # ------------------------------------------------------------ the disk's watcher
+
+    def before_lock(self) -> None:
+        if self.is_dead:
+            raise Crash
+        if self.incoming and not self._in_reactor and self._chance.random() < 0.3:
+            self.incoming[0]()
+
+    def about_to(self, operation: str, log: SimLog) -> None:
+        self._boundary(operation, log)
+
+    def did(self, operation: str, log: SimLog) -> None:
+        self._boundary(operation + "d" if operation == "sync" else "written", log)
+        if operation == "write":
+            self.on_write()
+
+    def begin_sync(self, log: SimLog) -> bool:
+        if self._in_worker is None:
+            return False
+        self._in_worker.append((log, len(log.stored)))
+        return True
+
+    def _boundary(self, operation: str, log: SimLog) -> None:
+        """A moment between two operations: here a process may die."""
+        if self.is_dead:
+            raise Crash
+        if self.trace is not None:
+            self.trace.append((operation, log.place))
+        self.operations += 1
+        if self.dies_at is not None and self.operations >= self.dies_at:
+            self.died_at = log
+            self.die()
+            raise Crash
+
+    # ------------------------------------------------------------ requests
+
+    def receive(
+        self, key: int, version: int, request: Any, answer: Callable[[Any], object]
+    ) -> None:
+        """Take a request; `answer` is called once, or never if the process dies before."""
+        if key == PRODUCE:
+            self._produce(version, request, answer)
+            return
+        assert self.node is not None, "requests come when it has started"
+        context = Context(key, version, "client", "127.0.0.1")
+        try:
+            result = self._table[key].answer(request, context)
+        except Exception as error:
+            self.failures.note(error)
+            return
+        if isinstance(result, Awaitable):
+            self.loop.create_task(self._answer_later(result, answer))
+        else:
+            answer(result)
+
+    async def _answer_later(self, result: Awaitable[Any], answer: Callable[[Any], object]) -> None:
+        answer(await result)
+
+    # ------------------------------------------------------------ Produce
+
+    def _produce(self, version: int, request: Produce, answer: Callable[[Any], object]) -> None:
+        codes: dict[int, int] = {}
+        self._append(version, request, codes, None)
+        pending = [n for n in range(len(request.batches)) if n not in codes]
+        if not pending:
+            self._answer_produce(version, request, codes, answer)
+            return
+        self.loop.after(
+            self._chance.choice((0, 50, 500)),
+            lambda: self.loop.create_task(self._join(version, request, codes, answer)),
+        )
+
+    async def _join(
+        self,
+        version: int,
+        request: Produce,
+        codes: dict[int, int],
+        answer: Callable[[Any], object],
+    ) -> None:
+        """What the control loop does for a parked Produce."""
+        assert self.node is not None, "it has started"
+        places = [each.place for n, each in enumerate(request.batches) if n not in codes]
+        joining = self.node.transactions.join(
+            request.transactional_id or "",
+            request.producer.producer_id,
+            request.producer.producer_epoch,
+            2 if version >= 12 else 1,
+            places,
+        )
+        verdicts = await joining if isinstance(joining, Awaitable) else joining
+        refused = {place: code for place, code in verdicts.items() if code}
+
+        def resume() -> None:
+            if resume in self.incoming:
+                self.incoming.remove(resume)
+                self._append(version, request, codes, refused)
+                self._answer_produce(version, request, codes, answer)
+
+        self.incoming.append(resume)
+        self.loop.after(self._chance.choice((0, 50, 500, 5_000)), resume)
+
+    def _append(
+        self,
+        version: int,
+        request: Produce,
+        codes: dict[int, int],
+        refused: Mapping[Place, int] | None,
+    ) -> None:
+        self._in_reactor, was_in_reactor = True, self._in_reactor
+        try:
+            for number, batch in enumerate(request.batches):
+                if number not in codes:
+                    code = self._append_one(version, request, batch, refused)
+                    if code is not None:
+                        codes[number] = _code_for(version, code)
+        finally:
+            self._in_reactor = was_in_reactor
+
+    def _append_one(
+        self, version: int, request: Produce, batch: Batch, refused: Mapping[Place, int] | None
+    ) -> int | None:
+        """Kafka's error code, or None: it has to join first."""
+        if refused is not None and batch.place in refused:
+            return refused[batch.place]
+        log = self.storage.logs.get(batch.place)
+        if log is None:
+            return int(ErrorCode.unknown_topic_or_partition)
+        try:
+            kind, value = log.append_client_batch(
+                2 if version >= 12 else 1,
+                request.producer,
+                batch.base_sequence,
+                batch.values,
+                self.now_ms(),
+                is_transactional=request.transactional_id is not None,
+            )
+        except StorageError:
+            return KAFKA_STORAGE_ERROR
+        if kind in (ADMIT, DUPLICATE):
+            return 0
+        if kind == ASK_TO_JOIN:
+            return None if refused is None else int(ErrorCode.invalid_txn_state)
+        return value
+
+    def _answer_produce(
+        self,
+        version: int,
+        request: Produce,
+        codes: dict[int, int],
+        answer: Callable[[Any], object],
+    ) -> None:
+        answers = [codes[number] for number in range(len(request.batches))]
+        assert self.node is not None, "it has started"
+        if self.node.durability is not Durability.ALWAYS or not any(c == 0 for c in answers):
+            answer(answers)
+            return
+        logs = [
+            self.storage.logs[batch.place]
+            for batch, code in zip(request.batches, answers, strict=True)
+            if code == 0
+        ]
+        self.loop.create_task(self._answer_when_synced(logs, answers, answer))
+
+    async def _answer_when_synced(
+        self, logs: list[SimLog], answers: list[int], answer: Callable[[Any], object]
+    ) -> None:
+        """What the syncer of `rust/txn-net` does with `durability=always`."""
+        assert self.node is not None, "it has started"
+        try:
+            await self.node.sync(logs)
+        except StorageError:
+            answers = [KAFKA_STORAGE_ERROR if code == 0 else code for code in answers]
+        answer(answers)
+
+    # ------------------------------------------------------------ Fetch
+
+    def fetch(self, place: Place, offset: int, batches_max: int, *, is_committed: bool) -> Fetched:
+        """Read whole batches, as a fetch of one partition does."""
+        log = self.storage.logs[place]
+        stable, end = log.last_stable_offset, log.log_end_offset
+        fetched = Fetched(high_watermark=end, last_stable_offset=stable, next_offset=offset)
+        if offset > end:
+            fetched.code = int(ErrorCode.offset_out_of_range)
+            return fetched
+        limit = stable if is_committed else end
+        if offset >= limit:
+            return fetched
+        try:
+            for batch in _below(log.batches(offset), limit):
+                fetched.batches.append(batch)
+                fetched.next_offset = batch.base_offset + max(len(batch.records), 1)
+                if len(fetched.batches) == batches_max:
+                    break
+        except CorruptLogError:
+            if not fetched.batches:
+                fetched.code = int(ErrorCode.corrupt_message)
+                return fetched
+        if is_committed:
+            fetched.aborted = log.gate.aborted_in(offset, fetched.next_offset)
+        return fetched
+
+
+def _below(batches: Iterator[StoredBatch], limit: int) -> Iterator[StoredBatch]:
+    for batch in batches:
+        if batch.base_offset >= limit:
+            return
+        yield batch
+
+
+def _code_for(version: int, code: int) -> int:
+    """How a Produce of a version says it; see `code_for` in `produce.rs`."""
+    match ErrorCode(code):
+        case ErrorCode.transaction_abortable if version < 11:
+            return int(ErrorCode.invalid_txn_state)
+        case ErrorCode.producer_fenced:
+            return int(ErrorCode.invalid_producer_epoch)
+        case ErrorCode.concurrent_transactions if version < 12:
+            return int(ErrorCode.not_enough_replicas)
+        case ErrorCode.coordinator_not_available | ErrorCode.not_coordinator:
+            return int(ErrorCode.not_enough_replicas)
+    return code
+
+
+def fields(**values: Any) -> SimpleNamespace:
+    """A decoded request."""
+    return SimpleNamespace(**values)
+
+
+__all__ = ["Batch", "BatchKind", "Broker", "Failures", "Fetched", "Produce", "fields"]

@@ -1,0 +1,460 @@
+"""Scripted clients: producers as librdkafka (TV1) and as Java 4 or franz-go (TV2) behave.
+
+A client sends what those clients send, in their versions, and does with an answer what they
+do: try again, abort, or stop because it is fenced. It notes in the `History` what it was told
+and nothing else. A script is data, so that a failing run can be made smaller.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sim.agenda import Agenda, SimLoop
+from sim.broker import PRODUCE, Batch, Broker, Produce, fields
+from sim.history import Attempt, Fate, History, Identity, Place, PlainWrite
+from sim.network import Connection, DisconnectedError, NetworkFault
+from txn.storage.base import ProducerIdentity
+
+INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+NAMES: Final = {
+    PRODUCE: "Produce",
+    INIT_PRODUCER_ID: "InitProducerId",
+    ADD_PARTITIONS: "AddPartitionsToTxn",
+    ADD_OFFSETS: "AddOffsetsToTxn",
+    END_TXN: "EndTxn",
+    TXN_OFFSET_COMMIT: "TxnOffsetCommit",
+}
+VERSIONS: Final = {
+    1: {
+        PRODUCE: 10,
+        INIT_PRODUCER_ID: 4,
+        ADD_PARTITIONS: 0,
+        ADD_OFFSETS: 0,
+        END_TXN: 1,
+        TXN_OFFSET_COMMIT: 3,
+    },
+    2: {PRODUCE: 12, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5},
+}
+NOBODY: Final = ProducerIdentity(-1, -1)
+RETRIABLE: Final = {
+    ErrorCode.concurrent_transactions,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.not_coordinator,
+    ErrorCode.not_enough_replicas,
+    ErrorCode.kafka_storage_error,
+}
+FENCED: Final = {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch}
+BATCHES_IN_FLIGHT: Final = 5
+
+
+class FencedError(Exception):
+    """Another instance took over, or the broker ended the transaction."""
+
+
+class AbortableError(Exception):
+    """The transaction cannot commit."""
+
+
+class World:
+    """What clients have in common; `sim.world` makes it."""
+
+    agenda: Agenda
+    loop: SimLoop
+    history: History
+    broker: Broker | None
+
+    def connect(self, client: str) -> Connection:
+        """Open a connection; raises DisconnectedError if nobody listens."""
+        raise NotImplementedError
+
+    def fault_of(self, client: str) -> NetworkFault | None:
+        """What happens to the client's next request."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transaction of a script.
+
+    `end` is "commit", "abort", "sleep" (silent until `pause_us` has passed, then commit),
+    "leave" (nothing more ever comes) or "restart" (a new instance of the same client).
+    """
+
+    writes: tuple[tuple[Place, int], ...]
+    """Partition and number of records, a batch each."""
+    end: str
+    pause_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What one client does."""
+
+    name: str
+    kind: str
+    """ "tv1", "tv2" or "plain"."""
+    transactional_id: str
+    start_us: int
+    transactions: tuple[Transaction, ...]
+    timeout_ms: int = 2_000
+    comes_back: bool = False
+    """When it is fenced it starts anew, and so fences the other."""
+
+
+class Client:
+    """A client's connection and how it asks."""
+
+    def __init__(self, world: World, name: str, chance: random.Random) -> None:
+        self.world = world
+        self.history = world.history
+        self.name = name
+        self.chance = chance
+        self.losses = 0
+        """How often a connection broke."""
+        self._connection: Connection | None = None
+
+    async def connected(self) -> Connection:
+        while self._connection is None or self._connection.is_broken:
+            try:
+                self._connection = self.world.connect(self.name)
+            except DisconnectedError:
+                await self.world.loop.sleep(50_000)
+        return self._connection
+
+    async def ask(self, key: int, version: int, request: Any) -> Any:
+        """Send a request until it is answered."""
+        while True:
+            connection = await self.connected()
+            fault = self.world.fault_of(self.name)
+            self._tell_of(key, request, fault)
+            try:
+                answer = await connection.request(key, version, request, fault)
+            except DisconnectedError:
+                self.losses += 1
+                self.say("  disconnected")
+                await self.back_off()
+                continue
+            return answer
+
+    async def back_off(self) -> None:
+        await self.world.loop.sleep(self.chance.choice((1_000, 20_000, 100_000)))
+
+    def say(self, what: str) -> None:
+        self.history.say(self.name, what)
+
+    def _tell_of(self, key: int, request: Any, fault: NetworkFault | None) -> None:
+        if self.history.tell is not None:
+            what = _text_of(request)
+            self.say(f"{NAMES.get(key, key)} {what}" + (f"  [{fault.kind}]" if fault else ""))
+
+
+def _text_of(request: Any) -> str:
+    if isinstance(request, Produce):
+        batches = ", ".join(
+            f"{b.place[0]}-{b.place[1]} seq {b.base_sequence}: "
+            + " ".join(value.decode() for value in b.values)
+            for b in request.batches
+        )
+        who = request.producer
+        return f"{who.producer_id}/{who.producer_epoch} {batches}"
+    shown = ("producer_id", "producer_epoch", "committed")
+    return " ".join(f"{n}={v}" for n, v in vars(request).items() if n in shown)
+
+
+class Sender(Client):
+    """A producer's batches: sequences, several in flight, resent in order."""
+
+    def __init__(self, world: World, name: str, chance: random.Random) -> None:
+        super().__init__(world, name, chance)
+        self.producer = NOBODY
+        self.sequences: dict[Place, int] = {}
+        self.produce_version = 12
+        self.transactional_id: str | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return self.producer.producer_id, self.producer.producer_epoch
+
+    def take(self, producer: ProducerIdentity) -> None:
+        """Go on with an identity; sequences of another start at 0."""
+        if producer != self.producer:
+            self.sequences.clear()
+        self.producer = producer
+
+    def number(self, place: Place, values: tuple[bytes, ...]) -> Batch:
+        sequence = self.sequences.get(place, 0)
+        self.sequences[place] = sequence + len(values)
+        return Batch(place, sequence, values)
+
+    async def send(self, batches: Iterable[Batch]) -> None:
+        """Have batches stored, each in a request; up to five are under way."""
+        unacknowledged = list(batches)
+        while unacknowledged:
+            connection = await self.connected()
+            sent = []
+            for batch in unacknowledged[:BATCHES_IN_FLIGHT]:
+                request = Produce(self.transactional_id, self.producer, (batch,))
+                fault = self.world.fault_of(self.name)
+                self._tell_of(PRODUCE, request, fault)
+                sent.append(
+                    (batch, connection.request(PRODUCE, self.produce_version, request, fault))
+                )
+            unacknowledged = await self._acknowledge(sent) + unacknowledged[BATCHES_IN_FLIGHT:]
+
+    async def _acknowledge(self, sent: list[tuple[Batch, Any]]) -> list[Batch]:
+        """Wait for the answers; return what has to be sent again, in order."""
+        again: list[Batch] = []
+        was_lost = False
+        for batch, answer in sent:
+            try:
+                code = ErrorCode((await answer)[0])
+            except DisconnectedError:
+                was_lost = True
+                again.append(batch)
+                continue
+            if code is ErrorCode.none:
+                self.acknowledged(batch)
+            elif code in RETRIABLE or (code is ErrorCode.out_of_order_sequence_number and again):
+                again.append(batch)
+            else:
+                self.say(f"  Produce: {code.name}")
+                raise AbortableError(code.name)
+        if was_lost:
+            self.losses += 1
+            self.say("  disconnected")
+        if again:
+            await self.back_off()
+        return again
+
+    def acknowledged(self, batch: Batch) -> None:
+        """A batch is stored."""
+
+
+class PlainProducer(Sender):
+    """An idempotent producer without transactions."""
+
+    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+        super().__init__(world, script.name, chance)
+        self.script = script
+
+    async def run(self) -> None:
+        await self.world.loop.sleep(self.script.start_us)
+        await self._initialize()
+        for number, step in enumerate(self.script.transactions):
+            batches = []
+            for position, (place, count) in enumerate(step.writes):
+                values = tuple(
+                    f"{self.name}.{number}.{position}.{n}".encode() for n in range(count)
+                )
+                for value in values:
+                    self.history.plain[value] = PlainWrite(self.name, place)
+                batches.append(self.number(place, values))
+            try:
+                await self.send(batches)
+            except AbortableError:  # an application would make a new producer
+                await self._initialize()
+            await self.world.loop.sleep(step.pause_us)
+
+    async def _initialize(self) -> None:
+        request = fields(transactional_id=None, transaction_timeout=_ms(1_000))
+        code = None
+        while code is not ErrorCode.none:
+            answer = await self.ask(INIT_PRODUCER_ID, 4, request)
+            code = answer["error_code"]
+        self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+
+    def acknowledged(self, batch: Batch) -> None:
+        for value in batch.values:
+            self.history.plain[value].is_acknowledged = True
+
+
+class TransactionalProducer(Sender):
+    """One instance after another of a transactional id, as its script says."""
+
+    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+        super().__init__(world, script.name, chance)
+        self.script = script
+        self.version = 1 if script.kind == "tv1" else 2
+        self.versions = VERSIONS[self.version]
+        self.produce_version = self.versions[PRODUCE]
+        self.transactional_id = script.transactional_id
+        self.attempt: Attempt | None = None
+        self.added: set[Place] = set()
+        self.has_lost_end = False
+        self.initialized_us = 0
+
+    async def run(self) -> None:
+        await self.world.loop.sleep(self.script.start_us)
+        is_initialized = False
+        for number, step in enumerate(self.script.transactions):
+            try:
+                if not is_initialized:
+                    await self.initialize(None)
+                    is_initialized = True
+                await self.transaction(f"{self.name}.{number}", step)
+            except FencedError:
+                self.give_up()
+                is_initialized = False
+                if not self.script.comes_back:
+                    return
+                await self.world.loop.sleep(step.pause_us)
+            if step.end == "restart":
+                self.give_up()
+                is_initialized = False
+            if step.end == "leave":
+                break
+        self.give_up()
+
+    def give_up(self) -> None:
+        if self.attempt is not None:
+            self.attempt.give_up()
+            self.attempt = None
+
+    # ------------------------------------------------------------ requests
+
+    async def initialize(self, shown: ProducerIdentity | None) -> None:
+        """Take the transactional id over, or go on from what it holds (KIP-360)."""
+        known = shown or NOBODY
+        request = fields(
+            transactional_id=self.transactional_id,
+            transaction_timeout=_ms(self.script.timeout_ms),
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+        )
+        asked_us = self.world.agenda.now_us
+        answer = await self.decided(INIT_PRODUCER_ID, request, lambda a: a["error_code"])
+        self.initialized_us = self.world.agenda.now_us
+        code = answer["error_code"]
+        self.say(f"  {code.name}: {answer['producer_id']}/{answer['producer_epoch']}")
+        if code is not ErrorCode.none:
+            raise FencedError
+        self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+        self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
+        self.has_lost_end = False
+
+    async def decided(self, key: int, request: Any, code_of: Callable[[Any], ErrorCode]) -> Any:
+        """Ask until the answer is not to try again."""
+        while True:
+            answer = await self.ask(key, self.versions[key], request)
+            if code_of(answer) not in RETRIABLE:
+                return answer
+            self.was_put_off(key, code_of(answer))
+            await self.back_off()
+
+    def was_put_off(self, key: int, code: ErrorCode) -> None:
+        self.say(f"  {code.name}")
+        if key == END_TXN and self.attempt is not None:
+            self.attempt.was_interrupted = True
+
+    async def transaction(self, name: str, step: Transaction) -> None:
+        """One transaction from its first write to its end."""
+        attempt = self.attempt = self.history.begin(
+            Attempt(
+                name, self.name, self.script.transactional_id, self.identity, self.initialized_us
+            )
+        )
+        attempt.follows_lost_end = self.has_lost_end
+        self.added.clear()
+        self.say(f"begins {name}")
+        try:
+            await self.write(attempt, step)
+            if step.end in ("leave", "restart"):
+                return
+            if step.end == "sleep":
+                await self.world.loop.sleep(step.pause_us)
+            await self.end(attempt, is_commit=step.end != "abort")
+        except AbortableError:
+            if attempt.fate is Fate.OPEN:
+                await self.end(attempt, is_commit=False)
+            if self.version == 1:
+                await self.initialize(self.producer)
+        else:
+            if step.end != "sleep":
+                await self.world.loop.sleep(step.pause_us)
+
+    async def write(self, attempt: Attempt, step: Transaction) -> None:
+        batches = []
+        for position, (place, count) in enumerate(step.writes):
+            if self.version == 1 and place not in self.added:
+                await self.add_partitions(place)
+            values = tuple(f"{attempt.name}.{position}.{n}".encode() for n in range(count))
+            for value in values:
+                attempt.values[value] = place
+                self.history.owner[value] = attempt
+            batches.append(self.number(place, values))
+        await self.send(batches)
+
+    async def add_partitions(self, place: Place) -> None:
+        request = fields(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer.producer_id,
+            v3_and_below_producer_epoch=self.producer.producer_epoch,
+            v3_and_below_topics=[fields(name=place[0], partitions=[place[1]])],
+        )
+        answer = await self.decided(ADD_PARTITIONS, request, _code_of_added)
+        self.accept(_code_of_added(answer))
+        self.added.add(place)
+
+    def accept(self, code: ErrorCode) -> None:
+        """Raise what a client makes of an error."""
+        if code is ErrorCode.none:
+            return
+        self.say(f"  {code.name}")
+        if code in FENCED:
+            raise FencedError
+        raise AbortableError(code.name)
+
+    async def end(self, attempt: Attempt, *, is_commit: bool) -> None:
+        """Commit or abort, and take what the broker gives for the next one."""
+        if self.version == 1 and not self.added:
+            attempt.give_up()  # there is nothing to end, and nothing is sent
+            return
+        request = fields(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            committed=is_commit,
+        )
+        if is_commit and attempt.fate is Fate.OPEN:
+            attempt.ask_to_commit()
+        was_fenced = attempt.was_fenced
+        losses = self.losses
+        answer = await self.decided(END_TXN, request, lambda a: a["error_code"])
+        if self.losses != losses:
+            attempt.was_interrupted = True
+            self.has_lost_end = True
+        code = answer["error_code"]
+        self.say(f"  EndTxn: {code.name}")
+        if code is not ErrorCode.none:
+            attempt.refused()
+            attempt.give_up()
+            raise FencedError
+        if is_commit and (attempt.fate is Fate.NEVER or was_fenced):
+            self.history.found("zombie-commit", f"{attempt.name} was fenced, then committed")
+        attempt.fate = Fate.COMMITTED if is_commit else Fate.NEVER
+        self.attempt = None
+        if self.version == 2:
+            self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+
+
+def _code_of_added(answer: Any) -> ErrorCode:
+    results = answer["results_by_topic_v3_and_below"]
+    return next(
+        (
+            ErrorCode(partition["partition_error_code"])
+            for topic in results
+            for partition in topic["results_by_partition"]
+            if partition["partition_error_code"] != ErrorCode.none
+        ),
+        ErrorCode.none,
+    )
+
+
+def _ms(milliseconds: int) -> Any:
+    import datetime
+
+    return datetime.timedelta(milliseconds=milliseconds)

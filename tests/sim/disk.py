@@ -1,0 +1,373 @@
+"""The machine's disk: what was written of every log, and how much of it was forced.
+
+A file is a row of whole batches with one boundary: the first `synced` of them are on the disk,
+the others in the page cache. A process that dies leaves both; a machine that loses power
+leaves the first part and any beginning of the second, for recovery cuts a log at the first
+batch that is torn. A batch that a process was just writing when it died is torn too, so it is
+not there.
+
+`SimLog` is a partition's log on such a file. It stands for `PartitionLog` in
+`rust/txn-log/src/log.rs` and follows its order: ask the gate, write, publish. When a write
+fails, the gate is brought back to what the file holds before the next batch; after a failed
+sync nothing is taken until the log is opened again.
+"""
+
+import random
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from txn.errors import CorruptLogError, StorageError
+from txn.metadata.image import Topic
+from txn.partition.partition import ReplayedBatch
+from txn.storage.base import (
+    BatchKind,
+    Marker,
+    PartitionStore,
+    ProducerIdentity,
+    Record,
+    Space,
+    StoredBatch,
+)
+from txn.storage.memory import ADMIT, MemoryStore
+
+KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
+
+Place = tuple[str, int]
+Append = tuple[int, int]
+"""The verdict of the gate and its value; for `ADMIT` the base offset."""
+
+
+class File:
+    """One log as the disk and the page cache hold it."""
+
+    __slots__ = ("batches", "damaged", "is_full", "is_unsyncable", "replays", "synced", "topic_id")
+
+    def __init__(self, topic_id: uuid.UUID) -> None:
+        self.topic_id = topic_id
+        self.batches: list[StoredBatch] = []
+        self.replays: list[ReplayedBatch | None] = []
+        """What a gate is told of each batch at recovery; None for a plain one."""
+        self.synced = 0
+        self.is_full = False
+        """Every write fails."""
+        self.is_unsyncable = False
+        self.damaged: set[int] = set()
+        """Base offsets of batches in which a bit is wrong."""
+
+    def cut(self, batches: int) -> None:
+        """Lose everything but the first batches."""
+        lost = self.batches[batches:]
+        self.damaged.difference_update(batch.base_offset for batch in lost)
+        del self.batches[batches:], self.replays[batches:]
+        self.synced = min(self.synced, batches)
+
+
+class Disk:
+    """Every file of one machine."""
+
+    def __init__(self) -> None:
+        self.files: dict[Place, File] = {}
+
+    def lose_power(self, chance: random.Random, bias: str) -> None:
+        """Forget unsynced batches: all of them, none, or any number in each file.
+
+        Args:
+            chance: For `bias` "any".
+            bias: "all", "none", or "any".
+        """
+        for _, file in sorted(self.files.items()):
+            written = len(file.batches)
+            if bias == "all":
+                file.cut(file.synced)
+            elif bias == "any":
+                file.cut(chance.randint(file.synced, written))
+            file.synced = len(file.batches)
+        self.files = {place: file for place, file in self.files.items() if file.batches}
+
+    def heal(self) -> None:
+        """Let every write and sync succeed again."""
+        for file in self.files.values():
+            file.is_full = file.is_unsyncable = False
+
+
+class Watcher(Protocol):
+    """The process that uses the disk: told of every operation, and may die of it."""
+
+    def before_lock(self) -> None:
+        """An append is about to take the partition's lock."""
+        ...
+
+    def about_to(self, operation: str, log: "SimLog") -> None:
+        """Before an operation."""
+        ...
+
+    def did(self, operation: str, log: "SimLog") -> None:
+        """After it."""
+        ...
+
+    def begin_sync(self, log: "SimLog") -> bool:
+        """Take note of a sync that is done beside the caller; False: do it now."""
+        ...
+
+
+class SimLog(MemoryStore):
+    """One partition, open in one process."""
+
+    def __init__(self, disk: Disk, topic: str, index: int, topic_id: uuid.UUID) -> None:
+        super().__init__(topic, index)
+        self._disk = disk
+        self._topic_id = topic_id
+        self.watcher: Watcher | None = None
+        self._stable = 0
+        self._meta = (-1, 0, -1)
+        """Base sequence, timestamp and coordinator epoch of the batch being appended."""
+        self._is_diverged = False
+        self._has_failed = False
+        file = disk.files.get((topic, index))
+        if file is not None:
+            self._load(file)
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.index
+
+    @property
+    def has_failed(self) -> bool:
+        """A sync failed; nothing is taken any more."""
+        return self._has_failed
+
+    @property
+    def is_quiet(self) -> bool:
+        """Gate and file agree."""
+        return not self._is_diverged
+
+    def state(self) -> tuple[object, ...]:
+        """All that its gate knows and a replay has to find again."""
+        gate = self.gate
+        return (
+            sorted(gate.describe()),
+            sorted(gate.last_batches()),
+            gate.aborted_entries(),
+            gate.first_unstable_offset(),
+        )
+
+    @property
+    def file(self) -> File | None:
+        return self._disk.files.get((self.topic, self.index))
+
+    def _load(self, file: File) -> None:
+        if file.topic_id != self._topic_id:
+            raise StorageError(f"{self.topic}-{self.index} is of another topic: {file.topic_id}")
+        self.stored = list(file.batches)
+        self._bases = [batch.base_offset for batch in self.stored]
+        if self.stored:
+            last = self.stored[-1]
+            self.log_end_offset = last.base_offset + max(len(last.records), 1)
+        self._replay(file)
+        self._publish()
+
+    def _replay(self, file: File) -> None:
+        self.gate.replay([replay for replay in file.replays if replay is not None])
+
+    def _publish(self) -> None:
+        unstable = self.gate.first_unstable_offset()
+        stable = self.log_end_offset if unstable < 0 else unstable
+        self._stable = max(self._stable, stable)
+
+    # ------------------------------------------------------------ reading
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._stable
+
+    def batches(self, start: int = 0) -> Any:
+        damaged = self.file.damaged if self.file is not None else ()
+        for batch in super().batches(start):
+            if batch.base_offset in damaged:
+                raise CorruptLogError(
+                    f"{self.topic}-{self.index} is damaged at {batch.base_offset}",
+                    offset=batch.base_offset,
+                )
+            yield batch
+
+    # ------------------------------------------------------------ writing
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        timestamp_ms: int,
+        producer: ProducerIdentity | None = None,
+    ) -> int:
+        self._make_ready()
+        self._meta = (-1, timestamp_ms, -1)
+        return super().append(records, timestamp_ms=timestamp_ms, producer=producer)
+
+    def append_marker(self, marker: Marker) -> int:
+        self._make_ready()
+        self._meta = (-1, marker.timestamp_ms, marker.coordinator_epoch)
+        return super().append_marker(marker)
+
+    def append_client_batch(
+        self,
+        origin: int,
+        producer: ProducerIdentity,
+        base_sequence: int,
+        values: Sequence[bytes],
+        timestamp_ms: int,
+        *,
+        is_transactional: bool,
+    ) -> Append:
+        """Append a batch as a Produce does; raises StorageError if it cannot be written."""
+        self._make_ready()
+        base = self.log_end_offset
+        self._meta = (base_sequence, timestamp_ms, -1)
+        kind, value, _ = self.gate.admit(
+            origin,
+            base,
+            producer.producer_id,
+            producer.producer_epoch,
+            base_sequence,
+            len(values),
+            timestamp_ms,
+            is_transactional,
+        )
+        if kind != ADMIT:
+            return kind, value
+        batch = StoredBatch(
+            base,
+            producer.producer_id,
+            producer.producer_epoch,
+            BatchKind.TRANSACTIONAL if is_transactional else BatchKind.IDEMPOTENT,
+            tuple(
+                Record(base + position, timestamp_ms, None, each)
+                for position, each in enumerate(values)
+            ),
+        )
+        self._store(batch, len(values))
+        return ADMIT, base
+
+    def _make_ready(self) -> None:
+        if self.watcher is not None:
+            self.watcher.before_lock()
+        if self._has_failed:
+            raise self._error("takes no batches since a sync failed")
+        if self._is_diverged:
+            self.gate.restore(None, ())
+            if self.file is not None:
+                self._replay(self.file)
+            self._is_diverged = False
+
+    def _store(self, batch: StoredBatch, count: int) -> None:
+        self._tell("write")
+        file = self.file
+        if file is None:
+            file = self._disk.files[self.place] = File(self._topic_id)
+        if file.is_full:
+            self._is_diverged = batch.producer_id >= 0
+            raise self._error("cannot be written")
+        sequence, timestamp_ms, coordinator_epoch = self._meta
+        super()._store(batch, count)
+        file.batches.append(batch)
+        file.replays.append(
+            None
+            if batch.kind is BatchKind.PLAIN
+            else (
+                batch.base_offset,
+                batch.base_offset + count - 1,
+                batch.producer_id,
+                batch.producer_epoch,
+                sequence,
+                timestamp_ms,
+                batch.kind,
+                coordinator_epoch,
+            )
+        )
+        self._publish()
+        if self.watcher is not None:
+            self.watcher.did("write", self)
+
+    def sync(self) -> None:
+        if self._has_failed:
+            raise self._error("failed to sync before")
+        file = self.file
+        if file is not None and file.is_unsyncable:
+            self._has_failed = True
+            raise self._error("cannot be synced")
+        if self.watcher is not None and self.watcher.begin_sync(self):
+            return
+        self._tell("sync")
+        self.force(len(self.stored))
+        if self.watcher is not None:
+            self.watcher.did("sync", self)
+
+    def force(self, batches: int) -> None:
+        """Have the first batches on the disk."""
+        file = self.file
+        if file is not None:
+            file.synced = max(file.synced, min(batches, len(file.batches)))
+
+    def _tell(self, operation: str) -> None:
+        if self.watcher is not None:
+            self.watcher.about_to(operation, self)
+
+    def _error(self, what: str) -> StorageError:
+        return StorageError(
+            f"{self.topic}-{self.index} {what}",
+            topic=self.topic,
+            partition=self.index,
+            code=KAFKA_STORAGE_ERROR,
+        )
+
+
+class SimStorage:
+    """The partitions of one disk; a `txn.broker.node.LogStorage`."""
+
+    def __init__(self, disk: Disk, watcher: Watcher) -> None:
+        self._disk = disk
+        self._watcher = watcher
+        self.logs: dict[Place, SimLog] = {}
+        self.expected: dict[Place, tuple[object, ...]] = {}
+        """What gates knew when the process before this one died."""
+        self.diverged: list[tuple[Place, str]] = []
+        """Where recovery came to something else."""
+
+    def open(self, topic: Topic, index: int) -> SimLog:
+        log = SimLog(self._disk, topic.name, index, topic.topic_id)
+        expected = self.expected.get(log.place)
+        if expected is not None and expected != log.state():
+            self.diverged.append((log.place, f"{expected} became {log.state()}"))
+        log.watcher = self._watcher
+        self.logs[log.place] = log
+        return log
+
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore]:
+        return [self.open(topic, index) for topic, index in wanted]
+
+    def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
+        return []
+
+    def discard(self, deleted: Collection[uuid.UUID]) -> None:
+        """No topic is deleted here."""
+
+    def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
+        return 0, []
+
+    def space(self) -> Space:
+        return Space("", 0, 0)
+
+
+class NoCatalog:
+    """Nobody listens; a `txn.broker.node.Catalog`."""
+
+    def add_topic(self, topic: Topic, stores: Any) -> None:
+        """Nothing to serve."""
+
+    def remove_topic(self, name: str) -> None:
+        """Nothing was served."""
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Nothing to set."""

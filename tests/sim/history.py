@@ -1,0 +1,131 @@
+"""What clients did and were told, and what readers saw: all that the checkers know.
+
+An *attempt* is one transaction as its client takes it: the values it sent, the offsets it
+committed with them, and what became of its end. Times are those of the virtual clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+Place = tuple[str, int]
+OffsetKey = tuple[str, str, int]
+"""(group, topic, partition)"""
+Identity = tuple[int, int]
+"""Producer id and epoch; a later one of the same transactional id is greater."""
+
+
+class Fate(Enum):
+    """What the client knows of the end of its attempt."""
+
+    OPEN = "nobody asked to end it"
+    ASKED = "a commit was asked for and not answered"
+    UNCERTAIN = "a commit was asked for, an answer was lost, and nothing is known"
+    COMMITTED = "a commit was answered"
+    NEVER = "it must never be seen"
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One transaction."""
+
+    name: str
+    client: str
+    transactional_id: str
+    identity: Identity
+    """Under which it began."""
+    initialized_us: int
+    """When its instance was given the transactional id."""
+    fate: Fate = Fate.OPEN
+    values: dict[bytes, Place] = field(default_factory=dict)
+    """Everything that was sent; a commit is asked for only when all of it was acknowledged."""
+    offsets: dict[OffsetKey, int] = field(default_factory=dict)
+    was_fenced: bool = False
+    """A successor was initialized before a commit was asked for."""
+    was_interrupted: bool = False
+    """An answer to its end was lost, or said to try again."""
+    follows_lost_end: bool = False
+    """An earlier request of its client to end a transaction may still be under way."""
+    is_abort_asked: bool = False
+
+    def ask_to_commit(self) -> None:
+        self.fate = Fate.ASKED
+
+    def refused(self) -> None:
+        """The commit was refused for good."""
+        if self.fate is Fate.ASKED:
+            self.fate = Fate.UNCERTAIN if self.was_interrupted else Fate.NEVER
+
+    def give_up(self) -> None:
+        """No more requests will come for it."""
+        if self.fate is Fate.OPEN:
+            self.fate = Fate.NEVER
+        elif self.fate is Fate.ASKED:
+            self.fate = Fate.UNCERTAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Something that may never happen, by its name, and what was seen."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+@dataclass(slots=True)
+class PlainWrite:
+    """A value of an idempotent producer outside transactions."""
+
+    client: str
+    place: Place
+    is_acknowledged: bool = False
+
+
+class History:
+    """One run, as seen from outside the broker."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.owner: dict[bytes, Attempt] = {}
+        """Value of a transaction → the attempt."""
+        self.plain: dict[bytes, PlainWrite] = {}
+        self.seen_committed: dict[bytes, Place] = {}
+        """Every value any read_committed reader ever saw."""
+        self.anomalies: list[Anomaly] = []
+        self.tell: Callable[[str], Any] | None = None
+        """Takes the story, a line at a time, if somebody wants to hear it."""
+
+    def found(self, name: str, text: str) -> None:
+        """Note an anomaly while it happens."""
+        self.anomalies.append(Anomaly(name, text))
+        if self.tell is not None:
+            self.tell(f"!! {name}: {text}")
+
+    def say(self, who: str, what: str) -> None:
+        """Add a line to the story."""
+        if self.tell is not None:
+            self.tell(f"{who:<10} {what}")
+
+    def begin(self, attempt: Attempt) -> Attempt:
+        """A client begins a transaction."""
+        self.attempts.append(attempt)
+        return attempt
+
+    def initialized(
+        self, client: str, transactional_id: str, identity: Identity, asked_us: int
+    ) -> None:
+        """An instance took a transactional id over; whoever had it before is fenced (P7).
+
+        Before is who had its answer when this one asked; and of two who asked at the same
+        time, the one with the lesser identity.
+        """
+        for attempt in self.attempts:
+            if attempt.transactional_id != transactional_id or attempt.fate is not Fate.OPEN:
+                continue
+            if attempt.initialized_us < asked_us or attempt.identity < identity:
+                attempt.was_fenced = attempt.client != client
+                attempt.fate = Fate.NEVER

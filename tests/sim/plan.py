@@ -1,0 +1,208 @@
+"""A run as data: who does what, what goes wrong and when. A seed makes one.
+
+Whatever is random in a plan is settled here. What is left to chance while a plan runs (how
+long a message or a sync takes) comes from streams of numbers that belong to one connection or
+one life of the broker, so leaving out a part of a plan changes as little of the rest as can be.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sim.agenda import US_PER_MS, US_PER_S
+from sim.clients import Script, Transaction
+from sim.history import Place
+from sim.network import NetworkFault
+from txn.broker.host import Durability
+
+PLACES: Final[tuple[Place, ...]] = (("source", 0), ("source", 1), ("sink", 0), ("sink", 1))
+FAULTS_END_US: Final = 6 * US_PER_S
+"""After it nothing goes wrong any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that happens to the broker or its disk.
+
+    `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to
+    one log fail for a while) or "unsyncable" (its next sync fails).
+    """
+
+    kind: str
+    at_us: int
+    operations: int = 0
+    """Dies at this boundary between two operations on the disk, counted from `at_us`; 0: then."""
+    down_us: int = 0
+    """How long it stays down, or the log stays full."""
+    in_recovery: int | None = None
+    """The next process dies, too, at this boundary of its recovery."""
+    bias: str = "any"
+    """Of what was not synced a power failure takes "all", "none", or "any" part."""
+    place: Place = ("source", 0)
+
+    def __str__(self) -> str:
+        at = f"{self.kind} at {self.at_us / US_PER_S:.3f} s"
+        match self.kind:
+            case "crash" | "power":
+                boundary = f", {self.operations} boundaries later" if self.operations else ""
+                again = "" if self.in_recovery is None else f", again {self.in_recovery} into it"
+                lost = f", unsynced lost: {self.bias}" if self.kind == "power" else ""
+                return f"{at}{boundary}{lost}{again}"
+            case _:
+                return f"{at}: {self.place[0]}-{self.place[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    durability: Durability
+    scripts: tuple[Script, ...]
+    faults: tuple[Fault, ...]
+    network: tuple[NetworkFault, ...]
+    first_epoch: int | None = None
+    """Transactional ids have a long history: their epochs begin here."""
+
+    def size(self) -> int:
+        """How much there is to read."""
+        steps = sum(1 + len(script.transactions) for script in self.scripts)
+        return steps + len(self.faults) + len(self.network)
+
+
+def make_plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    chance = random.Random(seed)
+    durability = chance.choices(
+        (Durability.PROCESS, Durability.COMMIT, Durability.ALWAYS), (4, 5, 1)
+    )[0]
+    scripts = _scripts(chance)
+    faults = [_fault(chance, durability) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
+    network = [_network_fault(chance, scripts) for _ in range(chance.choice((0, 1, 2, 4)))]
+    first_epoch = chance.choice((32_763, 32_764, 32_765, 32_766)) if chance.random() < 0.1 else None
+    return Plan(
+        seed,
+        durability,
+        scripts,
+        tuple(sorted(faults, key=lambda fault: fault.at_us)),
+        tuple(network),
+        first_epoch,
+    )
+
+
+def _scripts(chance: random.Random) -> tuple[Script, ...]:
+    scripts = []
+    for number in range(chance.choice((1, 2, 2, 3))):
+        kind = chance.choice(("tv1", "tv1", "tv2", "tv2", "plain"))
+        scripts.append(
+            Script(
+                name=f"{kind}-{number}",
+                kind=kind,
+                transactional_id=chance.choice(("pay", "pay", "ship")),
+                start_us=chance.choice((0, 0, 5_000, 300_000, 1_500_000)),
+                transactions=tuple(
+                    _transaction(chance) for _ in range(chance.choice((1, 2, 3, 5)))
+                ),
+                timeout_ms=chance.choice((700, 2_000, 2_000)),
+                comes_back=chance.random() < 0.5,
+            )
+        )
+    return tuple(scripts)
+
+
+def _transaction(chance: random.Random) -> Transaction:
+    end = chance.choices(("commit", "abort", "sleep", "leave", "restart"), (12, 4, 1, 1, 2))[0]
+    return Transaction(
+        writes=tuple(
+            (chance.choice(PLACES), chance.choice((1, 1, 2, 3)))
+            for _ in range(chance.choice((1, 1, 2, 3, 8)))
+        ),
+        end=end,
+        pause_us=3 * US_PER_S if end == "sleep" else chance.choice((0, 0, 1_000, 400_000)),
+    )
+
+
+def _fault(chance: random.Random, durability: Durability) -> Fault:
+    can_lose_power = durability is not Durability.PROCESS
+    kind = chance.choices(
+        ("crash", "power", "full", "unsyncable"), (4, 4 * can_lose_power, 1, can_lose_power)
+    )[0]
+    # Most of a run happens in its first moments, between the pauses.
+    at_us = int(FAULTS_END_US * chance.random() ** 3)
+    if kind in ("full", "unsyncable"):
+        places = (*PLACES, ("__transaction_state", 0), ("__transaction_state", 1))
+        down_us = chance.choice((5_000, 200_000, US_PER_S))
+        return Fault(kind, at_us, down_us=down_us, place=chance.choice(places))
+    return Fault(
+        kind,
+        at_us,
+        operations=chance.choice((0, chance.randrange(1, 60))),
+        down_us=chance.choice((100, 50 * US_PER_MS, US_PER_S)),
+        in_recovery=chance.choice((None, None, chance.randrange(1, 12))),
+        bias=chance.choice(("any", "any", "all", "none")),
+    )
+
+
+def _network_fault(chance: random.Random, scripts: tuple[Script, ...]) -> NetworkFault:
+    script = chance.choice(scripts)
+    kinds: tuple[str, ...] = ("lost", "unanswered", "unanswered", "late")
+    if script.kind == "tv1":  # a late request of a TV1 client may do harm; see `LATE_ENDS`
+        kinds = ("lost", "unanswered")
+    return NetworkFault(
+        client=script.name,
+        request=chance.randrange(1, 40),
+        kind=chance.choice(kinds),
+        delay_us=chance.choice((0, 1_000, 100_000, 600_000)),
+    )
+
+
+def smaller_plans(plan: Plan) -> "list[Plan]":
+    """Every plan with one thing left out, the biggest things first."""
+    smaller = []
+    if len(plan.scripts) > 1:
+        for script in plan.scripts:
+            kept = tuple(other for other in plan.scripts if other is not script)
+            smaller.append(replace(plan, scripts=kept))
+    for number in range(len(plan.faults)):
+        smaller.append(replace(plan, faults=_without(plan.faults, number)))
+    for number in range(len(plan.network)):
+        smaller.append(replace(plan, network=_without(plan.network, number)))
+    if plan.first_epoch is not None:
+        smaller.append(replace(plan, first_epoch=None))
+    for which, script in enumerate(plan.scripts):
+        for simpler in _simpler_scripts(script):
+            scripts = (*plan.scripts[:which], simpler, *plan.scripts[which + 1 :])
+            smaller.append(replace(plan, scripts=scripts))
+    for number, fault in enumerate(plan.faults):
+        if fault.in_recovery is not None:
+            simpler_fault = replace(fault, in_recovery=None)
+            faults = (*plan.faults[:number], simpler_fault, *plan.faults[number + 1 :])
+            smaller.append(replace(plan, faults=faults))
+    return smaller
+
+
+def _simpler_scripts(script: Script) -> "list[Script]":
+    simpler = []
+    steps = script.transactions
+    if len(steps) > 1:
+        simpler += [
+            replace(script, transactions=_without(steps, number)) for number in range(len(steps))
+        ]
+    for number, step in enumerate(steps):
+        if len(step.writes) > 1:
+            simpler += [
+                replace(
+                    script,
+                    transactions=(
+                        *steps[:number],
+                        replace(step, writes=_without(step.writes, which)),
+                        *steps[number + 1 :],
+                    ),
+                )
+                for which in range(len(step.writes))
+            ]
+    return simpler
+
+
+def _without(items: tuple[Any, ...], number: int) -> tuple[Any, ...]:
+    return items[:number] + items[number + 1 :]

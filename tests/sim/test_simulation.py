@@ -1,0 +1,26 @@
+"""A few thousand runs of whole brokers under everything that can go wrong.
+
+A seed that fails is printed with the smallest story that still shows it, and replays exactly:
+`python -m sim SEED`, see `tests/README.md`.
+"""
+
+import pytest
+
+from sim.plan import make_plan
+from sim.world import run_plan, run_seed, shrink, text_of
+
+SEEDS_PER_TEST = 250
+
+
+@pytest.mark.parametrize("first", range(0, 3_000, SEEDS_PER_TEST))
+def test_nothing_that_may_never_happen_happens(first: int) -> None:
+    failed = [
+        result for seed in range(first, first + SEEDS_PER_TEST) if (result := run_seed(seed)).names
+    ]
+    assert not failed, text_of(shrink(failed[0]))
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = (run_plan(make_plan(11), tells=True) for _ in range(2))
+    assert first.story == second.story
+    assert first.steps == second.steps

@@ -1,0 +1,307 @@
+"""One run: a broker that dies and starts again, its clients, and everything that goes wrong."""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sim.agenda import US_PER_MS, US_PER_S, Agenda, Entry, SimLoop
+from sim.broker import START_MS, Broker, Failures
+from sim.checkers import judge, judge_coordinator
+from sim.clients import Client, PlainProducer, TransactionalProducer
+from sim.clients import World as ClientsWorld
+from sim.disk import Disk, Place
+from sim.history import Anomaly, History
+from sim.network import Connection, DisconnectedError, NetworkFault
+from sim.plan import FAULTS_END_US, PLACES, Fault, Plan, make_plan, smaller_plans
+from sim.readers import Follower
+from txn.broker.host import Durability
+from txn.coordinator.transaction.records import encode_key, encode_value
+from txn.coordinator.transaction.states import Txn, TxnState
+from txn.wire.hashing import coordinator_partition
+
+LONGEST_US = 120 * US_PER_S
+"""Clients that are not done by now never will be."""
+REST_US = 8 * US_PER_S
+"""Longer than any transaction's timeout and what may delay its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a plan."""
+
+    plan: Plan
+    anomalies: tuple[Anomaly, ...]
+    story: tuple[str, ...]
+    steps: int
+    committed: int
+    """Transactions whose commit was answered."""
+    lives: int
+
+    @property
+    def names(self) -> set[str]:
+        return {anomaly.name for anomaly in self.anomalies}
+
+
+class World(ClientsWorld):
+    """Everything of one run."""
+
+    def __init__(self, plan: Plan, *, tells: bool = False) -> None:
+        self.plan = plan
+        self.agenda = Agenda()
+        self.history = History()
+        self.failures = Failures()
+        self.loop = SimLoop(self.agenda, self.failures.note)  # type: ignore[abstract]
+        self.disk = Disk()
+        self.broker: Broker | None = None
+        self.lives = 0
+        self.power_failed = False
+        """Since the last recovery that came to its end."""
+        self.power_ever_failed = False
+        self.story: list[str] = []
+        if tells:
+            self.history.tell = self._tell
+        self._follower = Follower(self.history, PLACES)
+        self._clients: list[Client] = []
+        self._connections: list[Connection] = []
+        self._connected = 0
+        self._requests: dict[str, int] = {}
+        self._network = {(each.client, each.request): each for each in plan.network}
+        self._armed: Fault | None = None
+        self._before_crash: dict[Place, tuple[object, ...]] = {}
+        self._restart_due: Entry | None = None
+
+    def run(self) -> Result:
+        """Let it happen, then judge."""
+        logging.getLogger("txn").setLevel(logging.CRITICAL)
+        self._seed_epochs()
+        self._start_broker()
+        for number, script in enumerate(self.plan.scripts):
+            chance = self._stream(1_000 + number)
+            make = PlainProducer if script.kind == "plain" else TransactionalProducer
+            self._clients.append(make(self, script, chance))
+        tasks = [self.loop.create_task(client.run()) for client in self._clients]  # type: ignore[attr-defined]
+        self._poll_at = self._stream(7)
+        self.loop.after(0, self._poll)
+        for fault in self.plan.faults:
+            self.agenda.at(fault.at_us, self.loop, self._happen, fault)
+        self.agenda.run(FAULTS_END_US, lambda: False)
+        self._heal()
+        self.agenda.run(LONGEST_US, lambda: all(task.done() for task in tasks))
+        for client, task in zip(self._clients, tasks, strict=True):
+            if not task.done():
+                self.history.found("stuck-client", f"{client.name} never came to an end")
+        self.agenda.run(self.agenda.now_us + REST_US)
+        assert self.broker is not None, "it was started again"
+        self._follower.poll(self.broker, 1_000)
+        self.history.anomalies += [
+            Anomaly("broker-error", repr(error)) for error in self.failures.seen
+        ]
+        anomalies = judge(
+            self.history,
+            self.broker,
+            may_lose_plain=self.power_ever_failed and self.plan.durability is not Durability.ALWAYS,
+        )
+        return Result(
+            self.plan,
+            tuple(anomalies),
+            tuple(self.story),
+            self.agenda.steps,
+            sum(attempt.fate.name == "COMMITTED" for attempt in self.history.attempts),
+            self.lives,
+        )
+
+    def _stream(self, number: int) -> random.Random:
+        return random.Random(self.plan.seed * 1_000_003 + number)
+
+    def _tell(self, line: str) -> None:
+        self.story.append(f"{self.agenda.now_us / US_PER_S:9.6f}  {line}")
+
+    # ------------------------------------------------------------ for clients
+
+    def connect(self, client: str) -> Connection:
+        if self.broker is None or self.broker.is_dead:
+            raise DisconnectedError
+        self._connected += 1
+        connection = Connection(
+            self.agenda, self.loop, self.broker, self._stream(10_000 + self._connected)
+        )
+        self._connections.append(connection)
+        return connection
+
+    def fault_of(self, client: str) -> NetworkFault | None:
+        number = self._requests[client] = self._requests.get(client, 0) + 1
+        return self._network.get((client, number))
+
+    # ------------------------------------------------------------ the broker's lives
+
+    def _start_broker(self) -> None:
+        self.lives += 1
+        self.history.say("broker", f"starts, life {self.lives}")
+        broker = Broker(
+            self.agenda,
+            self.disk,
+            self._stream(100_000 + self.lives),
+            durability=self.plan.durability,
+            power_failed=self.power_failed,
+            failures=self.failures,
+        )
+        fault, self._armed = self._armed, None
+        if fault is not None and fault.in_recovery is not None:
+            broker.dies_at = fault.in_recovery
+        broker.storage.expected = self._before_crash
+        self._before_crash = {}
+        self.broker = broker
+        if not broker.start():
+            self.history.say("broker", f"dies at boundary {broker.operations} of its recovery")
+            self._restart_later(10_000)
+            return
+        broker.dies_at = None
+        self.history.anomalies += [
+            Anomaly("recovery-divergence", f"{place[0]}-{place[1]}: {text}")
+            for place, text in broker.storage.diverged
+        ]
+        self.history.anomalies += judge_coordinator(broker)
+        self.power_failed = False
+        broker.on_death = lambda: self._died(broker)
+        broker.on_write = lambda: self._follower.poll(broker, 1)
+
+    def _died(self, broker: Broker) -> None:
+        self.history.say("broker", f"dies at boundary {broker.operations}")
+        for connection in self._connections:
+            connection.break_after(500)
+        self._connections.clear()
+        fault = self._armed
+        if fault is not None and fault.kind == "power":
+            self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
+            self.power_failed = self.power_ever_failed = True
+            self._follower.power_failed()
+        else:
+            self._before_crash = {
+                place: log.state()
+                for place, log in broker.storage.logs.items()
+                if log.is_quiet and log is not broker.died_at
+            }
+        self._restart_later(fault.down_us if fault is not None else 1_000)
+
+    def _restart_later(self, down_us: int) -> None:
+        self.loop.after(down_us, self._start_broker)
+
+    def _seed_epochs(self) -> None:
+        """Give transactional ids a long history, so that their epochs are soon used up."""
+        if self.plan.first_epoch is None:
+            return
+        broker = Broker(
+            self.agenda,
+            self.disk,
+            self._stream(3),
+            durability=self.plan.durability,
+            power_failed=False,
+            failures=self.failures,
+        )
+        broker.start()
+        assert broker.node is not None, "nothing keeps it from starting"
+        producer_ids = broker.node.allocate_producer_ids()
+        for producer_id, name in zip(producer_ids, ("pay", "ship"), strict=False):
+            txn = Txn(
+                producer_id=producer_id,
+                producer_epoch=self.plan.first_epoch,
+                timeout_ms=2_000,
+                state=TxnState.EMPTY,
+                partitions=frozenset(),
+                start_ms=-1,
+                updated_ms=START_MS,
+            )
+            stores = broker.node.coordinator_partitions("__transaction_state")
+            store = stores[coordinator_partition(name, len(stores))]
+            store.append([(encode_key(name), encode_value(txn))], timestamp_ms=START_MS)
+        for log in broker.storage.logs.values():
+            log.sync()
+        broker.loop.is_dead = True
+
+    # ------------------------------------------------------------ what goes wrong
+
+    def _happen(self, fault: Fault) -> None:
+        broker = self.broker
+        assert broker is not None, "it was started"
+        self.history.say("fault", str(fault))
+        if fault.kind in ("full", "unsyncable"):
+            file = self.disk.files.get(fault.place)
+            if file is not None:
+                setattr(file, "is_full" if fault.kind == "full" else "is_unsyncable", True)
+                self.loop.after(fault.down_us, self._repair)
+            return
+        if broker.is_dead or self._armed is not None:
+            return
+        self._armed = fault
+        if fault.operations:
+            broker.dies_at = broker.operations + fault.operations
+            self.loop.after(US_PER_S, self._die_at_last, broker)
+        else:
+            broker.die()
+
+    def _die_at_last(self, broker: Broker) -> None:
+        if self.broker is broker and not broker.is_dead:
+            broker.die()
+
+    def _repair(self) -> None:
+        """The disk works again; where a sync failed, an operator restarts the broker."""
+        self.disk.heal()
+        broker = self.broker
+        if broker is None or broker.is_dead:
+            return
+        if any(log.has_failed for log in broker.storage.logs.values()):
+            self.history.say("operator", "restarts the broker")
+            broker.die()
+
+    def _heal(self) -> None:
+        """Nothing goes wrong from now on."""
+        self._network.clear()
+        self._repair()
+
+    def _poll(self) -> None:
+        if self.broker is not None and not self.broker.is_dead and self.broker.node is not None:
+            self._follower.poll(self.broker, self._poll_at.choice((1, 2, 5)))
+        if self.agenda.now_us < FAULTS_END_US:
+            self.loop.after(self._poll_at.choice((3, 50, 300)) * US_PER_MS, self._poll)
+
+
+# -------------------------------------------------------------------- seeds
+
+
+def run_plan(plan: Plan, *, tells: bool = False) -> Result:
+    """Run a plan."""
+    return World(plan, tells=tells).run()
+
+
+def run_seed(seed: int) -> Result:
+    """Run the plan of a seed."""
+    return run_plan(make_plan(seed))
+
+
+def shrink(result: Result, run: Callable[[Plan], Result] = run_plan) -> Result:
+    """Find a smaller plan that goes wrong in a way this one does, and tell its story."""
+    wanted = result.names
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for plan in smaller_plans(result.plan):
+            found = run(plan)
+            if found.names & wanted:
+                result, is_smaller = found, True
+                break
+    return run_plan(result.plan, tells=True)
+
+
+def text_of(result: Result) -> str:
+    """A failing run as a person reads it."""
+    plan = result.plan
+    lines = [
+        f"seed {plan.seed} fails: " + ", ".join(sorted(result.names)),
+        f"durability={plan.durability.value}"
+        + (f", first epoch {plan.first_epoch}" if plan.first_epoch is not None else ""),
+        *(str(anomaly) for anomaly in result.anomalies),
+        "the story:",
+        *result.story,
+    ]
+    return "\n".join(lines)
