@@ -3,9 +3,9 @@ real clients that wait, die and are fenced, and on the files of a stopped one.""
 
 import io
 import json
+import shlex
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,25 +22,11 @@ from clients import (
     send,
     transactional_producer,
 )
-from txn.cli import main
+from command_line import run_txn
+from txn import _core
+from txn.inspect.segments import Batch, walk
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `txn` with arguments; return its exit code, output and errors."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["txn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +56,8 @@ class Scene:
 # ---------------------------------------------------------------- a broker at work
 
 
-def test_explain_names_who_holds_readers_back_and_what_will_end_it(
-    scene: Scene, command: Command
-) -> None:
-    code, out, _ = command("explain", "orders-0", "--bootstrap", scene.servers, "--json")
+def test_explain_names_who_holds_readers_back_and_what_will_end_it(scene: Scene) -> None:
+    code, out, _ = run_txn("explain", "orders-0", "--bootstrap", scene.servers, "--json")
     (told,) = json.loads(out)
     held = told["held_by"]
     owner = held["owner"]
@@ -100,8 +84,8 @@ def test_explain_names_who_holds_readers_back_and_what_will_end_it(
     assert [each["kind"] for each in told["timeline"]["events"]] == ["producer", "open", "records"]
 
 
-def test_explain_says_it_in_words(scene: Scene, command: Command) -> None:
-    code, out, _ = command("explain", "orders", "--bootstrap", scene.servers)
+def test_explain_says_it_in_words(scene: Scene) -> None:
+    code, out, _ = run_txn("explain", "orders", "--bootstrap", scene.servers)
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == ("orders-0: read_committed readers wait at offset 1 (the log ends at 8)")
@@ -117,8 +101,8 @@ def test_explain_says_it_in_words(scene: Scene, command: Command) -> None:
     )
 
 
-def test_the_life_of_a_transaction_is_told_with_offsets(scene: Scene, command: Command) -> None:
-    code, out, _ = command("transactions", "describe", "pay-4", "--bootstrap", scene.servers)
+def test_the_life_of_a_transaction_is_told_with_offsets(scene: Scene) -> None:
+    code, out, _ = run_txn("transactions", "describe", "pay-4", "--bootstrap", scene.servers)
     timeline = out[out.index("  timeline") :].splitlines()[1:]
     told = [line.split(" s  ")[1] for line in timeline]
     log = told[0].partition("[")[2].split()[0]
@@ -139,9 +123,9 @@ def _producer_id(out: str) -> str:
     return line.split()[1].rstrip(",")
 
 
-def test_transactions_are_listed_with_what_filters_ask(scene: Scene, command: Command) -> None:
+def test_transactions_are_listed_with_what_filters_ask(scene: Scene) -> None:
     def listed(*filters: str) -> list[str]:
-        code, out, _ = command(
+        code, out, _ = run_txn(
             "transactions", "list", *filters, "--json", "--bootstrap", scene.servers
         )
         assert code == 0
@@ -154,14 +138,14 @@ def test_transactions_are_listed_with_what_filters_ask(scene: Scene, command: Co
     assert listed("--prefix", "pay-4") == ["pay-4"]
 
 
-def test_nothing_hangs_while_clients_are_at_work(scene: Scene, command: Command) -> None:
-    code, out, _ = command("transactions", "hanging", "--bootstrap", scene.servers)
+def test_nothing_hangs_while_clients_are_at_work(scene: Scene) -> None:
+    code, out, _ = run_txn("transactions", "hanging", "--bootstrap", scene.servers)
     assert (code, out.startswith("nothing hangs on ")) == (0, True)
 
 
-def test_what_its_coordinator_knows_is_not_aborted_past_it(scene: Scene, command: Command) -> None:
+def test_what_its_coordinator_knows_is_not_aborted_past_it(scene: Scene) -> None:
     """One marker would tear it: its other partitions could still be committed."""
-    code, _, err = command(
+    code, _, err = run_txn(
         *("transactions", "abort", "--topic-partition", "orders-0", "--start-offset", 1),
         *("--yes", "--bootstrap", scene.servers),
     )
@@ -179,14 +163,13 @@ def test_what_its_coordinator_knows_is_not_aborted_past_it(scene: Scene, command
 )
 def test_an_abort_that_is_not_confirmed_changes_nothing(
     scene: Scene,
-    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     expected_code: int,
     said: str,
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    code, out, err = command(
+    code, out, err = run_txn(
         *("transactions", "abort", "--transactional-id", "pay-3"),
         *(*arguments, "--bootstrap", scene.servers),
     )
@@ -194,8 +177,8 @@ def test_an_abort_that_is_not_confirmed_changes_nothing(
     assert ends(scene.servers, "orders") == (1, 8)
 
 
-def test_an_abort_of_what_is_at_rest_says_so(scene: Scene, command: Command) -> None:
-    code, out, _ = command(
+def test_an_abort_of_what_is_at_rest_says_so(scene: Scene) -> None:
+    code, out, _ = run_txn(
         *("transactions", "abort", "--transactional-id", "pay-4"),
         *("--yes", "--bootstrap", scene.servers),
     )
@@ -211,15 +194,15 @@ def test_other_clients_are_not_told_what_kafka_has_no_field_for(scene: Scene) ->
 
 
 def test_a_stopped_directory_tells_the_same_and_is_not_changed(
-    scene: Scene, command: Command, tmp_path: Path
+    scene: Scene, tmp_path: Path
 ) -> None:
     """A copy of the files at work: only the client is not in them."""
-    _, out, _ = command("explain", "orders", "--bootstrap", scene.servers, "--json")
+    _, out, _ = run_txn("explain", "orders", "--bootstrap", scene.servers, "--json")
     alive = json.loads(out)
     copied = tmp_path / "copied"
     shutil.copytree(scene.data, copied)
     before = contents(copied)
-    code, out, err = command("explain", "orders", "--data", copied, "--json")
+    code, out, err = run_txn("explain", "orders", "--data", copied, "--json")
     (told,) = json.loads(out)  # of partitions that were written to
     assert code == 0
     assert err.startswith("note: it was left without a clean stop")
@@ -236,16 +219,14 @@ def contents(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_the_life_of_a_transaction_stands_in_the_files(
-    scene: Scene, command: Command, tmp_path: Path
-) -> None:
-    _, out, _ = command("transactions", "describe", "pay-4", "--bootstrap", scene.servers, "--json")
+def test_the_life_of_a_transaction_stands_in_the_files(scene: Scene, tmp_path: Path) -> None:
+    _, out, _ = run_txn("transactions", "describe", "pay-4", "--bootstrap", scene.servers, "--json")
     alive = json.loads(out)["timeline"]
     copied = tmp_path / "copied"
     shutil.copytree(scene.data, copied)
-    code, out, _ = command("transactions", "describe", "pay-4", "--data", copied, "--json")
+    code, out, _ = run_txn("transactions", "describe", "pay-4", "--data", copied, "--json")
     assert (code, json.loads(out)["timeline"]) == (0, alive)
-    code, out, _ = command("transactions", "list", "--data", copied, "--json")
+    code, out, _ = run_txn("transactions", "list", "--data", copied, "--json")
     assert [each["transactional_id"] for each in json.loads(out)][:2] == ["pay-3", "pay-4"]
 
 
@@ -253,20 +234,20 @@ def test_the_life_of_a_transaction_stands_in_the_files(
 
 
 def test_an_abort_by_id_fences_the_producer_and_lets_readers_go_on(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     with txn.Broker(tmp_path / "data", durability="process") as broker:
         scene = Scene(broker.bootstrap_servers, tmp_path / "data")
         abort = ("transactions", "abort", "--transactional-id", "pay-3")
-        code, out, _ = command(*abort, "--bootstrap", scene.servers)
+        code, out, _ = run_txn(*abort, "--bootstrap", scene.servers)
         assert code == 0
         assert "Abort it? [y/N]: aborted. 'pay-3' now has producer" in out
         assert read_all(scene.servers, "orders") == [b"before", b"x", b"y", b"z", b"1"]
         with pytest.raises(KafkaException) as refused:
             scene.open.commit_transaction(WAIT_S)
         assert refused.value.args[0].code() == KafkaError._FENCED
-        code, out, _ = command("explain", "orders-0", "--bootstrap", scene.servers)
+        code, out, _ = run_txn("explain", "orders-0", "--bootstrap", scene.servers)
         assert (code, out.splitlines()[0]) == (
             0,
             "orders-0: no transaction holds readers back; read_committed reads to the end, "
@@ -287,20 +268,18 @@ class Terminal:
         return self._answer
 
 
-def test_P5_a_dead_client_is_explained_until_its_timeout_and_gone_after(
-    tmp_path: Path, command: Command
-) -> None:
+def test_P5_a_dead_client_is_explained_until_its_timeout_and_gone_after(tmp_path: Path) -> None:
     with txn.Broker(tmp_path / "data", durability="process") as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, "orders")
         dead = transactional_producer(servers, "dead", transaction_timeout_ms=2_000)
         dead.begin_transaction()
         send(dead, "orders", [b"never decided"])
-        _, out, _ = command("explain", "orders", "--bootstrap", servers, "--json")
+        _, out, _ = run_txn("explain", "orders", "--bootstrap", servers, "--json")
         (held,) = [each["held_by"] for each in json.loads(out)]
         while ends(servers, "orders")[0] == 0:
             pass
-        code, out, _ = command("transactions", "describe", "dead", "--bootstrap", servers, "--json")
+        code, out, _ = run_txn("transactions", "describe", "dead", "--bootstrap", servers, "--json")
         events = {each["kind"]: each for each in json.loads(out)["timeline"]["events"]}
         assert code == 0
         assert held["ends_ms"] == held["owner"]["start_ms"] + 2_000
@@ -308,7 +287,7 @@ def test_P5_a_dead_client_is_explained_until_its_timeout_and_gone_after(
         assert events["decision"]["at_ms"] >= held["ends_ms"]
 
 
-def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path, command: Command) -> None:
+def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path) -> None:
     with txn.Broker(tmp_path / "data", durability="process") as broker:
         create_topic(broker.bootstrap_servers, "orders")
         producer = transactional_producer(broker.bootstrap_servers, "pay-3")
@@ -316,7 +295,7 @@ def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path, command:
         send(producer, "orders", [b"a"])
     with txn.Broker(tmp_path / "data", durability="process") as broker:
         servers = broker.bootstrap_servers
-        _, out, _ = command("explain", "orders", "--bootstrap", servers)
+        _, out, _ = run_txn("explain", "orders", "--bootstrap", servers)
     assert "client      not known: it has asked nothing since the broker was started" in out
 
 
@@ -336,20 +315,20 @@ def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path, command:
     ],
 )
 def test_wrong_usage_and_nobody_to_ask_end_with_2_and_say_what_to_do(
-    command: Command, arguments: tuple[str, ...], said: str
+    arguments: tuple[str, ...], said: str
 ) -> None:
-    code, out, err = command(*arguments)
+    code, out, err = run_txn(*arguments)
     assert (code, out, said in err, err.count("\n")) == (2, "", True, 1)
 
 
-def test_what_is_unknown_is_answered_with_what_there_is(scene: Scene, command: Command) -> None:
-    code, _, err = command("explain", "order", "--bootstrap", scene.servers)
+def test_what_is_unknown_is_answered_with_what_there_is(scene: Scene) -> None:
+    code, _, err = run_txn("explain", "order", "--bootstrap", scene.servers)
     assert (code, "There is orders" in err) == (2, True)
-    code, _, err = command("transactions", "describe", "pay", "--bootstrap", scene.servers)
+    code, _, err = run_txn("transactions", "describe", "pay", "--bootstrap", scene.servers)
     assert (code, "no coordinator knows transactional id 'pay'" in err) == (2, True)
 
 
-def test_what_listens_there_and_is_no_broker_is_told_from_one(command: Command) -> None:
+def test_what_listens_there_and_is_no_broker_is_told_from_one() -> None:
     import socket
     import threading
 
@@ -362,7 +341,7 @@ def test_what_listens_there_and_is_no_broker_is_told_from_one(command: Command) 
             connection.close()
 
         threading.Thread(target=answer).start()
-        code, _, err = command("explain", "orders", "--bootstrap", f"127.0.0.1:{port}")
+        code, _, err = run_txn("explain", "orders", "--bootstrap", f"127.0.0.1:{port}")
     assert (code, f"what listens at 127.0.0.1:{port} is no Kafka broker" in err) == (2, True)
 
 
@@ -373,8 +352,53 @@ def test_what_listens_there_and_is_no_broker_is_told_from_one(command: Command) 
         *(("transactions", each) for each in ("list", "describe", "hanging", "abort")),
     ],
 )
-def test_help_has_examples_and_exit_codes(command: Command, arguments: tuple[str, ...]) -> None:
-    code, out, _ = command(*arguments, "--help")
+def test_help_has_examples_and_exit_codes(arguments: tuple[str, ...]) -> None:
+    code, out, _ = run_txn(*arguments, "--help")
     assert code == 0
     assert f"  txn {' '.join(arguments)} " in out
     assert "Exit codes: 0 " in out
+
+
+# ---------------------------------------------------------------- what hangs
+
+
+def let_in_late(data: Path, topic: str, producer_id: int, value: bytes) -> int:
+    """Append a transactional batch to a stopped partition, past every coordinator.
+
+    As a batch was stored that came in after its transaction had ended, before brokers asked the
+    coordinator (KIP-890). Returns its offset; the directory looks like after a crash.
+    """
+    log = data / f"{topic}-0" / f"{0:020}.log"
+    *_, last = walk(log)
+    assert isinstance(last, Batch)
+    now_ms = last.max_timestamp_ms
+    batch = _core.encode_batch([(None, value)], now_ms, producer_id, 0, 0, is_transactional=True)
+    offset = last.last_offset + 1
+    with log.open("ab") as file:
+        file.write(offset.to_bytes(8, "big") + batch[8:])
+    (data / ".kafka_cleanshutdown").unlink()
+    return offset
+
+
+def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
+    """txn lets nothing hang, but takes over directories in which something does."""
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"before"])
+    offset = let_in_late(data, "orders", 1_000, b"late")
+    code, out, _ = run_txn("transactions", "hanging", "--data", data)
+    assert (code, out.splitlines()[0]) == (1, f"orders-0 since offset {offset}: hanging")
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        send(plain_producer(servers), "orders", [b"after"])
+        code, out, _ = run_txn("transactions", "hanging", "--json", "--bootstrap", servers)
+        (held,) = json.loads(out)
+        assert (code, held["standing"], held["first_offset"]) == (1, "hanging", offset)
+        code, out, _ = run_txn("explain", "orders", "--bootstrap", servers)
+        assert (code, "nothing: no transactional id uses its producer id" in out) == (1, True)
+        code, out, _ = run_txn(*shlex.split(held["command"])[1:], "--yes")
+        assert (code, "aborted. The marker is in orders-0" in out) == (0, True)
+        assert read_all(servers, "orders") == [b"before", b"after"]
+        code, _, _ = run_txn("transactions", "hanging", "--bootstrap", servers)
+        assert code == 0

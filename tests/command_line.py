@@ -1,0 +1,25 @@
+"""`txn` with arguments, as its entry point reads them, in this process."""
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
+
+from txn.cli import main
+
+
+def run_txn(*arguments: object) -> tuple[int, str, str]:
+    """Run a command; return its exit code, output and errors."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with (
+        patch.object(sys, "argv", ["txn", *map(str, arguments)]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    assert code is None or isinstance(code, int), code
+    return code or 0, out.getvalue(), err.getvalue()
