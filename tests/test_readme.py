@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import txn
+from clients import create_topic, plain_producer, send, transactional_producer
+from command_line import run_txn
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -40,3 +44,28 @@ def test_all_nine_promises_are_listed() -> None:
 def test_each_promise_has_a_test_that_carries_its_name(promise: str) -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert re.search(rf"\b(def test|class Test)\w*{promise}(?![0-9])", tests)
+
+
+def test_what_explain_prints_is_what_the_readme_shows() -> None:
+    """But for times, addresses and offsets in `__transaction_state`."""
+    (block,) = re.findall(
+        r"^```console\n\$ (txn explain .*?)^```", README, re.MULTILINE | re.DOTALL
+    )
+    shown = block.splitlines()[1:]
+    with txn.Broker() as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"before"] * 217)
+        producer = transactional_producer(servers, "pay-3", client_id="billing")
+        producer.begin_transaction()
+        send(producer, "orders", [b"a", b"b"])
+        send(plain_producer(servers), "orders", [b"x"] * 41)
+        _, printed, _ = run_txn("explain", "orders", "--bootstrap", servers)
+    assert [masked(line) for line in printed.splitlines()] == [masked(line) for line in shown]
+
+
+def masked(line: str) -> str:
+    line = re.sub(r"127\.0\.0\.1:\d+", "HOST", line)
+    line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "TIME", line)
+    line = re.sub(r"(\d+ min )?[\d.]+ m?s\b", "AGE", line)
+    return re.sub(r" +[+-]AGE", " AGE", line)

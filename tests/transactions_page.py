@@ -1,0 +1,269 @@
+"""The tables of `docs/concepts/transactions.md`, made by asking the rules themselves.
+
+Every request is put to `coordinator.transaction.decide` in every state, and the page shows the
+answers. `python tests/transactions_page.py` writes them into the page.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from txn.coordinator.transaction.decide import (
+    TV1,
+    TV2,
+    AbortFirst,
+    Done,
+    Refuse,
+    Write,
+    complete,
+    decide_add,
+    decide_after_power_failure,
+    decide_end,
+    decide_end_and_bump,
+    decide_fence,
+    decide_init,
+    decide_verify,
+)
+from txn.coordinator.transaction.states import (
+    MOVES,
+    PREPARED,
+    Outcome,
+    Producer,
+    Txn,
+    TxnState,
+)
+from txn.coordinator.transaction.timeouts import is_expired, is_timed_out
+
+PAGE: Final = Path(__file__).parent.parent / "docs" / "concepts" / "transactions.md"
+
+NOW_MS: Final = 10_000_000
+TIMEOUT_MS: Final = 60_000
+EXPIRATION_MS: Final = 1_000_000
+NOW: Final = Producer(7, 5)
+"""The producer id and epoch in use."""
+BEFORE_END: Final = Producer(7, 4)
+"""Those with which a TV2 client ended the transaction before."""
+EARLIER: Final = Producer(7, 3)
+JOINED: Final = ("orders", 0)
+JOINING: Final = ("orders", 1)
+
+STATES: Final = (
+    TxnState.DEAD,
+    TxnState.EMPTY,
+    TxnState.ONGOING,
+    TxnState.PREPARE_COMMIT,
+    TxnState.PREPARE_ABORT,
+    TxnState.COMPLETE_COMMIT,
+    TxnState.COMPLETE_ABORT,
+)
+
+MEANINGS: Final[Mapping[TxnState, str]] = {
+    TxnState.DEAD: "nothing is known of the id: never used, or forgotten by a tombstone",
+    TxnState.EMPTY: "a producer has an id and an epoch; no transaction yet",
+    TxnState.ONGOING: "a transaction is open, on the partitions that are listed",
+    TxnState.PREPARE_COMMIT: "it **is** committed; markers are being written",
+    TxnState.PREPARE_ABORT: "it **is** aborted; markers are being written",
+    TxnState.COMPLETE_COMMIT: "every partition has its commit marker",
+    TxnState.COMPLETE_ABORT: "every partition has its abort marker",
+    TxnState.PREPARE_EPOCH_FENCE: "a step inside Kafka's coordinator, never stored",
+}
+
+Answer = Refuse | Done | Write | AbortFirst
+Ask = Callable[[Txn | None], "Answer | None"]
+"""What becomes of an id; None where the event cannot come to it."""
+
+
+def _end(outcome: Outcome, producer: Producer) -> Ask:
+    return lambda txn: decide_end(txn, producer, outcome, now_ms=NOW_MS)
+
+
+def _end_and_bump(outcome: Outcome, producer: Producer) -> Ask:
+    return lambda txn: decide_end_and_bump(
+        txn, producer, outcome, now_ms=NOW_MS, new_producer_id=_new_id
+    )
+
+
+def _init(shown: Producer | None) -> Ask:
+    return lambda txn: decide_init(
+        txn, shown, timeout_ms=TIMEOUT_MS, now_ms=NOW_MS, new_producer_id=_new_id
+    )
+
+
+def _add(txn: Txn | None) -> Answer:
+    return decide_add(txn, NOW, [JOINING], client_version=TV2, now_ms=NOW_MS)
+
+
+def _verify(txn: Txn | None) -> Answer:
+    return decide_verify(txn, NOW, JOINED)
+
+
+def _marked(txn: Txn | None) -> Answer | None:
+    if txn is None or txn.state not in PREPARED:
+        return None
+    return Write(complete(txn, now_ms=NOW_MS))
+
+
+def _timed_out(txn: Txn | None) -> Answer | None:
+    if txn is None or not is_timed_out(txn, NOW_MS):
+        return None
+    return Write(decide_fence(txn, now_ms=NOW_MS, new_producer_id=_new_id))
+
+
+def _power_failed(txn: Txn | None) -> Answer | None:
+    if txn is None or txn.state in PREPARED:
+        return None
+    return Write(decide_after_power_failure(txn, now_ms=NOW_MS, new_producer_id=_new_id))
+
+
+def _new_id() -> int:
+    return 8
+
+
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+
+EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
+    ("InitProducerId, of a new producer", "InitProducerId", _init(None)),
+    ("InitProducerId, with the current epoch (KIP-360)", "InitProducerId", _init(NOW)),
+    ("AddPartitionsToTxn, or a TV2 client's first batch or offsets", "a partition joins", _add),
+    ("a TV1 client's batch, on a partition that joined", "", _verify),
+    ("EndTxn v0–4: commit", "EndTxn commit", _end(COMMIT, NOW)),
+    ("EndTxn v0–4: abort", "EndTxn abort", _end(ABORT, NOW)),
+    ("EndTxn v5: commit", "EndTxn commit", _end_and_bump(COMMIT, NOW)),
+    ("EndTxn v5: abort", "EndTxn abort", _end_and_bump(ABORT, NOW)),
+    (
+        "EndTxn v5: commit, with the epoch before the end",
+        "EndTxn commit",
+        _end_and_bump(COMMIT, BEFORE_END),
+    ),
+    (
+        "EndTxn v5: abort, with the epoch before the end",
+        "EndTxn abort",
+        _end_and_bump(ABORT, BEFORE_END),
+    ),
+    ("anything with an earlier epoch", "", _end(COMMIT, EARLIER)),
+    ("its timeout has passed", "timeout", _timed_out),
+    ("every partition has its marker", "markers written", _marked),
+    ("a start after a power failure", "power failure", _power_failed),
+)
+"""What is asked or happens; its name on the diagram; what becomes of an id."""
+
+EXPIRY: Final = "unused for `transactional.id.expiration.ms`"
+
+
+def txn_in(state: TxnState, client_version: int = TV2) -> Txn | None:
+    """An id in a state; a TV2 client ended its last transaction with the epoch before."""
+    if state is TxnState.DEAD:
+        return None
+    has_partitions = state is TxnState.ONGOING or state in PREPARED
+    return Txn(
+        producer_id=NOW.producer_id,
+        producer_epoch=NOW.producer_epoch,
+        timeout_ms=TIMEOUT_MS,
+        state=state,
+        partitions=frozenset({JOINED}) if has_partitions else frozenset(),
+        start_ms=0,
+        updated_ms=0,
+        client_version=client_version,
+    )
+
+
+def _after(answer: Write | AbortFirst) -> TxnState:
+    return answer.txn.state
+
+
+def moves_made() -> dict[tuple[TxnState, TxnState], list[str]]:
+    """Every move that some event makes, with the names of those that make it."""
+    made: dict[tuple[TxnState, TxnState], list[str]] = {}
+
+    def note(before: TxnState, after: TxnState, name: str) -> None:
+        names = made.setdefault((before, after), [])
+        if name not in names:
+            names.append(name)
+
+    for state in STATES:
+        for version in (TV1, TV2):
+            txn = txn_in(state, version)
+            for _, name, ask in EVENTS:
+                answer = ask(txn)
+                if isinstance(answer, Write | AbortFirst):
+                    note(state, _after(answer), name)
+            if txn is not None and is_expired(txn, NOW_MS, EXPIRATION_MS):
+                note(state, TxnState.DEAD, "unused for long")
+    return made
+
+
+# ---------------------------------------------------------------- what the page shows
+
+
+def states_table() -> Iterator[str]:
+    """The states, the byte that is stored for each, and what may be written next."""
+    yield "| stored as | state | what it means | what may be written next |"
+    yield "|---|---|---|---|"
+    for state in TxnState:
+        following = ", ".join(after.label for after in sorted(MOVES[state])) or "–"
+        is_stored = state not in (TxnState.DEAD, TxnState.PREPARE_EPOCH_FENCE)
+        number = str(int(state)) if is_stored else "–"
+        yield f"| {number} | {state.label} | {MEANINGS[state]} | {following} |"
+
+
+def diagram() -> Iterator[str]:
+    """The moves, as Mermaid draws them."""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {TxnState.DEAD.label}"
+    for (before, after), names in sorted(moves_made().items()):
+        yield f"    {before.label} --> {after.label}: {', '.join(names)}"
+    yield "```"
+
+
+def answers_table() -> Iterator[str]:
+    """What becomes of every request in every state."""
+    yield "| | " + " | ".join(state.label for state in STATES) + " |"
+    yield "|---" * (len(STATES) + 1) + "|"
+    for event, _, ask in EVENTS:
+        cells = (_cell(ask(txn_in(state))) for state in STATES)
+        yield f"| {event} | {' | '.join(cells)} |"
+    expiring = (_expiry_cell(state) for state in STATES)
+    yield f"| {EXPIRY} | {' | '.join(expiring)} |"
+
+
+def _cell(answer: Answer | None) -> str:
+    if answer is None:
+        return "–"
+    if isinstance(answer, Refuse):
+        return f"`{answer.code.name.upper()}`"
+    if isinstance(answer, Done):
+        return "as before: done"
+    epoch = answer.txn.producer_epoch - NOW.producer_epoch
+    bump = f", epoch +{epoch}" if epoch > 0 and answer.txn.producer_id == NOW.producer_id else ""
+    text = f"**{_after(answer).label}**{bump}"
+    return f"{text}, then asked again" if isinstance(answer, AbortFirst) else text
+
+
+def _expiry_cell(state: TxnState) -> str:
+    txn = txn_in(state)
+    if txn is None or not is_expired(txn, NOW_MS, EXPIRATION_MS):
+        return "–"
+    return f"**{TxnState.DEAD.label}**"
+
+
+SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
+    "states": states_table,
+    "moves": diagram,
+    "answers": answers_table,
+}
+
+
+def page_with_tables(page: str) -> str:
+    """The page with its tables made anew; they stand between comments that name them."""
+    for name, make in SECTIONS.items():
+        begin, end = f"<!-- {name}: made from the rules -->\n", f"<!-- end of {name} -->"
+        head, found_begin, rest = page.partition(begin)
+        _, found_end, tail = rest.partition(end)
+        assert "" not in (found_begin, found_end), f"{PAGE.name} has no place for {name}"
+        page = head + begin + "\n" + "\n".join(make()) + "\n\n" + end + tail
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_tables(PAGE.read_text()))
