@@ -14,6 +14,7 @@ from txn.broker.host import Durability
 from txn.config import BrokerSettings
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
+from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.storage.base import Marker, PartitionStore, ProducerIdentity
@@ -149,6 +150,11 @@ class ObedientTransactions:
         self, transactional_id: str, producer: Producer, partition: tuple[str, int]
     ) -> bool:
         raise AssertionError("join never waits here")
+
+    def hang_up_if_late(
+        self, transactional_id: str, producer: Producer, connection: int, role: Role
+    ) -> None:
+        """Every connection is the producer's latest."""
 
 
 class GroupNode:

@@ -326,9 +326,9 @@ class SegmentCheck:
 
 # ---------------------------------------------------------------- sockets
 
-ClientRequest = tuple[int, int, int, int, str | None, bytes, str]
+ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int]
 """(token, api_key, api_version, correlation_id, client_id, body after the request header, client
-host).
+host, number of the connection). A connection that was accepted later has a higher number.
 """
 
 @final

@@ -33,7 +33,7 @@ def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
     schema = load_request_schema(api_key, version)
     entity_writer(schema)(body, entity_builder(schema)(fields))
     request = decode_request(api_key, version, body.getvalue())
-    context = Context(api_key, version, "client", "127.0.0.1")
+    context = Context(api_key, version, "client", "127.0.0.1", connection=1)
     answer = asyncio.run(_answered(node, api_key, request, context))
     data = encode_response(api_key, version, answer)
     response, size = entity_reader(load_response_schema(api_key, version))(data, 0)

@@ -206,7 +206,7 @@ def test_a_request_for_python_keeps_its_header_and_body(sockets: Sockets) -> Non
     with sockets.connect() as connection:
         connection.send_frame(struct.pack(">hhih", 60, 0, 42, 2) + b"me" + b"\x00" + b"body")
         token, *request = sockets.take_request()
-        assert request == [60, 0, 42, "me", b"body", "127.0.0.1"]
+        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 1]
         sockets.server.reply(token, True, b"answer")
         assert connection.read_frame() == struct.pack(">ib", 42, 0) + b"answer"
 
@@ -214,8 +214,18 @@ def test_a_request_for_python_keeps_its_header_and_body(sockets: Sockets) -> Non
 def test_a_client_id_may_be_null(sockets: Sockets) -> None:
     with sockets.connect() as connection:
         connection.send_frame(struct.pack(">hhih", 3, 0, 1, -1))
-        _, _, _, _, client_id, body, _ = sockets.take_request()
+        _, _, _, _, client_id, body, _, _ = sockets.take_request()
         assert (client_id, body) == (None, b"")
+
+
+def test_connections_are_numbered_in_the_order_they_are_accepted(sockets: Sockets) -> None:
+    connections = [sockets.connect() for _ in range(4)]
+    numbers = []
+    for connection in reversed(connections):
+        connection.send_frame(struct.pack(">hhih", 3, 0, 1, -1))
+        numbers.append(sockets.take_request()[-1])
+        connection.socket.close()
+    assert numbers == [4, 3, 2, 1]
 
 
 def test_a_disconnect_costs_the_connection_alone(sockets: Sockets) -> None:

@@ -33,7 +33,7 @@ class Api:
         entity_writer(schema)(body, entity_builder(schema)(fields))
         request = decode_request(key, version, body.getvalue())
         answer = HANDLERS[key](
-            self.coordinator, request, Context(key, version, "test", "127.0.0.1")
+            self.coordinator, request, Context(key, version, "test", "127.0.0.1", connection=1)
         )
         assert isinstance(answer, Mapping)
         encoded = encode_response(key, version, answer)

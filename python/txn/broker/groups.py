@@ -64,6 +64,7 @@ from txn.coordinator.group.records import (
     encode_offset_key,
     encode_offset_value,
 )
+from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
@@ -104,6 +105,12 @@ class Transactions(Protocol):
         self, transactional_id: str, producer: Producer, partition: tuple[str, int]
     ) -> bool:
         """Say whether a partition is part of the producer's open transaction in this moment."""
+        ...
+
+    def hang_up_if_late(
+        self, transactional_id: str, producer: Producer, connection: int, role: Role
+    ) -> None:
+        """Raise HangUpError if a TV1 client has left the connection its request came over."""
         ...
 
 

@@ -86,6 +86,12 @@ class Context:
     api_version: int
     client_id: str
     client_host: str
+    connection: int
+    """Number of the client's connection; one that was accepted later has a higher number."""
+
+
+class HangUpError(Exception):
+    """Instead of an answer: close the connection. The text says why, for the log."""
 
 
 Answer = Mapping[str, Any] | bytes | None

@@ -34,8 +34,9 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.acting_clients import ActingClients
 from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
-from txn.broker.host import Durability, Host, Timer
+from txn.broker.host import Durability, HangUpError, Host, Timer
 from txn.coordinator.transaction import timeouts
+from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
     TV1,
     TV2,
@@ -116,6 +117,7 @@ class TransactionCoordinator:
         self._flows = Flows(host)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
         self._logs: tuple[PartitionStore, ...] = ()
+        self._connections = LatestConnections()
         self._deadlines: dict[str, Timer] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
@@ -187,6 +189,25 @@ class TransactionCoordinator:
             and partition in txn.partitions
             and not self._flows.is_held(transactional_id)
         )
+
+    def hang_up_if_late(
+        self, transactional_id: str, producer: Producer, connection: int, role: Role
+    ) -> None:
+        """Give no answer to a TV1 client that has left the connection over which its request came.
+
+        Asked once for each such request, in the order they come. See `LatestConnections`.
+
+        Raises:
+            HangUpError: it has.
+        """
+        txn = self.transactions.get(transactional_id)
+        if txn is None or txn.producer != producer:
+            return
+        if self._connections.is_superseded(transactional_id, role, producer, connection):
+            raise HangUpError(
+                f"the producer of {transactional_id} speaks to {role.value} over a later "
+                "connection; what comes over this one may belong to an earlier transaction"
+            )
 
     def end(
         self, transactional_id: str, producer: Producer, outcome: Outcome, *, bumps_epoch: bool
@@ -553,6 +574,7 @@ class TransactionCoordinator:
             if timeouts.is_expired(txn, now_ms, expiration_ms):
                 self._write(transactional_id, None)
                 self.clients.forget(transactional_id)
+                self._connections.forget(transactional_id)
                 log.info("txn.expired", transactional_id=transactional_id)
 
     # ------------------------------------------------------------ recovery

@@ -13,7 +13,7 @@ from typing import Any
 
 from txn import _core
 from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
-from txn.broker.host import Answer, Context, Timer
+from txn.broker.host import Answer, Context, HangUpError, Timer
 from txn.broker.node import Node
 from txn.clock import now_ms
 from txn.logs import log
@@ -137,12 +137,13 @@ class ControlLoop:
         client_id: str | None,
         body: bytes,
         client_host: str,
+        connection: int,
     ) -> None:
         api = self._table.get(api_key)
         if api is None or not api.serves(api_version):
             self._refuse(token, api_key, api_version, client_host)
             return
-        context = Context(api_key, api_version, client_id or "", client_host)
+        context = Context(api_key, api_version, client_id or "", client_host, connection)
         try:
             answer = api.answer(decode_request(api_key, api_version, body), context)
             if isinstance(answer, Awaitable):
@@ -152,6 +153,8 @@ class ControlLoop:
         except MalformedRequestError as error:
             log.warning("request.malformed", client_host=client_host, reason=str(error))
             self._server.disconnect(token)
+        except HangUpError as hang_up:
+            self._hang_up(token, context, hang_up)
         except Exception:
             log.exception("request.failed", api_key=api_key, api_version=api_version)
             self._server.disconnect(token)
@@ -168,9 +171,21 @@ class ControlLoop:
         )
         self._server.disconnect(token)
 
+    def _hang_up(self, token: int, context: Context, hang_up: HangUpError) -> None:
+        log.warning(
+            "request.late",
+            api_key=context.api_key,
+            client_id=context.client_id,
+            client_host=context.client_host,
+            reason=str(hang_up),
+        )
+        self._server.disconnect(token)
+
     async def _finish(self, token: int, context: Context, answer: Awaitable[Answer]) -> None:
         try:
             self._reply(token, context, await answer)
+        except HangUpError as hang_up:
+            self._hang_up(token, context, hang_up)
         except Exception:
             log.exception(
                 "request.failed", api_key=context.api_key, api_version=context.api_version

@@ -190,6 +190,8 @@ pub struct Connection {
     socket: TcpStream,
     /// The client's address.
     pub host: Arc<str>,
+    /// One more than that of the connection accepted before it.
+    pub number: u64,
     /// Stamp of its opening.
     pub opened: u64,
     pub state: State,
@@ -208,10 +210,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: TcpStream, host: Arc<str>, opened: u64) -> Self {
+    pub fn new(socket: TcpStream, host: Arc<str>, number: u64, opened: u64) -> Self {
         Self {
             socket,
             host,
+            number,
             opened,
             state: State::Idle,
             is_closing: false,

@@ -29,6 +29,8 @@ pub struct ControlRequest {
     pub body: Vec<u8>,
     /// The client's address.
     pub client_host: Arc<str>,
+    /// Number of the connection: one that was accepted later has a higher number.
+    pub connection: u64,
 }
 
 /// A parked Produce, and what it asks.
@@ -144,6 +146,7 @@ mod tests {
             client_id: None,
             body: Vec::new(),
             client_host: "127.0.0.1".into(),
+            connection: 0,
         }
     }
 

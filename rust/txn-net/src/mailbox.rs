@@ -67,8 +67,8 @@ impl RequestToken {
 
 /// What a reactor is told.
 pub enum Message {
-    /// A connection that is its own from now on.
-    Accepted(TcpStream, SocketAddr),
+    /// A connection that is its own from now on, and its number.
+    Accepted(TcpStream, SocketAddr, u64),
     /// A whole frame for the request; the reactor fills in the correlation id.
     Reply(RequestToken, Vec<u8>),
     /// The request has no answer.

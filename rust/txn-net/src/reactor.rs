@@ -71,6 +71,8 @@ pub struct Reactor {
     accept_at: Option<Instant>,
     /// Which reactor the next connection goes to.
     accept_turn: usize,
+    /// Connections so far; the number of the last.
+    accepted: u64,
     slots: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     next_stamp: u64,
@@ -117,6 +119,7 @@ impl Reactor {
             listener,
             accept_at: None,
             accept_turn: 0,
+            accepted: 0,
             slots: Vec::new(),
             free: Vec::new(),
             next_stamp: 0,
@@ -225,16 +228,18 @@ impl Reactor {
             return; // dropping the socket closes it
         }
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        self.accepted += 1;
         let reactor = self.accept_turn;
         self.accept_turn = (reactor + 1) % self.shared.mailboxes.len();
         if reactor == self.index {
-            self.open(socket, address);
+            self.open(socket, address, self.accepted);
         } else {
-            self.shared.mailboxes[reactor].post(Message::Accepted(socket, address));
+            let message = Message::Accepted(socket, address, self.accepted);
+            self.shared.mailboxes[reactor].post(message);
         }
     }
 
-    fn open(&mut self, mut socket: TcpStream, address: SocketAddr) {
+    fn open(&mut self, mut socket: TcpStream, address: SocketAddr, number: u64) {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
         let is_ready = self.stop_at.is_none()
@@ -261,7 +266,7 @@ impl Reactor {
         }
         let host = address.ip().to_string().into();
         let opened = self.stamp();
-        let connection = Some(Box::new(Connection::new(socket, host, opened)));
+        let connection = Some(Box::new(Connection::new(socket, host, number, opened)));
         if slot == self.slots.len() {
             self.slots.push(connection);
         } else {
@@ -309,7 +314,7 @@ impl Reactor {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Accepted(socket, address) => self.open(socket, address),
+            Message::Accepted(socket, address, number) => self.open(socket, address, number),
             Message::Reply(token, frame) => self.on_reply(token, Some(frame)),
             Message::NoReply(token) => self.on_reply(token, None),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
@@ -556,6 +561,7 @@ impl Reactor {
             client_id: client_id.map(|id| String::from_utf8_lossy(&frame[id]).into_owned()),
             body: frame[header.body..].to_vec(),
             client_host: Arc::clone(&connection.host),
+            connection: connection.number,
         });
     }
 

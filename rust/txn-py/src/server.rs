@@ -15,7 +15,7 @@ use crate::log::PyPartitionLog;
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
 
-/// `(token, api_key, api_version, correlation_id, client_id, body, client_host)`.
+/// `(token, api_key, api_version, correlation_id, client_id, body, client_host, connection)`.
 type ClientRequest<'py> = (
     u64,
     i16,
@@ -24,6 +24,7 @@ type ClientRequest<'py> = (
     Option<String>,
     Bound<'py, PyBytes>,
     String,
+    u64,
 );
 
 /// `(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)`.
@@ -121,6 +122,7 @@ impl Server {
                     request.client_id,
                     PyBytes::new(py, &request.body),
                     request.client_host.as_ref().to_owned(),
+                    request.connection,
                 )
             })
             .collect()

@@ -37,6 +37,8 @@ from txn.coordinator.group.classic import (
     SyncAnswer,
 )
 from txn.coordinator.group.records import NEVER, NO_LEADER_EPOCH, OffsetKey, OffsetValue
+from txn.coordinator.transaction.connections import Role
+from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.storage.base import ProducerIdentity
 
@@ -44,6 +46,9 @@ OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
 TXN_OFFSET_COMMIT, OFFSET_DELETE = 28, 47
+
+TV2_FROM: Final = 5
+"""Version of TxnOffsetCommit from which clients are of transaction version 2."""
 
 NO_OFFSET: Final = -1
 
@@ -211,6 +216,12 @@ async def offset_commit(groups: GroupCoordinator, request: Any, context: Context
 
 async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Store offsets that count when the transaction commits."""
+    has_own_epoch = context.api_version >= TV2_FROM
+    if not has_own_epoch:
+        owner = Producer(request.producer_id, request.producer_epoch)
+        groups.transactions.hang_up_if_late(
+            request.transactional_id, owner, context.connection, Role.OFFSETS
+        )
     codes, offsets = _check_offsets(groups, request, context)
     if not _is_group_id(request.group_id):
         fault = ErrorCode.invalid_group_id
@@ -220,7 +231,7 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
             offsets,
             transactional_id=request.transactional_id,
             producer=ProducerIdentity(request.producer_id, request.producer_epoch),
-            transaction_version=2 if context.api_version >= 5 else 1,
+            transaction_version=2 if has_own_epoch else 1,
         )
         await groups.sync_offsets(request.group_id)
     else:

@@ -22,6 +22,7 @@ from txn.broker.transactions import (
     Identity,
     TransactionCoordinator,
 )
+from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter
 from txn.coordinator.transaction.states import (
     NO_PRODUCER_EPOCH,
@@ -145,6 +146,9 @@ def add_partitions_to_txn(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Later:
     """Join partitions to a transaction: all of them, or none if one cannot."""
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    transactional_id = request.v3_and_below_transactional_id
+    coordinator.hang_up_if_late(transactional_id, producer, context.connection, Role.TRANSACTION)
     partitions = [
         (str(topic.name), int(index))
         for topic in request.v3_and_below_topics
@@ -160,11 +164,7 @@ def add_partitions_to_txn(
         return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
 
     return _then(
-        coordinator.add_partitions(
-            request.v3_and_below_transactional_id,
-            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-            partitions,
-        ),
+        coordinator.add_partitions(transactional_id, producer, partitions),
         answer,
     )
 
@@ -202,6 +202,10 @@ def add_offsets_to_txn(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Later:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    coordinator.hang_up_if_late(
+        request.transactional_id, producer, context.connection, Role.TRANSACTION
+    )
 
     def answer(code: ErrorCode) -> Answer:
         _note(coordinator, request, context, code)
@@ -210,7 +214,7 @@ def add_offsets_to_txn(
     return _then(
         coordinator.add_partitions(
             request.transactional_id,
-            Producer(request.producer_id, request.producer_epoch),
+            producer,
             [coordinator.offsets_partition(request.group_id)],
         ),
         answer,
@@ -219,6 +223,12 @@ def add_offsets_to_txn(
 
 def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context) -> Later:
     """Commit or abort."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
+    if not bumps_epoch:
+        coordinator.hang_up_if_late(
+            request.transactional_id, producer, context.connection, Role.TRANSACTION
+        )
 
     def answer(identity: Identity) -> Answer:
         _note(coordinator, request, context, identity.code)
@@ -227,9 +237,9 @@ def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context)
     return _then(
         coordinator.end(
             request.transactional_id,
-            Producer(request.producer_id, request.producer_epoch),
+            producer,
             Outcome.COMMIT if request.committed else Outcome.ABORT,
-            bumps_epoch=context.api_version >= END_TXN_BUMPS_FROM,
+            bumps_epoch=bumps_epoch,
         ),
         answer,
     )

@@ -1,0 +1,62 @@
+"""Which connection each producer spoke over last, so that what comes late is known as late.
+
+Under transaction version 1 (TV1) every transaction of a producer carries the same producer
+id and epoch. A client that gives up on a connection and goes on over a new one leaves
+requests behind on the old one; if they arrive after all, nothing in them tells that they
+belong to an earlier transaction. A late EndTxn then decides the next transaction, a late
+AddPartitionsToTxn begins one that nobody will end. On one node every connection is seen, so
+the order in which they were opened tells what the requests do not: once a producer has
+spoken over a connection, what comes over an earlier one is late.
+
+Whoever is refused has its connection closed. A client that is alive after all, as one that
+ends another process's transaction may be, connects again and is then the latest; nobody
+waits for the answer to what is late.
+
+Under transaction version 2 the epoch tells transactions apart, and nothing is noted.
+
+That closes it is shown by `tests/model/test_coordinator_search.py`.
+
+Sources: KIP-890 (what late requests do), and the anomaly named late-end in the design.
+"""
+
+from enum import Enum
+
+from txn.coordinator.transaction.states import Producer
+
+
+class Role(Enum):
+    """What a connection is used for; clients have one connection for each at a time."""
+
+    TRANSACTION = "the transaction coordinator"
+    OFFSETS = "the group coordinator"
+
+
+class LatestConnections:
+    """The latest connections over which the producer of each transactional id spoke."""
+
+    __slots__ = ("_latest",)
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str, Role], tuple[Producer, int]] = {}
+
+    def is_superseded(
+        self, transactional_id: str, role: Role, producer: Producer, connection: int
+    ) -> bool:
+        """Say whether a request came over a connection that its producer has left; note it if not.
+
+        Args:
+            transactional_id: Whose transaction.
+            role: What the connection is used for.
+            producer: The identity in use now, which the request shows.
+            connection: Number of the request's connection; later ones have higher numbers.
+        """
+        latest = self._latest.get((transactional_id, role))
+        if latest is not None and latest[0] == producer and connection < latest[1]:
+            return True
+        self._latest[transactional_id, role] = (producer, connection)
+        return False
+
+    def forget(self, transactional_id: str) -> None:
+        """The id has expired."""
+        for role in Role:
+            self._latest.pop((transactional_id, role), None)

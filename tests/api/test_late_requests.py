@@ -1,0 +1,134 @@
+"""What a TV1 client left behind on an old connection touches nothing when it comes after all.
+
+The anomaly is Jepsen's: a client gives up waiting for EndTxn, connects again, has its
+transaction ended, begins the next, and then the first EndTxn arrives and decides that one.
+Nothing in a request of transaction version 1 tells the two apart; see
+`txn.coordinator.transaction.connections`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clients import create_topic
+from txn.wire.messages import entity_builder
+from wire_client import RawConnection, request
+
+INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 22, 24, 25, 26, 28, 65
+
+
+class Client(RawConnection):
+    """One connection of a producer whose transactional id is `pay`."""
+
+    def ask(self, key: int, version: int, **fields: Any) -> Any:
+        schema = request(key, version)
+        return self.call(entity_builder(schema)(fields))
+
+    def init(self) -> dict[str, Any]:
+        answer = self.ask(INIT, 4, transactional_id="pay", transaction_timeout=60_000)
+        assert answer.error_code == 0
+        return {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+
+    def add(self, producer: dict[str, Any]) -> int:
+        answer = self.ask(
+            ADD,
+            3,
+            v3_and_below_transactional_id="pay",
+            v3_and_below_producer_id=producer["producer_id"],
+            v3_and_below_producer_epoch=producer["producer_epoch"],
+            v3_and_below_topics=[{"name": "orders", "partitions": [0]}],
+        )
+        (topic,) = answer.results_by_topic_v3_and_below
+        return int(topic.results_by_partition[0].partition_error_code)
+
+    def end(self, producer: dict[str, Any], version: int = 4) -> Any:
+        return self.ask(END, version, transactional_id="pay", committed=True, **producer)
+
+    def state(self) -> str:
+        answer = self.ask(DESCRIBE, 0, transactional_ids=["pay"])
+        return str(answer.transaction_states[0].transaction_state)
+
+
+@pytest.fixture
+def old(servers: str) -> Iterator[Client]:
+    create_topic(servers, "orders")
+    with Client(servers) as connection:
+        yield connection
+
+
+@pytest.fixture
+def new(old: Client, servers: str) -> Iterator[Client]:
+    with Client(servers) as connection:
+        yield connection
+
+
+def in_the_next_transaction(old: Client, new: Client) -> dict[str, Any]:
+    """A producer that began over one connection and went on over a later one."""
+    producer = old.init()
+    assert old.add(producer) == 0
+    assert new.end(producer).error_code == 0
+    assert new.add(producer) == 0
+    return producer
+
+
+def test_P3_a_late_end_leaves_the_next_transaction_open(old: Client, new: Client) -> None:
+    producer = in_the_next_transaction(old, new)
+
+    with pytest.raises((AssertionError, ConnectionError)):
+        old.end(producer)
+
+    assert new.state() == "Ongoing"
+    assert new.end(producer).error_code == 0
+
+
+def test_P5_a_late_join_opens_no_transaction(old: Client, new: Client) -> None:
+    producer = in_the_next_transaction(old, new)
+    assert new.end(producer).error_code == 0
+
+    with pytest.raises((AssertionError, ConnectionError)):
+        old.add(producer)
+
+    assert new.state() == "CompleteCommit"
+
+
+def test_whoever_is_alive_after_all_connects_again_and_goes_on(
+    old: Client, new: Client, servers: str
+) -> None:
+    producer = in_the_next_transaction(old, new)
+    with pytest.raises((AssertionError, ConnectionError)):
+        old.end(producer)
+
+    with Client(servers) as again:
+        assert again.end(producer).error_code == 0
+
+
+def test_a_fenced_producer_is_told_so_over_any_connection(old: Client, new: Client) -> None:
+    producer = in_the_next_transaction(old, new)
+    new.init()
+    assert old.end(producer).error_code == 90
+
+
+def test_version_2_needs_no_connections_to_tell_transactions_apart(
+    old: Client, new: Client
+) -> None:
+    producer = in_the_next_transaction(old, new)
+    answer = old.end(producer, version=5)
+    assert (answer.error_code, answer.producer_epoch) == (0, producer["producer_epoch"] + 1)
+
+
+def test_P3_late_offsets_do_not_enter_the_next_transaction(old: Client, new: Client) -> None:
+    producer = new.init()
+    member = {"transactional_id": "pay", "group_id": "g", **producer}
+
+    def send_offset(client: Client, offset: int) -> int:
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        topics = [{"name": "orders", "partitions": [partition]}]
+        answer = client.ask(OFFSETS, 3, topics=topics, **member)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    assert new.ask(ADD_OFFSETS, 3, **member).error_code == 0
+    assert send_offset(new, 7) == 0
+    with pytest.raises((AssertionError, ConnectionError)):
+        send_offset(old, 5)
+    assert new.end(producer).error_code == 0

@@ -1,0 +1,125 @@
+"""No history within the bounds breaks the coordinator; the search sees it when one could."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+import coordinator_search
+from coordinator_search import Bounds, Search
+from txn.coordinator.transaction import decide
+from txn.coordinator.transaction.decide import TV1, TV2, Done, Refuse, Write
+from txn.coordinator.transaction.states import (
+    COMPLETED,
+    LAST_PRODUCER_EPOCH,
+    PREPARE,
+    Outcome,
+    Producer,
+    TxnState,
+)
+
+ALONE = Bounds(transactions=3, reconnects=2)
+TAKEN_OVER = Bounds(transactions=2, reconnects=1, takeovers=1)
+FAULTS = Bounds(transactions=2, reconnects=2, timeouts=1, refusals=1)
+RESTARTED = Bounds(transactions=2, reconnects=2, timeouts=1, restarts=1)
+EVERYTHING = Bounds(transactions=1, reconnects=1, takeovers=1, timeouts=1, refusals=1)
+
+
+@pytest.mark.parametrize("versions", [(TV1,), (TV2,), (TV1, TV2), (TV2, TV1)], ids=str)
+@pytest.mark.parametrize("bounds", [ALONE, TAKEN_OVER, FAULTS, RESTARTED, EVERYTHING], ids=str)
+def test_P3_P7_no_history_within_bounds_breaks_the_coordinator(
+    bounds: Bounds, versions: tuple[int, ...]
+) -> None:
+    searched = Search(bounds, versions).run()
+    assert searched.found is None, f"\n{searched.found}"
+    assert searched.states > 1_000
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+@pytest.mark.parametrize("bounds", [ALONE, EVERYTHING], ids=str)
+def test_P7_nor_does_one_in_which_the_epochs_are_used_up(bounds: Bounds, version: int) -> None:
+    searched = Search(bounds, (version,), first_epoch=LAST_PRODUCER_EPOCH - 1).run()
+    assert searched.found is None, f"\n{searched.found}"
+
+
+# ---------------------------------------------------------------- liars it catches
+
+
+def found(**search: Any) -> str | None:
+    """The name of the first anomaly."""
+    wanted: dict[str, Any] = {"bounds": TAKEN_OVER, "versions": (TV1,)} | search
+    searched = Search(**wanted).run()
+    return None if searched.found is None else searched.found.anomaly
+
+
+def test_a_late_end_decides_the_next_transaction_if_connections_are_not_told_apart() -> None:
+    unaware: dict[str, Any] = {"bounds": ALONE, "knows_connections": False}
+    assert found(**unaware) == "late-begin"
+    assert found(**unaware, ignores=frozenset({"late-begin"})) == "late-end"
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, name: str, rule: Callable[..., Any]) -> None:
+    monkeypatch.setattr(coordinator_search, name, rule)
+
+
+def test_it_sees_an_end_that_does_not_look_at_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(txn: Any, producer: Producer, *rest: Any, **named: Any) -> Any:
+        return decide.decide_end(txn, producer if txn is None else txn.producer, *rest, **named)
+
+    broken(monkeypatch, "decide_end", forgetful)
+    # What the late end and the join before it do is seen, whoever of the two is first.
+    assert found() in ("late-end", "zombie-commit", "false-answer")
+
+
+def test_it_sees_an_end_of_version_2_that_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_bump(txn: Any, producer: Producer, outcome: Any, **named: Any) -> Any:
+        decision = decide.decide_end_and_bump(txn, producer, outcome, **named)
+        if not isinstance(decision, Write):
+            return decision
+        return Write(replace(decision.txn, producer_epoch=txn.producer_epoch))
+
+    broken(monkeypatch, "decide_end_and_bump", without_bump)
+    assert found(bounds=ALONE, versions=(TV2,)) in ("late-begin", "late-end", "false-fence")
+
+
+def test_it_sees_an_end_that_agrees_with_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def agreeing(txn: Any, *rest: Any, **named: Any) -> Any:
+        if txn is not None and txn.state in COMPLETED:
+            return Done(txn)
+        return decide.decide_end(txn, *rest, **named)
+
+    broken(monkeypatch, "decide_end", agreeing)
+    timed_out = replace(FAULTS, refusals=0)
+
+    def keeps_epoch(txn: Any, **named: Any) -> Any:
+        return replace(txn, state=PREPARE[Outcome.ABORT])
+
+    broken(monkeypatch, "decide_fence", keeps_epoch)
+    assert found(bounds=timed_out) == "false-answer"
+
+
+def test_it_sees_a_join_that_does_not_wait_for_a_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(txn: Any, *rest: Any, **named: Any) -> Any:
+        decision = decide.decide_add(txn, *rest, **named)
+        if isinstance(decision, Refuse) and decision.code is ErrorCode.concurrent_transactions:
+            return Write(replace(txn, state=TxnState.ONGOING))
+        return decision
+
+    broken(monkeypatch, "decide_add", hasty)
+    assert found(bounds=FAULTS, knows_connections=False, ignores=frozenset({"late-begin"})) in (
+        "illegal-move",
+        "late-end",
+    )
+
+
+def test_it_sees_a_takeover_that_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_fence(txn: Any, shown: Any, **named: Any) -> Any:
+        decision = decide.decide_init(txn, shown, **named)
+        if txn is None or not isinstance(decision, Write):
+            return decision
+        return Write(replace(decision.txn, producer_epoch=txn.producer_epoch))
+
+    broken(monkeypatch, "decide_init", without_fence)
+    assert found() in ("zombie-commit", "late-end")
