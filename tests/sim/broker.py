@@ -13,6 +13,7 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, NoCatalog, Place, SimLog, SimStorage
 from txn.broker.apis.table import build_table
-from txn.broker.host import Context, Durability
+from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.node import Node
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
@@ -99,6 +100,8 @@ class Broker:
         self.agenda = agenda
         self.disk = disk
         self.loop = SimLoop(agenda, failures.note)  # type: ignore[abstract]
+        self.accepted = count(1)
+        """Numbers of its connections."""
         self.operations = 0
         self.trace: list[tuple[str, Place]] | None = None
         """Of every operation on the disk, where somebody wants to know."""
@@ -221,26 +224,45 @@ class Broker:
     # ------------------------------------------------------------ requests
 
     def receive(
-        self, key: int, version: int, request: Any, answer: Callable[[Any], object]
+        self,
+        connection: int,
+        key: int,
+        version: int,
+        request: Any,
+        answer: Callable[[Any], object],
+        hang_up: Callable[[], object],
     ) -> None:
-        """Take a request; `answer` is called once, or never if the process dies before."""
+        """Take a request; one of the two is called once, or none if the process dies before."""
         if key == PRODUCE:
             self._produce(version, request, answer)
             return
         assert self.node is not None, "requests come when it has started"
-        context = Context(key, version, "client", "127.0.0.1")
+        context = Context(key, version, "client", "127.0.0.1", connection)
         try:
             result = self._table[key].answer(request, context)
+        except HangUpError:
+            hang_up()
+            return
         except Exception as error:
             self.failures.note(error)
             return
         if isinstance(result, Awaitable):
-            self.loop.create_task(self._answer_later(result, answer))
+            self.loop.create_task(self._answer_later(result, answer, hang_up))
         else:
             answer(result)
 
-    async def _answer_later(self, result: Awaitable[Any], answer: Callable[[Any], object]) -> None:
-        answer(await result)
+    async def _answer_later(
+        self,
+        result: Awaitable[Any],
+        answer: Callable[[Any], object],
+        hang_up: Callable[[], object],
+    ) -> None:
+        try:
+            answered = await result
+        except HangUpError:
+            hang_up()
+        else:
+            answer(answered)
 
     # ------------------------------------------------------------ Produce
 

@@ -72,6 +72,7 @@ class Connection:
         self._agenda = agenda
         self._loop = loop
         self._broker = broker
+        self._number = next(broker.accepted)
         self._chance = chance
         self._sent: deque[Frame] = deque()
         """On their way to the broker."""
@@ -131,8 +132,17 @@ class Connection:
             self._is_busy = True
             frame = self._queue.popleft()
             self._broker.receive(
-                frame.key, frame.version, frame.request, partial(self._answer, frame)
+                self._number,
+                frame.key,
+                frame.version,
+                frame.request,
+                partial(self._answer, frame),
+                self._hang_up,
             )
+
+    def _hang_up(self) -> None:
+        self._queue.clear()
+        self.break_after(0)
 
     def _answer(self, frame: Frame, answer: Any) -> None:
         if self._broker.is_dead:
