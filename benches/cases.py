@@ -78,6 +78,7 @@ class Scale:
     idle_partitions: int
     connections: int
     crash_bytes: int
+    application_s: float
 
 
 FULL: Final = Scale(
@@ -90,6 +91,7 @@ FULL: Final = Scale(
     idle_partitions=10_000,
     connections=5000,
     crash_bytes=10**9,
+    application_s=4.0,
 )
 QUICK: Final = Scale(
     produce_bytes=2 * 10**8,
@@ -101,6 +103,7 @@ QUICK: Final = Scale(
     idle_partitions=2000,
     connections=500,
     crash_bytes=2 * 10**8,
+    application_s=1.5,
 )
 
 Measured = dict[str, float]
@@ -118,6 +121,8 @@ class Case:
         measure: Runs it once against a broker.
         is_steady: The broker stays up between rounds, and Kafka is warmed up first.
         for_peer: Whether Apache Kafka is measured too.
+        is_durable: txn runs with `durability=commit`, its default for a directory; Apache Kafka
+            as ever, which syncs nothing at a commit. Steady cases only.
     """
 
     name: str
@@ -126,6 +131,7 @@ class Case:
     measure: Measure
     is_steady: bool = True
     for_peer: bool = True
+    is_durable: bool = False
 
 
 # ---------------------------------------------------------------- steady loads

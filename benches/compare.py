@@ -8,7 +8,8 @@ first round finds Kafka cold; then it is warmed up with twelve million records, 
 JIT needs some ten million before its cost settles. Medians of the rounds after that are
 compared. What the machine can do at best is measured in every round too.
 
-Both brokers keep what Kafka keeps on one node: acknowledged means in the page cache.
+Both brokers keep what Kafka keeps on one node: acknowledged means in the page cache. Only where
+a case says so, txn forces what it commits to the disk; Kafka never does.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from benches.application_cases import APPLICATION_CASES
 from benches.cases import CASES, FULL, QUICK, Case, Scale, in_a_place, limits, warm_up
 from benches.contestants import ROOT, Contestant, Kafka, Txn
 from benches.report import page
@@ -30,6 +32,7 @@ from benches.results import Line, Results, shown
 from rich.console import Console
 from rich.table import Table
 
+ALL_CASES: Final = (*CASES, *APPLICATION_CASES)
 REPORT: Final = Path(__file__).parent / "report.html"
 FULL_MINUTES: Final = 25
 QUICK_MINUTES: Final = 6
@@ -39,7 +42,7 @@ def main() -> None:
     arguments = _parse()
     scale = QUICK if arguments.quick else FULL
     rounds = arguments.rounds or (2 if arguments.quick else 5)
-    wanted = [case for case in CASES if not arguments.case or case.name in arguments.case]
+    wanted = [case for case in ALL_CASES if not arguments.case or case.name in arguments.case]
     console = Console(stderr=True)
     if not arguments.case:
         minutes = QUICK_MINUTES if arguments.quick else FULL_MINUTES
@@ -57,7 +60,7 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    names = [case.name for case in CASES]
+    names = [case.name for case in ALL_CASES]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -91,6 +94,8 @@ class _Run:
         ) as folder:
             place = Path(folder)
             brokers: list[Contestant] = [kind(place) for kind in self._kinds]
+            if any(case.is_durable for case in cases):
+                brokers.append(Txn(place, durability="commit"))
             for broker in brokers:
                 self._say(f"starting {broker.name}")
                 broker.start()
@@ -102,7 +107,7 @@ class _Run:
 
     def _take_turns(self, brokers: list[Contestant], cases: list[Case], place: Path) -> None:
         for case in cases:
-            for broker in brokers:
+            for broker in _taking_part(case, brokers):
                 figures = self._measure(case, broker, "cold")
                 if broker.name == Kafka.name:
                     self._results.kafka_cold[case.name] = figures
@@ -114,7 +119,7 @@ class _Run:
             for key, value in limits(place, self._scale.produce_bytes).items():
                 self._results.limits.setdefault(key, []).append(value)
             for case in cases:
-                for broker in brokers:
+                for broker in _taking_part(case, brokers):
                     figures = self._measure(case, broker, f"round {number}/{self._rounds}")
                     self._results.note(broker.name, case, figures)
 
@@ -137,6 +142,15 @@ class _Run:
 
     def _say(self, what: str) -> None:
         self._console.print(f"[{time.monotonic() - self._began:5.0f} s] {what}", markup=False)
+
+
+def _taking_part(case: Case, brokers: Sequence[Contestant]) -> list[Contestant]:
+    """The brokers of a steady case, in the order of their turns."""
+    return [
+        broker
+        for broker in brokers
+        if not isinstance(broker, Txn) or broker.is_durable == case.is_durable
+    ]
 
 
 def _in_short(case: Case, figures: dict[str, float]) -> str:

@@ -74,13 +74,15 @@ class Contestant(Protocol):
 
 
 class Txn:
-    """`txn serve` with the durability that Apache Kafka has on one node: the page cache."""
+    """`txn serve`, by default with the durability of Apache Kafka on one node: the page cache."""
 
     name = "txn"
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, durability: str = "process") -> None:
         os.environ["PYTHONPATH"] = as_installed()
         self._place = place
+        self._durability = durability
+        self.is_durable = durability != "process"
         self._process: BrokerProcess | None = None
 
     @property
@@ -98,13 +100,13 @@ class Txn:
 
     @property
     def data(self) -> Path:
-        return self._place / "txn"
+        return self._place / f"txn-{self._durability}"
 
     def start(self) -> None:
         if self._process is None:
             self._place.mkdir(parents=True, exist_ok=True)
             options = [f"{name}={value}" for name, value in PROPERTIES.items()]
-            self._process = BrokerProcess(self.data, *options, durability="process")
+            self._process = BrokerProcess(self.data, *options, durability=self._durability)
         else:
             self._process.restart()
 
