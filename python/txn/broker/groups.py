@@ -24,7 +24,6 @@ import struct
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -79,9 +78,6 @@ STORAGE_RETRY_MS: Final = 1_000
 """When a due change could not be written it is tried again after this time."""
 
 TOMBSTONES_PER_BATCH: Final = 500
-
-_partition_of = lru_cache(maxsize=4096)(coordinator_partition)
-"""Hashing a name takes microseconds, and a fetch asks for every partition of its topics."""
 
 Verdicts = Mapping[tuple[str, int], int]
 """(topic, partition) → Kafka's error code, 0 where the partition is part of the transaction."""
@@ -172,7 +168,7 @@ class GroupCoordinator:
 
     def group_partition(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps a group."""
-        return _partition_of(group_id, len(self._stores))
+        return coordinator_partition(group_id, len(self._stores))
 
     def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
         """A marker was appended to a partition: pending offsets count from now on, or never."""

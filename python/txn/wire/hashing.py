@@ -9,6 +9,7 @@ with a key's murmur2, would send every negative hash elsewhere than Apache Kafka
 """
 
 import struct
+from functools import lru_cache
 
 MASK_32 = 0xFFFFFFFF
 SIGN_BIT = 0x80000000
@@ -26,7 +27,11 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & SIGN_BIT else value
 
 
+@lru_cache(maxsize=4096)
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """The partition of `__transaction_state` or `__consumer_offsets` that keeps a key."""
+    """The partition of `__transaction_state` or `__consumer_offsets` that keeps a key.
+
+    Asked for with every request, and hashing a name takes microseconds: it is remembered.
+    """
     value = java_hash(key)
     return 0 if value == -SIGN_BIT else abs(value) % partition_count

@@ -57,6 +57,7 @@ def encode_request(api_key: int, api_version: int, values: Mapping[str, Any]) ->
     return buffer.getvalue()
 
 
+@cache
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Say whether the response carries the flexible (tagged) header."""
     return bool(load_response_schema(api_key, api_version).__flexible__)

@@ -31,7 +31,7 @@ Sources: Kafka's schemas TransactionLogKey and TransactionLogValue; KIP-482, KIP
 """
 
 import struct
-from collections.abc import Iterable
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -96,7 +96,8 @@ def encode_value(txn: Txn) -> bytes:
     )
 
 
-def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+@lru_cache(maxsize=1024)
+def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     by_topic = [
         (topic.encode(), [index for _, index in group])
         for topic, group in groupby(sorted(partitions), key=lambda partition: partition[0])
