@@ -1,5 +1,6 @@
 """Brokers as processes, for tests that kill them."""
 
+import resource
 import signal
 import subprocess
 import sys
@@ -39,14 +40,21 @@ class BrokerProcess:
             self._process.send_signal(number)
         return self._process.wait(timeout=START_S)
 
+    def limit_files(self, size: int = resource.RLIM_INFINITY) -> None:
+        """Let no file grow beyond a size: what lies behind it fails, as on a disk that is full."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def _command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "txn", "serve", "--data", str(self.data)),
+            *("--listen", f"127.0.0.1:{self.port}", "--durability", self._durability),
+            *(word for option in self._options for word in ("-o", option)),
+        ]
+
     def _start(self) -> None:
         log = self.data.with_suffix(".log").open("ab")
         self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "txn", "serve", "--data", str(self.data)),
-                *("--listen", f"127.0.0.1:{self.port}", "--durability", self._durability),
-                *(word for option in self._options for word in ("-o", option)),
-            ],
+            self._command(),
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -55,6 +63,8 @@ class BrokerProcess:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             line = output.readline()
+        if not line.startswith("listening on "):
+            self.kill()
         assert line.startswith("listening on "), (
             f"no broker: {line!r}\n{self.data.with_suffix('.log').read_text()[-2000:]}"
         )

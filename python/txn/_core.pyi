@@ -195,11 +195,17 @@ class PartitionLog:
     def delete(self) -> None:
         """Close and remove the directory."""
 
-def tick(logs: Sequence[PartitionLog]) -> tuple[list[str], list[tuple[str, str, int]]]:
+def tick(
+    logs: Sequence[PartitionLog],
+) -> tuple[list[str], list[tuple[str, str, int]], list[tuple[str, str | None]]]:
     """Sync sealed segments and what has waited for `flush.ms`, remove files whose delay is over.
     For a worker, once a second or so.
 
-    Return what failed, and the damage that readers have met since: (message, path, position)."""
+    Return what failed; the damage that readers have met since: (message, path, position); and
+    which logs began to refuse batches since, with the reason, or take them again, with None."""
+
+def sync_count() -> int:
+    """How many times this process has forced a file of a log to the disk."""
 
 @final
 class Cleaner:

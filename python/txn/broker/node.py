@@ -89,6 +89,13 @@ class LogStorage(Protocol):
         """
         ...
 
+    def note_synced(self) -> None:
+        """Have it on the disk up to where logs are on the disk: it is never cut from now on.
+
+        Blocks. A disk that refuses is logged; what was synced stays so.
+        """
+        ...
+
     def space(self) -> Space:
         """The directory, and the space of its disk. Raises StorageError."""
         ...
@@ -193,7 +200,11 @@ class Node:
         return stores[index] if stores is not None and 0 <= index < len(stores) else None
 
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
-        """All partitions of a coordinator's topic, made if need be."""
+        """All partitions of a coordinator's topic, made if need be.
+
+        The topic is on the disk before anything is written to it: without it a start finds
+        nothing of what its partitions hold (P2). Raises StorageError.
+        """
         if topic not in self.stores:
             count = self.settings[PARTITION_COUNT_SETTING[topic]]
             segment_bytes = self.settings[SEGMENT_BYTES_SETTING[topic]]
@@ -315,6 +326,7 @@ class Node:
         """Make changes of topics and settings durable, as far as `durability` asks for it."""
         if self.durability is not Durability.PROCESS:
             await self.sync([self._metadata])
+            await self._scheduler.in_worker(self._storage.note_synced)
 
     def close(self) -> None:
         """Close every log.
@@ -343,6 +355,7 @@ class Node:
         """Wait until what the metadata log says is on the disk, if `durability` asks for it."""
         if self.durability is not Durability.PROCESS:
             self._metadata.sync()
+            self._storage.note_synced()
 
     def _recover_metadata(self) -> None:
         replay = Replay(self.image)

@@ -187,7 +187,9 @@ class NativeStore:
             try:
                 decoded = _core.decode_batches(self.log.read(offset, READ_BYTES))
             except _core.CorruptLogError as error:
-                raise CorruptLogError(f"{self.topic}-{self.index}: {error.args[0]}") from error
+                message, *place = error.args
+                where = dict(zip(("path", "position"), place, strict=False))
+                raise CorruptLogError(f"{self.topic}-{self.index}: {message}", **where) from error
             if not decoded:
                 return
             for base, last, producer_id, producer_epoch, kind, records in decoded:
@@ -260,9 +262,11 @@ class NativeStore:
             raise self._failure("delete", error) from error
 
     def _failure(self, verb: str, error: Exception) -> StorageError:
-        code = error.args[1] if isinstance(error, _core.LogRefusedError) else StorageError.code
+        reason, code = str(error), StorageError.code
+        if isinstance(error, _core.LogRefusedError):
+            reason, code = error.args
         return StorageError(
-            f"could not {verb} partition {self.topic}-{self.index}: {error.args[0]}",
+            f"could not {verb} partition {self.topic}-{self.index}: {reason}",
             topic=self.topic,
             partition=self.index,
             code=code,
@@ -309,7 +313,9 @@ class LogStarts:
 class RecoveryPoints:
     """Up to where open logs are on the disk, and where they end, in the checkpoints of both.
 
-    The metadata log is in neither, as in Kafka.
+    Deviation from Kafka, whose raft layer looks after the metadata log: that one is among the
+    recovery points too, so that what of it was on the disk is never cut as a torn tail. Kafka
+    passes over an entry for it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -325,8 +331,7 @@ class RecoveryPoints:
 
     def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
         """Ask this log from now on."""
-        if topic != METADATA_TOPIC:
-            self._logs[topic, index] = log
+        self._logs[topic, index] = log
         self._earlier.pop((topic, index), None)
 
     def forget(self, topic: str, index: int) -> None:
@@ -351,7 +356,7 @@ class RecoveryPoints:
         self._ends.write()
 
     def logs(self) -> dict[Place, _core.PartitionLog]:
-        """The open logs but for the metadata log."""
+        """The open logs."""
         return self._logs.copy()
 
     def _recovery_points(self) -> dict[Place, int]:
@@ -361,6 +366,7 @@ class RecoveryPoints:
 
     def _log_ends(self) -> dict[Place, int]:
         ends = {place: log.log_end_offset for place, log in self.logs().items()}
+        ends.pop((METADATA_TOPIC, 0), None)
         return {place: end for place, end in ends.items() if end > 0}
 
 
@@ -492,9 +498,14 @@ class NativeStorage:
 
     def tick(self) -> None:
         """Sync what was sealed and what has waited for `flush.ms`; remove what is due; tell of
-        damage that readers met.
+        damage that readers met, and of logs that a disk keeps from taking batches.
         """
-        failed, damaged = _core.tick(list(self._recovery_points.logs().values()))
+        failed, damaged, troubles = _core.tick(list(self._recovery_points.logs().values()))
+        for directory, trouble in troubles:
+            if trouble is None:
+                log.warning("log.takes_batches_again", directory=directory)
+            else:
+                log.error("log.refuses_batches", directory=directory, reason=trouble)
         for reason in failed:
             log.error("log.not_synced", reason=reason)
         for reason, path, position in damaged:
@@ -525,6 +536,13 @@ class NativeStorage:
     def write_recovery_points(self) -> None:
         """Write what the next start may believe. Raises OSError."""
         self._recovery_points.write()
+
+    def note_synced(self) -> None:
+        """Have it on the disk up to where logs are on the disk; blocks. A failure is logged."""
+        try:
+            self.write_recovery_points()
+        except OSError as error:
+            log.error("checkpoint.not_written", path=RECOVERY_POINTS, reason=str(error))
 
     def write_log_starts(self) -> None:
         """Write where logs were told to start. Raises OSError."""

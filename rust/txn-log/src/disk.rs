@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// One change to the disk.
@@ -145,9 +145,18 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
+static SYNCS: AtomicU64 = AtomicU64::new(0);
+
+/// How many times this process has forced a file of a log to the disk.
+#[must_use]
+pub fn sync_count() -> u64 {
+    SYNCS.load(Ordering::Relaxed)
+}
+
 /// Forces an open file's bytes, and the size needed to read them back, to the disk.
 pub(crate) fn sync(file: &File, path: &Path) -> io::Result<()> {
     announce(path, &Change::Sync(path))?;
+    SYNCS.fetch_add(1, Ordering::Relaxed);
     txn_sys::sync_data(file.as_fd())
 }
 

@@ -30,6 +30,7 @@ mod snapshot;
 mod swap;
 mod syncing;
 mod timestamps;
+pub mod trouble;
 mod verified;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};

@@ -52,6 +52,7 @@ use crate::settings::Settings;
 use crate::snapshot;
 use crate::syncing::Synced;
 use crate::timestamps;
+use crate::trouble::Trouble;
 
 /// What is appended to the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
@@ -134,6 +135,7 @@ pub struct PartitionLog {
     epochs: RwLock<Epochs>,
     watchers: Watchers,
     damage: Mutex<Damage>,
+    pub(crate) trouble: Trouble,
     pub(crate) synced: Mutex<Synced>,
     /// `synced`, for who must not wait.
     pub(crate) recovery_point: AtomicI64,
@@ -221,6 +223,7 @@ impl PartitionLog {
             doomed: Doomed::default(),
             watchers: Watchers::default(),
             damage: Mutex::default(),
+            trouble: Trouble::default(),
             synced: Mutex::new(Synced::new(synced_end)),
             recovery_point: AtomicI64::new(synced_end),
             unsynced_seals: Mutex::new(found.unsynced_seals),
@@ -270,7 +273,9 @@ impl PartitionLog {
                         is_transactional: header.is_transactional(),
                     })
                 })
-            })?;
+            });
+        self.note_outcome(&appended);
+        let appended = appended?;
         self.watchers.wake();
         if appended.base_offset + i64::from(header.record_count())
             - self.recovery_point.load(Ordering::Acquire)
@@ -291,7 +296,9 @@ impl PartitionLog {
         let settings = self.settings();
         let appended = self.append_checked(&settings, header, &mut batch, |next_offset, _| {
             Some(self.gate.admit_marker(next_offset, marker))
-        })?;
+        });
+        self.note_outcome(&appended);
+        let appended = appended?;
         self.watchers.wake();
         Ok(appended.base_offset)
     }
@@ -449,7 +456,7 @@ impl PartitionLog {
                 Ok(writer)
             }
             Condition::Failed(reason) => Err(refuse(&format!(
-                "{reason}. Repair the disk, then open the log again"
+                "{reason}. Repair the disk, then restart the broker"
             ))),
             Condition::Closed => Err(AppendError::Closed),
         }
@@ -530,9 +537,13 @@ impl PartitionLog {
 
     /// Takes no more batches after a failed sync: the kernel may have dropped what it held.
     pub(crate) fn fail_after_sync(&self, error: &io::Error) {
+        let reason = format!("a sync failed: {error}");
         let mut writer = self.writer_even_if_failed();
-        if writer.is_open() {
-            writer.condition = Condition::Failed(format!("a sync failed: {error}"));
+        if !matches!(writer.condition, Condition::Closed | Condition::Failed(_)) {
+            self.trouble.is_final(&format!(
+                "{reason}. Repair the disk, then restart the broker"
+            ));
+            writer.condition = Condition::Failed(reason);
         }
     }
 

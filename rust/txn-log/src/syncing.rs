@@ -117,7 +117,8 @@ impl PartitionLog {
         let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if synced.has_failed {
             return Err(io::Error::other(format!(
-                "{}: an earlier sync failed, and what it lost is unknown; open the log again",
+                "{}: an earlier sync failed, and what it lost is unknown: no batch is taken and no \
+                 commit is final here. Repair the disk, then restart the broker",
                 self.directory.display()
             )));
         }

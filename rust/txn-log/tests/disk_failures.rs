@@ -16,6 +16,7 @@ use common::{
 use proptest::prelude::*;
 use txn_log::batch::Batches;
 use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::trouble::Change as Trouble;
 use txn_log::{AppendError, PartitionLog, Past};
 
 const NO_SPACE: i32 = 28;
@@ -164,10 +165,50 @@ fn a_failed_sync_is_final_until_the_log_is_opened_again() {
     broken.set(None);
     assert!(log.sync().is_err(), "the kernel may have dropped the bytes");
     let error = log.append(CLIENT, &mut plain(1, 5)).unwrap_err();
-    assert!(error.to_string().contains("open the log again"), "{error}");
+    assert!(error.to_string().contains("restart the broker"), "{error}");
     assert_eq!(log.read(0, 100).unwrap().len(), log.size_bytes() as usize);
     assert!(log.close().is_err());
     assert_eq!(append(&open(root.path(), false).0, plain(1, 5)), 1);
+    disk::release(root.path());
+}
+
+#[test]
+fn a_failed_sync_is_final_for_a_log_that_had_a_batch_to_heal() {
+    // It healed at the next append and took batches again, none of which could be synced.
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, plain(1, 5));
+    broken.set(Some(full));
+    assert!(log.append(CLIENT, &mut transactional(7, 1)).is_err());
+    broken.set(Some(unsyncable));
+    assert!(log.sync().is_err());
+    broken.set(None);
+    let error = log.append(CLIENT, &mut plain(1, 5)).unwrap_err();
+    assert!(error.to_string().contains("restart the broker"), "{error}");
+    disk::release(root.path());
+}
+
+#[test]
+fn trouble_is_told_when_it_begins_and_when_it_ends() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, plain(1, 5));
+    assert_eq!(log.take_trouble(), []);
+    broken.set(Some(full));
+    for _ in 0..3 {
+        assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
+    }
+    let began = log.take_trouble();
+    assert!(matches!(&began[..], [Trouble::Began(reason)] if reason.contains("os error 28")));
+    broken.set(None);
+    append(&log, plain(1, 5));
+    append(&log, plain(1, 5));
+    assert_eq!(log.take_trouble(), [Trouble::Ended]);
+    broken.set(Some(unsyncable));
+    assert!(log.sync().is_err());
+    assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
+    let last = log.take_trouble();
+    assert!(matches!(&last[..], [Trouble::Began(reason)] if reason.contains("restart the broker")));
     disk::release(root.path());
 }
 

@@ -20,6 +20,7 @@ use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression::{self, Codec};
 use txn_log::gate::{AbortedTxn, Candidate, GateError, LastBatch, Marker, ReplayedBatch, Verdict};
 use txn_log::records::Records;
+use txn_log::trouble::Change;
 use txn_log::{
     AppendError, CorruptLog, Gate, OpenError, Origin, Past, ReadError, Sealed, Settings,
 };
@@ -563,13 +564,18 @@ pub(crate) fn io_failed(error: &io::Error) -> PyErr {
     }
 }
 
-/// What is due in many logs; returns what failed, and the damage readers met.
+/// `(failed, damaged, troubles)` of the stub.
+type TickedTuple = (
+    Vec<String>,
+    Vec<(String, String, u64)>,
+    Vec<(String, Option<String>)>,
+);
+
+/// What is due in many logs; returns what failed, the damage readers met, and which logs began
+/// or ceased to refuse batches.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // extracted from Python
-fn tick(
-    py: Python<'_>,
-    logs: Vec<Py<PyPartitionLog>>,
-) -> (Vec<String>, Vec<(String, String, u64)>) {
+fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> TickedTuple {
     let logs: Vec<_> = logs.iter().map(|log| Arc::clone(&log.get().log)).collect();
     py.detach(|| {
         let failed = logs.iter().filter_map(|log| log.tick().err());
@@ -579,8 +585,23 @@ fn tick(
             let path = damage.path.display().to_string();
             (damage.to_string(), path, damage.position)
         };
-        (failed, damaged.map(tell).collect())
+        let damaged = damaged.map(tell).collect();
+        let troubles = logs.iter().flat_map(|log| {
+            let directory = log.directory().display().to_string();
+            let changes = log.take_trouble().into_iter();
+            changes.map(move |change| match change {
+                Change::Began(reason) => (directory.clone(), Some(reason)),
+                Change::Ended => (directory.clone(), None),
+            })
+        });
+        (failed, damaged, troubles.collect())
     })
+}
+
+/// How many times this process has forced a file of a log to the disk.
+#[pyfunction]
+fn sync_count() -> u64 {
+    txn_log::disk::sync_count()
 }
 
 // ---------------------------------------------------------------- batches as bytes
@@ -755,6 +776,7 @@ fn damaged(position: usize, reason: String) -> CorruptLog {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPartitionLog>()?;
     module.add_function(wrap_pyfunction!(tick, module)?)?;
+    module.add_function(wrap_pyfunction!(sync_count, module)?)?;
     module.add_function(wrap_pyfunction!(encode_batch, module)?)?;
     module.add_function(wrap_pyfunction!(decode_batches, module)?)
 }
