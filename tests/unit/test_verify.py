@@ -279,6 +279,15 @@ def test_an_index_without_a_segment_is_found(orders: Path) -> None:
     ]
 
 
+def test_an_index_that_a_cut_short_swap_left_is_a_note(orders: Path) -> None:
+    """A SIGKILL between the files of a segment was told as a fault, though every start mends it."""
+    (orders.parent / ".kafka_cleanshutdown").unlink()
+    (orders / f"{999:020}.txnindex").touch()
+    outcome = verify(orders.parent)
+    assert found(outcome) == []
+    assert "belongs to no segment; the next start removes it" in outcome.notes[-1].what
+
+
 # ---------------------------------------------------------------- transactions and producers
 
 

@@ -100,7 +100,13 @@ class PartitionLook:
             if LEFTOVER.fullmatch(name):
                 self.outcome.note(path, "it was on its way in or out; the next start deals with it")
             elif path.suffix in (".index", ".timeindex", ".txnindex"):
-                if path.with_suffix(".log").name not in files.names:
+                if path.with_suffix(".log").name in files.names:
+                    continue
+                if self._around.state is State.LEFT:
+                    # A swap or a removal was cut short between one file and the next.
+                    what = "it belongs to no segment; the next start removes it"
+                    self.outcome.note(path, what)
+                else:
                     self.outcome.find(path, None, "it belongs to no segment")
             elif name == "quorum-state":
                 read_text(path, texts.read_quorum_state, self.outcome)
