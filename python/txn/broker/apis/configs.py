@@ -13,6 +13,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from txn.broker.apis.metadata import promised
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node, is_reserved
 from txn.config import (
@@ -194,7 +195,7 @@ async def _altered(node: Node, request: Any, changes_by: Callable[[Any], Request
     named = Counter(
         (resource.resource_type, resource.resource_name) for resource in request.resources
     )
-    responses = []
+    responses: list[dict[str, Any]] = []
     for resource in request.resources:
         place = (resource.resource_type, resource.resource_name)
         code, message = ErrorCode.none, None
@@ -217,8 +218,7 @@ async def _altered(node: Node, request: Any, changes_by: Callable[[Any], Request
                 "resource_name": place[1],
             }
         )
-    await node.sync_metadata()
-    return {"responses": responses}
+    return {"responses": await promised(node, responses)}
 
 
 def _require_each_once(resource: Any) -> None:

@@ -13,6 +13,7 @@ from txn.broker.host import Answer, Context
 from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
 from txn.config import parse_topic_settings
 from txn.errors import ConfigError, StorageError
+from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import Topic, name_fault
 from txn.wire.messages import encode_response
@@ -44,7 +45,7 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
         version = node.image.version
         topics = [_wanted_topic(node, entry, may_create) for entry in wanted]
         if node.image.version != version:
-            await node.sync_metadata()
+            topics = await promised(node, topics)
     version = node.image.version
     answer = encode_response(
         METADATA,
@@ -98,14 +99,20 @@ def _wanted_topic(node: Node, entry: Any, may_create: bool) -> dict[str, Any]:
         name = found
     if name in node.image.topics:
         return _topic(node, node.image.topics[name])
-    if name in PARTITION_COUNT_SETTING:
-        node.coordinator_partitions(name)
-        return _topic(node, node.image.topics[name])
-    if name_fault(name, node.image.topics) is not None:
+    is_internal = name in PARTITION_COUNT_SETTING
+    if not is_internal and name_fault(name, node.image.topics) is not None:
         return _no_topic(name, None, ErrorCode.invalid_topic_exception)
-    if not may_create:
+    if not is_internal and not may_create:
         return _no_topic(name, None, ErrorCode.unknown_topic_or_partition)
-    return _topic(node, node.create_topic(name, node.settings["num.partitions"], {}))
+    try:
+        if is_internal:
+            node.coordinator_partitions(name)
+        else:
+            node.create_topic(name, node.settings["num.partitions"], {})
+    except StorageError as error:
+        log.error("topic.not_created", topic=name, reason=error.message)
+        return _no_topic(name, None, ErrorCode(error.code))
+    return _topic(node, node.image.topics[name])
 
 
 def _no_topic(name: str | None, topic_id: Any, code: ErrorCode) -> dict[str, Any]:
@@ -161,8 +168,20 @@ async def create_topics(node: Node, request: Any, context: Context) -> Answer:
         else:
             fault = _creation_fault(node, topic)
             results.append(_create(node, topic, fault, is_trial=request.validate_only))
-    await node.sync_metadata()
-    return {"topics": results}
+    return {"topics": await promised(node, results)}
+
+
+async def promised(node: Node, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of what was written to the metadata log, once it is on the disk.
+
+    If that cannot be, what was to be a success is an error, though it may count later.
+    """
+    try:
+        await node.sync_metadata()
+    except StorageError as error:
+        verdict = {"error_code": ErrorCode(error.code), "error_message": error.message}
+        return [result | verdict if not result["error_code"] else result for result in results]
+    return results
 
 
 class _Fault(Exception):
@@ -260,8 +279,7 @@ async def delete_topics(node: Node, request: Any, context: Context) -> Answer:
     else:
         wanted = [(name, None) for name in request.topic_names]
     responses = [_delete(node, name, topic_id) for name, topic_id in wanted]
-    await node.sync_metadata()
-    return {"responses": responses}
+    return {"responses": await promised(node, responses)}
 
 
 def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
@@ -296,8 +314,7 @@ async def create_partitions(node: Node, request: Any, context: Context) -> Answe
     for entry in request.topics:
         code, message = _grow(node, entry, is_trial=request.validate_only)
         results.append({"name": entry.name, "error_code": code, "error_message": message})
-    await node.sync_metadata()
-    return {"results": results}
+    return {"results": await promised(node, results)}
 
 
 def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | None]:
