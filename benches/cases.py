@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Final
 from benches.contestants import (
     ROOT,
     Contestant,
+    CountedTxn,
     HeldConnections,
     Kafka,
     Txn,
@@ -371,6 +372,48 @@ def _crash(broker: Contestant, scale: Scale) -> Measured:
         return {"seconds": time.perf_counter() - began}
 
 
+COMMITTERS: Final = (1, 8, 32)
+
+
+def _group_commit(broker: Contestant, scale: Scale) -> Measured:
+    """Commits with `durability=commit`, by ever more producers at once, on the disk of `data`."""
+    assert isinstance(broker, Txn), "Apache Kafka forces nothing at a commit"
+    measured: Measured = {}
+    for producers in COMMITTERS:
+        broker.data.mkdir(parents=True)
+        counted = CountedTxn(broker.data)
+        create_topic(counted, "group", 3)
+        for number in range(2):  # the first makes files and takes ids
+            each = max(scale.small_transactions // producers // (1 if number else 20), 10)
+            before = counted.sync_count()
+            done = load(
+                counted,
+                "transactions",
+                topic="group-0",
+                partitions=3,
+                id="bench",
+                producers=producers,
+                count=each,
+            )
+            syncs = counted.sync_count() - before
+        counted.stop()
+        shutil.rmtree(broker.data)
+        measured |= {
+            f"commits_per_s_{producers}": done["transactions"] / done["seconds"],
+            f"syncs_{producers}": syncs / done["transactions"],
+            f"p50_us_{producers}": done["p50_us"],
+        }
+    return measured
+
+
+def _group_commit_figures() -> Iterator[Figure]:
+    for number in COMMITTERS:
+        who = "1 producer" if number == 1 else f"{number} producers"
+        yield Figure(f"commits_per_s_{number}", f"{who}: commits", "1/s", is_rate=True)
+        yield Figure(f"syncs_{number}", f"{who}: fdatasync calls per commit", "")
+        yield Figure(f"p50_us_{number}", f"{who}: p50, produce to end", "µs")
+
+
 def _partitions(broker: Contestant, scale: Scale) -> Measured:
     with _Started(broker):
         made = load(
@@ -554,6 +597,14 @@ CASES: Final = (
         (Figure("seconds", "time", "s", 1.0),),
         _crash,
         is_steady=False,
+    ),
+    Case(
+        "group-commit",
+        "transactions over 3 partitions, durability=commit",
+        tuple(_group_commit_figures()),
+        _group_commit,
+        is_steady=False,
+        for_peer=False,
     ),
     Case(
         "partitions",

@@ -117,6 +117,54 @@ class Txn:
         self._running.kill()
 
 
+COUNTED: Final = """\
+import sys, txn
+from txn import _core
+sys.setswitchinterval(0.0001)
+with txn.Broker(sys.argv[1], durability="commit") as broker:
+    print(broker.bootstrap_servers, flush=True)
+    for _ in sys.stdin:
+        print(_core.sync_count(), flush=True)
+"""
+
+
+class CountedTxn:
+    """A broker with `durability=commit` that tells how often it forced a file to the disk."""
+
+    name = "txn"
+
+    def __init__(self, data: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COUNTED, str(data)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.bootstrap_servers = self._line()
+        self.pid = self._process.pid
+
+    def sync_count(self) -> int:
+        """So far."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return int(self._line())
+
+    def start(self) -> None:
+        """It runs from the moment it is made."""
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self._process.communicate()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
 class Kafka:
     """An Apache Kafka 4.2 node with the JVM flags of its own start script."""
 

@@ -1,5 +1,8 @@
-//! `transactions`: small ones of transaction version 2, one after the other; every so many aborted.
+//! `transactions`: small ones of transaction version 2, one after the other for each of some
+//! producers; every so many aborted.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use txn_client::messages::cluster::{
@@ -20,51 +23,115 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut connection = Connection::open(arguments.text("bootstrap")?)?;
-    let topic = arguments.text("topic")?;
-    let transactional_id = arguments.text("id")?;
-    let partitions: i32 = arguments.number("partitions", 1)?;
-    let count: u32 = arguments.number("count", 1000)?;
-    let records = arguments.number("records", 10)?;
-    let record_bytes = arguments.number("record-bytes", 100)?;
-    let abort_every: u32 = arguments.number("abort-every", 0)?;
-    connection
-        .call(
-            FIND_COORDINATOR,
-            |e| encode_find_coordinator(e, CoordinatorOf::Transaction, transactional_id),
-            decode_find_coordinator,
-        )?
-        .map_or_else(|_| (), |_| ()); // not there yet: InitProducerId will wait for it
-    let mut who = identity(&mut connection, Some(transactional_id))?;
-    let mut loads: Vec<_> = (0..partitions)
-        .map(|partition| {
-            let id = Some(transactional_id);
-            Load::new(topic, partition, id, record_bytes, usize::MAX, records)
-        })
-        .collect();
-    let mut latencies = Samples::default();
-    let mut aborted = 0;
-    let began = Instant::now();
-    for number in 0..count {
-        let is_commit = abort_every == 0 || number % abort_every != 0;
-        aborted += u32::from(!is_commit);
-        let started = Instant::now();
-        for load in &mut loads {
-            load.begin(who);
-            store(&mut connection, load)?;
+    let producers = arguments.number("producers", 1)?;
+    let start = Barrier::new(producers + 1);
+    let (ended, elapsed) = thread::scope(|scope| {
+        let workers: Vec<_> = (0..producers)
+            .map(|number| {
+                let start = &start;
+                scope.spawn(move || {
+                    let producer = Producer::open(arguments, number);
+                    start.wait();
+                    producer?.run(arguments)
+                })
+            })
+            .collect();
+        start.wait();
+        let began = Instant::now();
+        let mut ended = Ended::default();
+        for worker in workers {
+            ended.add(worker.join().expect("no producer panics")?);
         }
-        who = end(&mut connection, transactional_id, who, is_commit)?;
-        latencies.push(micros(started.elapsed()));
-    }
-    let elapsed = began.elapsed();
+        Ok::<_, Failure>((ended, began.elapsed()))
+    })?;
+    let mut ended = ended;
     print(&[
-        ("transactions", f64::from(count)),
-        ("aborted", f64::from(aborted)),
+        ("transactions", f64::from(ended.count)),
+        ("aborted", f64::from(ended.aborted)),
         ("seconds", elapsed.as_secs_f64()),
-        ("p50_us", latencies.percentile(0.5)),
-        ("p99_us", latencies.percentile(0.99)),
+        ("p50_us", ended.latencies.percentile(0.5)),
+        ("p99_us", ended.latencies.percentile(0.99)),
     ]);
     Ok(())
+}
+
+/// What became of transactions.
+#[derive(Default)]
+struct Ended {
+    count: u32,
+    aborted: u32,
+    latencies: Samples,
+}
+
+impl Ended {
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.aborted += other.aborted;
+        self.latencies.extend(other.latencies);
+    }
+}
+
+/// A producer of one transactional id, which ends its transactions one after the other.
+struct Producer {
+    connection: Connection,
+    transactional_id: String,
+    who: Identity,
+    loads: Vec<Load>,
+}
+
+impl Producer {
+    fn open(arguments: &Arguments, number: usize) -> Result<Self, Failure> {
+        let mut connection = Connection::open(arguments.text("bootstrap")?)?;
+        let topic = arguments.text("topic")?;
+        let transactional_id = format!("{}-{number}", arguments.text("id")?);
+        let partitions: i32 = arguments.number("partitions", 1)?;
+        let records = arguments.number("records", 10)?;
+        let record_bytes = arguments.number("record-bytes", 100)?;
+        connection
+            .call(
+                FIND_COORDINATOR,
+                |e| encode_find_coordinator(e, CoordinatorOf::Transaction, &transactional_id),
+                decode_find_coordinator,
+            )?
+            .map_or_else(|_| (), |_| ()); // not there yet: InitProducerId will wait for it
+        let who = identity(&mut connection, Some(&transactional_id))?;
+        let loads = (0..partitions)
+            .map(|partition| {
+                let id = Some(&transactional_id[..]);
+                Load::new(topic, partition, id, record_bytes, usize::MAX, records)
+            })
+            .collect();
+        Ok(Self {
+            connection,
+            transactional_id,
+            who,
+            loads,
+        })
+    }
+
+    fn run(mut self, arguments: &Arguments) -> Result<Ended, Failure> {
+        let count: u32 = arguments.number("count", 1000)?;
+        let abort_every: u32 = arguments.number("abort-every", 0)?;
+        let mut ended = Ended::default();
+        for number in 0..count {
+            let is_commit = abort_every == 0 || number % abort_every != 0;
+            ended.count += 1;
+            ended.aborted += u32::from(!is_commit);
+            let started = Instant::now();
+            for load in &mut self.loads {
+                load.begin(self.who);
+                store(&mut self.connection, load)?;
+            }
+            self.who = end(
+                &mut self.connection,
+                &self.transactional_id,
+                self.who,
+                is_commit,
+            )?;
+            ended.latencies.push(micros(started.elapsed()));
+        }
+        Ok(ended)
+    }
 }
 
 fn store(connection: &mut Connection, load: &mut Load) -> Result<(), Failure> {

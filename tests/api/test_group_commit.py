@@ -1,0 +1,70 @@
+"""P2 shared: what a commit costs the disk falls with the number of those who commit at once.
+
+Counted, not timed: how often a file was forced to the disk. The first force of all waits until
+everybody has asked to commit, so that no scheduler decides who meets whom.
+"""
+
+import threading
+from collections.abc import Awaitable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import txn
+from clients import WAIT_S, create_topic, read_all, send, transactional_producer
+from txn import _core
+from txn.broker.shared_sync import SharedSync
+from txn.storage.base import PartitionStore
+from txn.storage.native import NativeStore
+
+PRODUCERS, PARTITIONS, STATE_PARTITIONS = 16, 2, 4
+ALONE = PARTITIONS + 1 + PARTITIONS + 1
+"""Of a commit by itself: its data, the decision, its markers, the completion."""
+
+
+def test_P2_commits_that_wait_together_share_their_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force, ask = NativeStore.sync, SharedSync.sync
+    everybody = threading.Event()
+    asked = 0
+
+    def force_when_all_are_here(store: NativeStore) -> None:
+        assert everybody.wait(WAIT_S)
+        force(store)
+
+    def count_and_ask(shared: SharedSync, stores: Iterable[PartitionStore]) -> Awaitable[None]:
+        nonlocal asked
+        asked += 1
+        if asked == PRODUCERS:
+            everybody.set()
+        return ask(shared, stores)
+
+    def commit(number: int) -> None:
+        producers[number].commit_transaction(WAIT_S)
+
+    settings = {"transaction.state.log.num.partitions": STATE_PARTITIONS}
+    with txn.Broker(tmp_path, durability="commit", properties=settings) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders", partitions=PARTITIONS)
+        producers = [transactional_producer(servers, f"t{n}") for n in range(PRODUCERS)]
+        for producer in producers:
+            producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                send(producer, "orders", [b"x"], partition)
+        monkeypatch.setattr(NativeStore, "sync", force_when_all_are_here)
+        monkeypatch.setattr(SharedSync, "sync", count_and_ask)
+        before = _core.sync_count()
+        with ThreadPoolExecutor(PRODUCERS) as pool:
+            list(pool.map(commit, range(PRODUCERS)))
+        # Who begins again has waited for what goes on behind the answer.
+        for producer in producers:
+            producer.begin_transaction()
+            send(producer, "orders", [b"next"])
+        syncs = _core.sync_count() - before
+        monkeypatch.undo()
+        found = read_all(servers, "orders")
+
+    assert len(found) == PRODUCERS * PARTITIONS
+    assert syncs <= PRODUCERS * ALONE / 3, f"{syncs} syncs for {PRODUCERS} commits"
