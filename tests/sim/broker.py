@@ -11,7 +11,7 @@ loop's own writes a Produce that is on its way may be let in, as the disk's watc
 
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
@@ -175,6 +175,15 @@ class Broker:
 
     def spawn(self, work: Any) -> None:
         self.loop.create_task(work)
+
+    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
+        """All of them as one pass."""
+
+        def all_of_them() -> None:
+            for call in calls:
+                call()
+
+        await self.in_worker(all_of_them)
 
     async def in_worker(self, call: Callable[[], None]) -> None:
         """A pass of syncs: what was there when it began is on the disk when it ends."""

@@ -1,11 +1,11 @@
 """One pass of fdatasync serves everybody who waited when it began."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from txn.broker.shared_sync import SharedSync
+from txn.broker.shared_sync import LANES, SharedSync
 from txn.errors import StorageError
 from txn.storage.memory import MemoryStore
 
@@ -24,9 +24,10 @@ class CountingStore(MemoryStore):
             raise StorageError(f"{self.topic} is broken")
 
 
-async def in_place(call: Callable[[], None]) -> None:
+async def in_place(calls: Sequence[Callable[[], None]]) -> None:
     await asyncio.sleep(0)
-    call()
+    for call in calls:
+        call()
 
 
 def test_P2_callers_that_wait_together_share_one_pass() -> None:
@@ -53,6 +54,20 @@ def test_P2_a_caller_that_comes_during_a_pass_is_served_by_the_next_one() -> Non
 
     asyncio.run(late())
     assert store.syncs == 2
+
+
+def test_P2_partitions_of_a_pass_are_synced_side_by_side_and_all_are_waited_for() -> None:
+    """One after the other each waited for a journal's commit of its own."""
+    stores = [CountingStore(f"topic-{number}") for number in range(20)]
+    side_by_side = []
+
+    async def counted(calls: Sequence[Callable[[], None]]) -> None:
+        side_by_side.append(len(calls))
+        await in_place(calls)
+
+    asyncio.run(SharedSync(counted).sync(stores))
+    assert [store.syncs for store in stores] == [1] * 20
+    assert side_by_side == [LANES]
 
 
 def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() -> None:

@@ -120,6 +120,10 @@ class Scheduler(Protocol):
         """Run a blocking call on a worker thread."""
         ...
 
+    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run blocking calls on worker threads, side by side; return when all have ended."""
+        ...
+
 
 class Catalog(Protocol):
     """The sockets' view of topics: what Produce and Fetch find."""
@@ -161,7 +165,7 @@ class Node:
         self._scheduler = scheduler
         self._catalog = catalog
         self._directory_id = directory_id
-        self._shared_sync = SharedSync(scheduler.in_worker)
+        self._shared_sync = SharedSync(scheduler.in_workers)
         self._metadata = storage.open(
             Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_SETTINGS), 0
         )

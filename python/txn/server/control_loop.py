@@ -8,7 +8,7 @@ else anything.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from txn import _core
@@ -53,6 +53,10 @@ class LoopScheduler:
     async def in_worker(self, call: Callable[[], None]) -> None:
         """Run a blocking call on a worker thread."""
         await self._loop.run_in_executor(None, call)
+
+    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run blocking calls on worker threads, side by side; return when all have ended."""
+        await asyncio.gather(*(self._loop.run_in_executor(None, call) for call in calls))
 
     def _finished(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
