@@ -349,18 +349,24 @@ class Server:
         reactors: int,
         max_request_bytes: int,
         max_connections: int,
+        max_idle_ms: int,
         sync_acks_all: bool,
         produce_versions: tuple[int, int],
         fetch_versions: tuple[int, int],
     ) -> Server:
-        """Bind and listen. Raises OSError naming the address."""
+        """Bind and listen; a negative `max_idle_ms` is no limit. Raises OSError naming the
+        address.
+        """
     @property
     def address(self) -> tuple[str, int]: ...
     @property
     def wakeup_fd(self) -> int:
-        """Readable while `take` or `take_joins` has something."""
+        """Readable while `take`, `take_joins` or `take_failures` has something."""
     def run_reactor(self, index: int) -> None:
-        """Run reactor `index` on the calling thread until `stop`; holds no interpreter."""
+        """Run reactor `index` on the calling thread until `stop`; holds no interpreter.
+
+        Raises OSError if a bug broke it off: its connections are closed, the server is stopped.
+        """
     def add_topic(
         self, name: str, topic_id: bytes, partitions: Sequence[PartitionLog], *, is_internal: bool
     ) -> None:
@@ -374,6 +380,8 @@ class Server:
         """Parked Produce requests: (token, transactional_id, producer_id, producer_epoch,
         transaction_version, partitions).
         """
+    def take_failures(self) -> list[str]:
+        """What bugs have closed single connections since the last call."""
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's
         next request is read after it.

@@ -29,6 +29,7 @@ from typing import Any, Final
 from txn.errors import ConfigError
 
 INT32_MAX: Final = 2**31 - 1
+INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
@@ -273,6 +274,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "Where clients are told to connect, if not to the address listened on.",
             ),
             "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
+            "connections.max.idle.ms": (
+                _long(600_000, INT64_MIN),
+                "A connection without a request for so long is closed; negative: never.",
+            ),
             "default.replication.factor": (_int(1, 1, 1), "Replicas of a topic; there is one."),
             "durability": (
                 _one_of("commit", "process", "always"),

@@ -74,6 +74,10 @@ class ConfigError(TxnError):
     """A setting is unknown or its value does not fit; raised before any I/O."""
 
 
+class BrokerFailedError(TxnError):
+    """A bug broke the broker's service off. What it acknowledged is stored; start it again."""
+
+
 class DirectoryError(TxnError):
     """The data directory is in use, not txn's, or unreadable."""
 

@@ -42,6 +42,7 @@ class Sockets:
             reactors=2,
             max_request_bytes=MAX_REQUEST_BYTES,
             max_connections=100,
+            max_idle_ms=-1,
             sync_acks_all=False,
             produce_versions=PRODUCE_VERSIONS,
             fetch_versions=FETCH_VERSIONS,

@@ -34,7 +34,7 @@ def serve(
     """Run a broker until SIGTERM or SIGINT.
 
     Prints `listening on HOST:PORT` on standard output once it answers; log lines go to
-    standard error.
+    standard error. If a bug ends its service, it stops with exit code 1.
     """
     from txn.server.alone import serve
 

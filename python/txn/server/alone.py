@@ -27,7 +27,8 @@ def serve(data: Path | None, listen: str, durability: str | None, options: Seque
         options: Broker properties, each PROPERTY=VALUE.
 
     Raises:
-        ConfigError: `listen` or an option is not written so; and whatever `Broker` raises.
+        ConfigError: `listen` or an option is not written so.
+        BrokerFailedError: A bug ended its service. And whatever `Broker` raises.
     """
     host, port = parse_address(listen)
     properties = dict(parse_option(text) for text in options)
@@ -43,8 +44,11 @@ def serve(data: Path | None, listen: str, durability: str | None, options: Seque
     with Broker(data, host=host, port=port, durability=durability, properties=properties) as broker:
         gc.freeze()  # what is loaded stays loaded: collections may leave it out
         gc.enable()
+        broker.call_when_failed(stop.set)
         print(f"listening on {broker.bootstrap_servers}", flush=True)
         stop.wait()
+    if broker.failure is not None:
+        raise broker.failure
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -131,6 +131,8 @@ class ControlLoop:
             self._dispatch(*request)
         for join in self._server.take_joins():
             self._start(self._join(*join), join[0])
+        for reason in self._server.take_failures():
+            log.error("connection.failed", reason=reason)
 
     def _dispatch(
         self,

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,7 +12,7 @@ from txn import _core
 from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from txn.broker.node import Node
 from txn.config import BrokerSettings
-from txn.errors import ConfigError, TxnError
+from txn.errors import BrokerFailedError, ConfigError, TxnError
 from txn.logs import log
 from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, LoopScheduler, ServerCatalog
@@ -67,6 +67,8 @@ class Broker:
         self._settings = BrokerSettings(given)
         self._temporary = _temporary_directory() if path is None else None
         self._is_closed = False
+        self._failure: BrokerFailedError | None = None
+        self._when_failed: list[Callable[[], object]] = []
         try:
             self._start(self._temporary or Path(path or ""), host, port)
         except BaseException:
@@ -82,6 +84,17 @@ class Broker:
     def path(self) -> Path:
         """The data directory."""
         return self._directory.path
+
+    @property
+    def failure(self) -> BrokerFailedError | None:
+        """Why it serves nobody any more, if a bug ended that."""
+        return self._failure
+
+    def call_when_failed(self, call: Callable[[], object]) -> None:
+        """Make a call, on any thread, when a bug ends the service; at once if one has."""
+        self._when_failed.append(call)
+        if self._failure is not None:
+            call()
 
     def close(self) -> None:
         """Answer what is under way, close every log in order, and leave. Harmless when repeated.
@@ -139,9 +152,7 @@ class Broker:
         self._node.advertised = advertised or _reachable(*self._address)
         self._control = ControlLoop(loop, self._server, self._node)
         self._reactors = [
-            threading.Thread(
-                target=self._server.run_reactor, args=(index,), name=f"txn-reactor-{index}"
-            )
+            threading.Thread(target=self._run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])
         ]
         for thread in self._reactors:
@@ -155,6 +166,22 @@ class Broker:
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )
+
+    def _run_reactor(self, index: int) -> None:
+        """Serve connections. A bug that breaks this off ends the others too: half a broker, whose
+        clients wait for answers that never come, is worse than none.
+        """
+        try:
+            self._server.run_reactor(index)
+        except OSError as error:
+            self._failure = BrokerFailedError(
+                f"a bug ended the broker's service: {error}. What it acknowledged is stored: "
+                "start it again, and report this",
+                reason=str(error),
+            )
+            log.error("broker.failed", reason=str(error))
+            for call in self._when_failed:
+                call()
 
     def _open_node(self, loop: asyncio.AbstractEventLoop) -> Node:
         directory = self._directory
@@ -184,6 +211,7 @@ class Broker:
                 reactors=settings["num.network.threads"],
                 max_request_bytes=settings["socket.request.max.bytes"],
                 max_connections=settings["max.connections"],
+                max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",
                 produce_versions=SERVED_BY_REACTORS[PRODUCE],
                 fetch_versions=SERVED_BY_REACTORS[FETCH],

@@ -107,6 +107,8 @@ pub struct Slice {
     pub len: u64,
     /// Exclusive upper bound of the offsets in it.
     pub end_offset: i64,
+    /// Bytes of it that had to be read now, to see whether they are sound.
+    pub checked: u64,
 }
 
 /// Someone who waits for a log to grow.
@@ -661,7 +663,24 @@ impl PartitionLog {
         max_bytes: u64,
         at_least_one: bool,
     ) -> Result<Slice, ReadError> {
-        let found = self.locate_sound(start, end, max_bytes, at_least_one);
+        self.locate_within(start, end, max_bytes, at_least_one, u64::MAX)
+    }
+
+    /// As `locate`, for who has not the time to check the whole slice: of what was believed at
+    /// the start and not read since, at most `checked_max` bytes are read, or one batch if
+    /// `at_least_one`. The slice then ends there, and the rest takes another call.
+    ///
+    /// # Errors
+    /// As `locate`.
+    pub fn locate_within(
+        &self,
+        start: i64,
+        end: i64,
+        max_bytes: u64,
+        at_least_one: bool,
+        checked_max: u64,
+    ) -> Result<Slice, ReadError> {
+        let found = self.locate_sound(start, end, max_bytes, at_least_one, checked_max);
         self.report(found)
     }
 
@@ -671,6 +690,7 @@ impl PartitionLog {
         end: i64,
         max_bytes: u64,
         at_least_one: bool,
+        checked_max: u64,
     ) -> Result<Slice, ReadError> {
         // In this order: what is below the log end is in the segments that are there now.
         let state = self.state();
@@ -691,18 +711,26 @@ impl PartitionLog {
             if segment.next_offset() <= start {
                 continue;
             }
-            let Some(run) = segment.run(start, end, max_bytes, at_least_one)? else {
+            let Some(mut run) = segment.run(start, end, max_bytes, at_least_one)? else {
                 if segment.find(start)?.is_some() {
                     break; // it is here, but it does not fit
                 }
                 continue; // compaction left nothing from `start` on in this segment
             };
-            segment.verify(run.position, run.len)?;
+            let showable = segment.showable(run.position, run.len, checked_max);
+            if showable < run.len {
+                match segment.run(start, end, showable, at_least_one)? {
+                    Some(shorter) => run = shorter,
+                    None => break,
+                }
+            }
+            let checked = segment.verify(run.position, run.len)?;
             return Ok(Slice {
                 file: Arc::clone(&segment.file),
                 position: run.position,
                 len: run.len,
                 end_offset: run.end_offset,
+                checked,
             });
         }
         let file = match segments.last() {
@@ -714,6 +742,7 @@ impl PartitionLog {
             position: 0,
             len: 0,
             end_offset: start,
+            checked: 0,
         })
     }
 

@@ -176,13 +176,30 @@ impl Segment {
         self.is_verified.store(true, Ordering::Release);
     }
 
-    /// Makes sure that the batches `[position, position + len)` are sound before they are shown,
-    /// unless that is known.
-    pub fn verify(&self, position: u64, len: u64) -> Result<(), ReadError> {
+    /// How much of `[position, position + len)` can be shown when at most `bytes_max` bytes of it
+    /// may be read to see whether they are sound.
+    pub fn showable(&self, position: u64, len: u64, bytes_max: u64) -> u64 {
         if self.is_verified.load(Ordering::Acquire) {
-            return Ok(());
+            return len;
+        }
+        let mut room = bytes_max;
+        for (start, end) in self.lock_verified().missing(position, position + len) {
+            if end - start > room {
+                return start - position + room;
+            }
+            room -= end - start;
+        }
+        len
+    }
+
+    /// Makes sure that the batches `[position, position + len)` are sound before they are shown,
+    /// unless that is known; returns how many bytes were read for it.
+    pub fn verify(&self, position: u64, len: u64) -> Result<u64, ReadError> {
+        if self.is_verified.load(Ordering::Acquire) {
+            return Ok(0);
         }
         let gaps = self.lock_verified().missing(position, position + len);
+        let read = gaps.iter().map(|(start, end)| end - start).sum();
         for (start, end) in gaps {
             let mut next_offset = self.base_offset;
             let mut scanner = Scanner::whole(&self.file, start, end);
@@ -219,7 +236,7 @@ impl Segment {
         if self.lock_verified().missing(0, u64::MAX).is_empty() {
             self.note_verified();
         }
-        Ok(())
+        Ok(read)
     }
 
     fn lock_verified(&self) -> MutexGuard<'_, Verified> {

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use common::{SMALL, append, files, marker, open, plain, transactional, try_open};
 use proptest::prelude::*;
+use tempfile::TempDir;
 use txn_log::batch::Batches;
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
-use txn_log::{PartitionLog, ReadError};
+use txn_log::{PartitionLog, ReadError, Settings};
 
 /// A log of several segments that was closed; its batches by base offset.
 fn closed_log(directory: &Path) -> Vec<(i64, Vec<u8>)> {
@@ -74,6 +75,51 @@ fn damage_is_told_once() {
     assert_eq!(log.take_damage().len(), 1);
     assert!(log.read(0, 1).is_err());
     assert_eq!(log.take_damage(), []);
+}
+
+#[test]
+fn a_read_checks_no_more_than_it_may_and_comes_to_the_end_all_the_same() {
+    // The story: the first fetch of 55 MB after a restart computed every checksum at once, while
+    // all other connections of its reactor waited.
+    let directory = TempDir::new().unwrap();
+    let open = || try_open(directory.path(), Settings::KAFKA, true).unwrap().0;
+    let log = open();
+    for _ in 0..40 {
+        append(&log, plain(1, 1000));
+    }
+    log.close().unwrap();
+    let log = open();
+    let end = log.state().log_end_offset;
+    let batch = plain(1, 1000).len() as u64;
+
+    let mut lengths = Vec::new();
+    let mut next = 0;
+    while next < end {
+        let slice = log
+            .locate_within(next, end, u64::MAX, true, 8 * batch)
+            .unwrap();
+        assert!(slice.checked <= 8 * batch);
+        lengths.push(slice.len / batch);
+        next = slice.end_offset;
+    }
+
+    assert_eq!(lengths, [8; 5]);
+    let again = log.locate_within(0, end, u64::MAX, true, 0).unwrap();
+    assert_eq!((again.len, again.checked), (40 * batch, 0));
+}
+
+#[test]
+fn who_may_check_nothing_is_shown_nothing_or_a_single_batch() {
+    let directory = TempDir::new().unwrap();
+    let (log, _) = open(directory.path(), true);
+    append(&log, plain(1, 1000));
+    append(&log, plain(1, 1000));
+    log.close().unwrap();
+    let (log, _) = open(directory.path(), true);
+    let read = |at_least_one| log.locate_within(0, 2, u64::MAX, at_least_one, 0).unwrap();
+    assert_eq!(read(false).len, 0);
+    assert_eq!(read(true).end_offset, 1);
+    assert_eq!(read(false).end_offset, 1); // that one is known to be sound by now
 }
 
 #[test]

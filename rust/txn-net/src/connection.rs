@@ -5,13 +5,15 @@
 //!    the kernel. So answers keep the order of requests, and a client that does not read its
 //!    answers stops being read.
 //! 2. Memory follows bytes received, never lengths announced. A connection with nothing
-//!    buffered owns no buffer: buffers belong to the reactor and are lent for a turn.
+//!    buffered owns no buffer: buffers belong to the reactor and are lent for a turn. Answers
+//!    are never written into them: one that is not taken would keep a large buffer for a few bytes.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mio::net::TcpStream;
 use rustix::buffer::spare_capacity;
@@ -194,6 +196,8 @@ pub struct Connection {
     pub number: u64,
     /// Stamp of its opening.
     pub opened: u64,
+    /// When it last had a turn.
+    pub active_at: Instant,
     pub state: State,
     /// Close it once the output is sent.
     pub is_closing: bool,
@@ -210,12 +214,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: TcpStream, host: Arc<str>, number: u64, opened: u64) -> Self {
+    pub fn new(socket: TcpStream, host: Arc<str>, number: u64, opened: u64, now: Instant) -> Self {
         Self {
             socket,
             host,
             number,
             opened,
+            active_at: now,
             state: State::Idle,
             is_closing: false,
             is_readable: true,
@@ -235,6 +240,16 @@ impl Connection {
         matches!(self.state, State::Idle)
     }
 
+    /// Whether an answer is queued.
+    pub fn has_answer(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether there may be more to read, here or in the socket.
+    pub fn has_more(&self) -> bool {
+        self.is_readable || self.start < self.input.len()
+    }
+
     /// Queues a part of an answer.
     pub fn push(&mut self, chunk: Chunk) {
         self.output.push_back(chunk);
@@ -244,7 +259,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is broken, or a segment is shorter than it was; close it.
-    pub fn flush(&mut self, buffers: &mut Buffers) -> io::Result<Flush> {
+    pub fn flush(&mut self) -> io::Result<Flush> {
         let mut sent = 0;
         while !self.output.is_empty() {
             if sent >= FLUSH_BYTES {
@@ -262,9 +277,7 @@ impl Connection {
             if chunk.left() > 0 {
                 continue;
             }
-            if let Some(Chunk::Bytes { data, .. }) = self.output.pop_front() {
-                buffers.give(data);
-            }
+            self.output.pop_front();
         }
         Ok(Flush::Done)
     }
@@ -352,7 +365,13 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
-        let connection = Connection::new(TcpStream::from_std(server), "127.0.0.1".into(), 0);
+        let connection = Connection::new(
+            TcpStream::from_std(server),
+            "127.0.0.1".into(),
+            1,
+            0,
+            Instant::now(),
+        );
         (connection, client)
     }
 
@@ -398,7 +417,6 @@ mod tests {
     #[test]
     fn what_the_socket_does_not_take_stays_queued_in_order() {
         let (mut connection, mut client) = pair();
-        let mut buffers = Buffers::default();
         let bytes: Vec<u8> = (0..32_u32 << 20).map(|n| (n / 4096) as u8).collect();
         connection.push(Chunk::bytes(bytes.clone()));
         connection.push(Chunk::bytes(vec![1, 2, 3]));
@@ -407,7 +425,7 @@ mod tests {
             std::io::Read::read_exact(&mut client, &mut received).unwrap();
             received[..bytes.len()] == bytes && received[bytes.len()..] == [1, 2, 3]
         });
-        while connection.flush(&mut buffers).unwrap() != Flush::Done {}
+        while connection.flush().unwrap() != Flush::Done {}
         assert!(reader.join().unwrap());
     }
 }

@@ -42,6 +42,9 @@ pub struct ParkedProduce {
     pub join: Join,
 }
 
+/// Failures beyond these are not kept: they say the same.
+const FAILURES_MAX: usize = 100;
+
 /// The queue to Python.
 pub struct ControlQueue {
     waiting: Mutex<Waiting>,
@@ -52,6 +55,7 @@ pub struct ControlQueue {
 struct Waiting {
     requests: Vec<ControlRequest>,
     joins: Vec<ParkedProduce>,
+    failures: Vec<String>,
     is_signalled: bool,
 }
 
@@ -85,6 +89,15 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
+    /// Tells of a connection that was closed because of a bug.
+    pub fn push_failure(&self, reason: String) {
+        let mut waiting = self.lock();
+        if waiting.failures.len() < FAILURES_MAX {
+            waiting.failures.push(reason);
+        }
+        self.signal(&mut waiting);
+    }
+
     /// Takes the requests, oldest first.
     pub fn take_requests(&self) -> Vec<ControlRequest> {
         let mut waiting = self.lock();
@@ -101,6 +114,14 @@ impl ControlQueue {
         joins
     }
 
+    /// Takes what was told of closed connections.
+    pub fn take_failures(&self) -> Vec<String> {
+        let mut waiting = self.lock();
+        let failures = std::mem::take(&mut waiting.failures);
+        self.settle(&mut waiting);
+        failures
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +134,9 @@ impl ControlQueue {
     }
 
     fn settle(&self, waiting: &mut Waiting) {
-        if waiting.is_signalled && waiting.requests.is_empty() && waiting.joins.is_empty() {
+        let is_empty =
+            waiting.requests.is_empty() && waiting.joins.is_empty() && waiting.failures.is_empty();
+        if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();
         }
     }

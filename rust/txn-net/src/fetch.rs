@@ -45,6 +45,15 @@ const MAX_ANSWER_BYTES: u64 = 55 << 20;
 /// a sendfile between two sends.
 const COPY_BYTES: u64 = 32 << 10;
 
+/// The most bytes copied for one answer. What an answer holds of this process's memory stays
+/// there until its client takes it.
+const COPIED_BYTES: u64 = 1 << 20;
+
+/// Of what was believed at the start and not read since, the most that is read for one answer to
+/// see whether it is sound, but for a first batch that is larger. The reactor's other
+/// connections wait meanwhile: some milliseconds, if the disk has to be asked.
+const CHECKED_BYTES: u64 = 4 << 20;
+
 /// A Fetch, parsed. It owns what it needs, because it may wait.
 pub struct FetchRequest {
     version: i16,
@@ -304,15 +313,9 @@ impl FetchRequest {
     ///
     /// Partitions are served in the request's order until `max_bytes` is reached; the first that
     /// has records gets at least one whole batch.
-    ///
-    /// # Args
-    /// - `out`: an empty buffer to write into.
-    pub fn answer(&self, out: Vec<u8>) -> Vec<Chunk> {
+    pub fn answer(&self) -> Vec<Chunk> {
         let is_flexible = is_flexible(self.version);
-        let mut answer = Answer {
-            out,
-            chunks: Vec::new(),
-        };
+        let mut answer = Answer::default();
         begin_answer(&mut answer.out, self.correlation_id, is_flexible);
         answer.put_i32(0); // throttle_time_ms
         if self.version >= 7 {
@@ -333,6 +336,8 @@ impl FetchRequest {
         let is_flexible = is_flexible(self.version);
         let mut room = Room {
             bytes: self.max_bytes,
+            copied: COPIED_BYTES,
+            unchecked: CHECKED_BYTES,
             is_untouched: true,
         };
         let mut partitions = self.partitions.iter();
@@ -424,6 +429,10 @@ impl FetchRequest {
 /// How many record bytes an answer may still take.
 struct Room {
     bytes: u64,
+    /// How many bytes may still be copied.
+    copied: u64,
+    /// How many bytes may still be checked for it.
+    unchecked: u64,
     /// No partition has had records yet, so the next may exceed every limit by one batch.
     is_untouched: bool,
 }
@@ -491,18 +500,21 @@ impl<'a> Readable<'a> {
         if start >= end || (max_bytes == 0 && !room.is_untouched) {
             return Ok(nothing);
         }
-        let slice = match log.locate(start, end, max_bytes, room.is_untouched) {
-            Ok(slice) => slice,
-            Err(ReadError::OutOfRange { .. }) => return Err(codes::OFFSET_OUT_OF_RANGE),
-            Err(ReadError::Closed) => return Err(codes::NOT_LEADER_OR_FOLLOWER),
-            Err(ReadError::Corrupt(_)) => return Err(codes::CORRUPT_MESSAGE),
-            Err(ReadError::Io(_)) => return Err(codes::KAFKA_STORAGE_ERROR),
-        };
+        let slice =
+            match log.locate_within(start, end, max_bytes, room.is_untouched, room.unchecked) {
+                Ok(slice) => slice,
+                Err(ReadError::OutOfRange { .. }) => return Err(codes::OFFSET_OUT_OF_RANGE),
+                Err(ReadError::Closed) => return Err(codes::NOT_LEADER_OR_FOLLOWER),
+                Err(ReadError::Corrupt(_)) => return Err(codes::CORRUPT_MESSAGE),
+                Err(ReadError::Io(_)) => return Err(codes::KAFKA_STORAGE_ERROR),
+            };
         if slice.len == 0 {
             return Ok(nothing);
         }
+        room.unchecked = room.unchecked.saturating_sub(slice.checked);
         let end = slice.end_offset;
-        let records = if slice.len <= COPY_BYTES {
+        let records = if slice.len <= COPY_BYTES.min(room.copied) {
+            room.copied -= slice.len;
             let mut bytes = vec![0; slice.len as usize];
             match slice.file.read_exact_at(&mut bytes, slice.position) {
                 Ok(()) => Records::Copied(bytes),
@@ -534,6 +546,7 @@ impl Found<'_> {
 }
 
 /// An answer being written: bytes up to here, and the chunks before them.
+#[derive(Default)]
 struct Answer {
     out: Vec<u8>,
     chunks: Vec<Chunk>,
@@ -621,8 +634,12 @@ fn has_topic_ids(version: i16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use txn_log::builder::BatchBuilder;
+    use txn_log::compression::Codec;
+    use txn_log::{Origin, Past, Settings};
+
+    use super::*;
 
     const NAME: &[u8] = b"pay";
     const ID: TopicId = [7; 16];
@@ -691,7 +708,7 @@ mod tests {
     }
 
     fn answer(request: &FetchRequest) -> Vec<u8> {
-        match request.answer(Vec::new()).remove(0) {
+        match request.answer().remove(0) {
             Chunk::Bytes { data, .. } => data,
             Chunk::File { .. } => panic!("an answer begins with bytes"),
         }
@@ -745,6 +762,50 @@ mod tests {
         expected.put_i32(0);
         set_length(&mut expected, 18);
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn an_answer_of_many_small_parts_holds_a_mebibyte_of_them_and_names_the_rest() {
+        // The story: parts of up to 32 KiB were copied, however many. A client that fetched two
+        // thousand partitions and took nothing had the broker keep 55 MB for each connection.
+        let directory = tempfile::TempDir::new().unwrap();
+        let log = PartitionLog::open(
+            directory.path().join("pay-0"),
+            Arc::new(crate::syncer::tests::Shut),
+            Settings::default(),
+            None,
+            Past::default(),
+        );
+        let log = Arc::new(log.unwrap());
+        let mut builder = BatchBuilder::new(Codec::None);
+        builder.push(0, None, Some(&vec![7; 30_000]), &[]);
+        let mut batch = builder.seal().unwrap();
+        let origin = Origin::Client {
+            transaction_version: 2,
+        };
+        log.append(origin, &mut batch).unwrap();
+        let catalog = Catalog::default();
+        let name = std::str::from_utf8(NAME).unwrap().to_owned();
+        catalog.add(Topic::new(name, ID, vec![log], false));
+        let mut request = FetchRequest::parse(&request(11, 0, -1), 11, 42, &catalog).unwrap();
+        let wanted = WantedPartition {
+            start: 0,
+            ..request.partitions[0]
+        };
+        request.partitions = vec![wanted; 500];
+        request.topics[0].partitions = 500;
+        request.max_bytes = MAX_ANSWER_BYTES;
+
+        let chunks = request.answer();
+
+        let sent: usize = chunks.iter().map(Chunk::left).sum();
+        assert!(sent > 500 * batch.len());
+        let held = |chunk: &Chunk| match chunk {
+            Chunk::Bytes { data, .. } => data.capacity(),
+            Chunk::File { .. } => 0,
+        };
+        let held: usize = chunks.iter().map(held).sum();
+        assert!(held < 3 << 20, "{held} bytes are held");
     }
 
     proptest! {

@@ -83,11 +83,31 @@ pub enum Message {
     TopicsChanged,
     /// Stop.
     Stop,
+    /// Meet a bug.
+    #[cfg(test)]
+    Panic,
+}
+
+impl Message {
+    /// The connection it is for, if it is for one that exists already.
+    pub fn slot(&self) -> Option<usize> {
+        match self {
+            Self::Reply(token, _)
+            | Self::NoReply(token)
+            | Self::Resume(token, _)
+            | Self::Disconnect(token)
+            | Self::LogAdvanced(token) => Some(token.slot()),
+            Self::Accepted(..) | Self::TopicsChanged | Self::Stop => None,
+            #[cfg(test)]
+            Self::Panic => None,
+        }
+    }
 }
 
 /// A reactor's inbox.
 pub struct Mailbox {
-    messages: Mutex<VecDeque<Message>>,
+    /// `None` once the reactor is gone.
+    messages: Mutex<Option<VecDeque<Message>>>,
     /// Whether the reactor will look into it before it sleeps.
     is_awake: AtomicBool,
     waker: Waker,
@@ -96,15 +116,18 @@ pub struct Mailbox {
 impl Mailbox {
     pub fn new(waker: Waker) -> Self {
         Self {
-            messages: Mutex::default(),
+            messages: Mutex::new(Some(VecDeque::new())),
             is_awake: AtomicBool::new(false),
             waker,
         }
     }
 
-    /// Leaves a message and wakes the reactor if it sleeps.
+    /// Leaves a message and wakes the reactor if it sleeps; drops it if there is none any more.
     pub fn post(&self, message: Message) {
-        self.lock().push_back(message);
+        match self.lock().as_mut() {
+            Some(messages) => messages.push_back(message),
+            None => return,
+        }
         if !self.is_awake.swap(true, Ordering::AcqRel) {
             // It fails only when the reactor is gone, with every connection it had.
             let _ = self.waker.wake();
@@ -113,14 +136,26 @@ impl Mailbox {
 
     /// Takes the oldest message.
     pub fn take(&self) -> Option<Message> {
-        self.lock().pop_front()
+        self.lock().as_mut()?.pop_front()
+    }
+
+    /// Whether no message waits.
+    pub fn is_empty(&self) -> bool {
+        self.lock().as_ref().is_none_or(VecDeque::is_empty)
+    }
+
+    /// The reactor is gone: drops what it was left, now and from now on. A connection that was
+    /// handed to it would otherwise stay open with nobody to serve it.
+    pub fn close(&self) {
+        let left = self.lock().take();
+        drop(left);
     }
 
     /// Says whether the reactor may sleep: from now on `post` wakes it, and there is no message.
     pub fn may_sleep(&self) -> bool {
         self.is_awake.store(false, Ordering::SeqCst);
         // A message posted before the store is seen here; one posted after it wakes.
-        self.lock().is_empty()
+        self.is_empty()
     }
 
     /// The reactor is awake and will look into the mailbox before it sleeps.
@@ -128,7 +163,7 @@ impl Mailbox {
         self.is_awake.store(true, Ordering::SeqCst);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Message>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<VecDeque<Message>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

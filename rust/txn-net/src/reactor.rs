@@ -1,23 +1,30 @@
 //! A reactor: one thread's share of the connections.
 //!
-//! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], and for the deadlines of
-//! waiting fetches. Reactor 0 also accepts, and hands connections to all of them in turn.
+//! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], for the deadlines of waiting
+//! fetches, and to close connections that were idle for too long. Before it sleeps it may stay
+//! awake for a moment ([`Patience`]). Reactor 0 also accepts, and hands connections to all of
+//! them in turn.
 //!
 //! Everything a connection does happens in [`Reactor::drive`]: send what is queued, then, if no
 //! request is under way, look at the next frame, then read. It runs after every event that may
-//! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames.
+//! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. The answer to a
+//! connection's last frame is sent once the other sockets that have something were read: whom an
+//! answer wakes takes the processor away, and does so less often when answers go out together.
 //!
 //! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
-//! large, a half frame and silence each cost their own connection only.
+//! large, a half frame and silence each cost their own connection only, and so does a panic in
+//! its turn. A panic anywhere else ends the reactor, and with it the server.
 //!
 //! # Deviations from Apache Kafka
-//! - A connection that says nothing is kept as long as its peer lives (keepalive finds out);
-//!   Kafka closes it after `connections.max.idle.ms`.
+//! - A connection whose request is under way is not idle, however long it takes; Kafka closes
+//!   it after `connections.max.idle.ms` too.
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
@@ -30,6 +37,7 @@ use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
 use crate::fetch::{FetchRequest, Look};
 use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
+use crate::patience::Patience;
 use crate::produce::{ProduceRequest, Progress, Refused};
 use crate::purgatory::{Deadlines, WaitingFetch};
 use crate::server::Options;
@@ -45,6 +53,10 @@ pub const MAILBOX: Token = Token(usize::MAX);
 const TURN_FRAMES: usize = 32;
 /// Messages read before sockets have their turn.
 const TURN_MESSAGES: usize = 256;
+/// Answers that wait until other sockets were read.
+const TURN_ANSWERS: usize = 64;
+/// Idle connections are looked for at most this many times in the time they may be idle.
+const REAPS: u32 = 64;
 /// How long to leave the listener alone when the system has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a stopping reactor waits for answers that are on their way.
@@ -80,6 +92,11 @@ pub struct Reactor {
     again: Vec<usize>,
     deadlines: Deadlines,
     waiting: usize,
+    patience: Patience,
+    /// When this turn began.
+    now: Instant,
+    /// When to look for idle connections.
+    reap_at: Option<Instant>,
     buffers: Buffers,
     /// The request being parsed; kept for its memory.
     produce: ProduceRequest,
@@ -126,6 +143,9 @@ impl Reactor {
             again: Vec::new(),
             deadlines: Deadlines::default(),
             waiting: 0,
+            patience: Patience::default(),
+            now: Instant::now(),
+            reap_at: None,
             buffers: Buffers::default(),
             produce: ProduceRequest::default(),
             stop_at: None,
@@ -138,52 +158,114 @@ impl Reactor {
     /// epoll fails, which it does only for want of memory.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
-        let mailbox = Arc::clone(&self.mailbox);
         if let Some(listener) = &mut self.listener {
             self.poll
                 .registry()
                 .register(listener, LISTENER, Interest::READABLE)?;
         }
+        let mailbox = Arc::clone(&self.mailbox);
         loop {
-            let may_sleep = mailbox.may_sleep() && self.again.is_empty();
-            let timeout = if may_sleep {
-                self.sleep_time()
-            } else {
-                Some(Duration::ZERO)
-            };
-            match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => mailbox.woke_up(),
-            }
+            self.wait(&mut events)?;
+            self.now = Instant::now();
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
                     MAILBOX => {}
                     Token(slot) => self.on_socket(slot, event),
                 }
-            }
-            for message in std::iter::from_fn(|| mailbox.take()).take(TURN_MESSAGES) {
-                self.on_message(message);
-            }
-            self.on_time();
-            for slot in std::mem::take(&mut self.again) {
-                if let Some(connection) = self.connection(slot) {
-                    connection.is_listed = false;
-                    self.drive(slot);
+                if self.again.len() >= TURN_ANSWERS {
+                    self.go_on();
                 }
             }
+            for message in std::iter::from_fn(|| mailbox.take()).take(TURN_MESSAGES) {
+                match message.slot() {
+                    Some(slot) => self.guarded(slot, |reactor| reactor.on_message(message)),
+                    None => self.on_message(message),
+                }
+            }
+            self.on_time();
+            self.go_on();
             if self.has_stopped() {
                 return Ok(());
             }
         }
     }
 
+    /// Waits for something to do: not at all if there is, a moment awake if requests come
+    /// closely, then asleep.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        if !self.again.is_empty() {
+            return self.poll(events, Some(Duration::ZERO));
+        }
+        if let Some(moment) = self.patience.moment() {
+            let began = Instant::now();
+            loop {
+                self.poll(events, Some(Duration::ZERO))?;
+                if !events.is_empty() || !self.mailbox.is_empty() {
+                    self.patience.was_rewarded();
+                    return Ok(());
+                }
+                if began.elapsed() >= moment {
+                    break;
+                }
+                thread::yield_now(); // whoever else wants this processor goes first
+            }
+            self.patience.was_in_vain();
+        }
+        let timeout = if self.mailbox.may_sleep() {
+            self.sleep_time()
+        } else {
+            Some(Duration::ZERO)
+        };
+        let polled = self.poll(events, timeout);
+        self.mailbox.woke_up();
+        polled
+    }
+
+    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            polled => polled,
+        }
+    }
+
     fn sleep_time(&self) -> Option<Duration> {
-        let next = [self.deadlines.next(), self.accept_at, self.stop_at]
-            .into_iter()
-            .flatten()
-            .min();
+        let times = [
+            self.deadlines.next(),
+            self.accept_at,
+            self.reap_at,
+            self.stop_at,
+        ];
+        let next = times.into_iter().flatten().min();
         next.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Goes on with the connections that gave up their turn.
+    fn go_on(&mut self) {
+        for slot in std::mem::take(&mut self.again) {
+            if let Some(connection) = self.connection(slot) {
+                connection.is_listed = false;
+                self.drive(slot);
+            }
+        }
+    }
+
+    /// Takes a step for one connection. If it panics, the connection is closed.
+    fn guarded(&mut self, slot: usize, step: impl FnOnce(&mut Self)) {
+        let was_open = self.connection(slot).is_some();
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| step(self))) else {
+            return;
+        };
+        if !was_open || self.free.contains(&slot) {
+            resume_unwind(panic); // it has nothing to do with this connection
+        }
+        self.shared.control.push_failure(panic_text(&*panic));
+        if self.connection(slot).is_some() {
+            self.close_slot(slot);
+        } else {
+            // It was closed when it was dropped, in the middle of its turn.
+            self.give_back(slot);
+        }
     }
 
     fn connection(&mut self, slot: usize) -> Option<&mut Connection> {
@@ -266,7 +348,10 @@ impl Reactor {
         }
         let host = address.ip().to_string().into();
         let opened = self.stamp();
-        let connection = Some(Box::new(Connection::new(socket, host, number, opened)));
+        let connection = Connection::new(socket, host, number, opened, self.now);
+        let connection = Some(Box::new(connection));
+        let max_idle = self.shared.options.max_idle;
+        self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
         if slot == self.slots.len() {
             self.slots.push(connection);
         } else {
@@ -282,8 +367,37 @@ impl Reactor {
         if matches!(connection.state, State::Waiting { .. }) {
             self.waiting -= 1;
         }
+        self.give_back(slot);
+    }
+
+    fn give_back(&mut self, slot: usize) {
         self.free.push(slot);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Closes the connections that were idle for too long.
+    fn reap(&mut self) {
+        let Some(max_idle) = self.shared.options.max_idle else {
+            return;
+        };
+        let mut idlest = None;
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &self.slots[slot] else {
+                continue;
+            };
+            let active_at = if connection.is_idle() {
+                connection.active_at
+            } else {
+                self.now // who waits for an answer is not idle
+            };
+            if active_at + max_idle <= self.now {
+                self.close_slot(slot);
+            } else {
+                idlest = Some(idlest.map_or(active_at, |other: Instant| other.min(active_at)));
+            }
+        }
+        let soonest = self.now + (max_idle / REAPS).max(Duration::from_millis(1));
+        self.reap_at = idlest.map(|active_at| (active_at + max_idle).max(soonest));
     }
 
     // ------------------------------------------------------------ what wakes a connection
@@ -322,6 +436,8 @@ impl Reactor {
             Message::LogAdvanced(token) => self.on_log_advanced(token),
             Message::TopicsChanged => self.on_topics_changed(),
             Message::Stop => self.on_stop(),
+            #[cfg(test)]
+            Message::Panic => panic!("as it was told"),
         }
     }
 
@@ -399,17 +515,17 @@ impl Reactor {
     }
 
     fn on_time(&mut self) {
-        if self.accept_at.is_none() && self.deadlines.next().is_none() {
-            return;
-        }
-        let now = Instant::now();
-        if self.accept_at.is_some_and(|at| at <= now) {
+        if self.accept_at.is_some_and(|at| at <= self.now) {
             self.accept();
         }
-        while let Some(token) = self.deadlines.pop_passed(now) {
+        while let Some(token) = self.deadlines.pop_passed(self.now) {
             if self.answering(token).is_some() {
-                self.answer_waiting(token.slot());
+                let slot = token.slot();
+                self.guarded(slot, |reactor| reactor.answer_waiting(slot));
             }
+        }
+        if self.reap_at.is_some_and(|at| at <= self.now) {
+            self.reap();
         }
     }
 
@@ -423,7 +539,7 @@ impl Reactor {
                 if fetch.request.is_outdated() {
                     fetch.request.refresh(&self.shared.catalog);
                 }
-                for chunk in fetch.request.answer(self.buffers.take()) {
+                for chunk in fetch.request.answer() {
                     connection.push(chunk);
                 }
                 self.waiting -= 1;
@@ -437,9 +553,14 @@ impl Reactor {
 
     /// Lets a connection do what it can.
     fn drive(&mut self, slot: usize) {
+        self.guarded(slot, |reactor| reactor.give_turn(slot));
+    }
+
+    fn give_turn(&mut self, slot: usize) {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
             return;
         };
+        connection.active_at = self.now;
         match self.take_turn(slot, &mut connection) {
             Fate::Close => self.forget(slot, &mut connection),
             fate => {
@@ -455,7 +576,7 @@ impl Reactor {
 
     fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> Fate {
         for _ in 0..TURN_FRAMES {
-            match connection.flush(&mut self.buffers) {
+            match connection.flush() {
                 Ok(Flush::Done) if connection.is_closing => return Fate::Close,
                 Ok(Flush::Done) => {}
                 Ok(Flush::Blocked) => return Fate::Keep,
@@ -476,6 +597,9 @@ impl Reactor {
             let answered = self.answer_front(slot, connection);
             if matches!(answered, Answered::Never) {
                 return Fate::Close;
+            }
+            if connection.has_answer() && !connection.has_more() {
+                return Fate::Again; // nothing to read: its answer is sent with those of others
             }
         }
         Fate::Again
@@ -638,7 +762,7 @@ impl Reactor {
                 Answered::Yes
             };
         }
-        let mut answer = self.buffers.take();
+        let mut answer = Vec::new();
         let unsynced = request.encode(body, correlation_id, &mut answer);
         if unsynced.is_empty() {
             connection.push(Chunk::bytes(answer));
@@ -680,7 +804,7 @@ impl Reactor {
         };
         // Who sends no more does not wait for bytes either.
         if request.look() == Look::Ready || connection.is_half_closed {
-            for chunk in request.answer(self.buffers.take()) {
+            for chunk in request.answer() {
                 connection.push(chunk);
             }
             return Answered::Yes;
@@ -689,14 +813,14 @@ impl Reactor {
         let max_wait = request.max_wait();
         let fetch = Box::new(WaitingFetch::new(request, token, Arc::clone(&self.mailbox)));
         if fetch.look() == Look::Ready {
-            for chunk in fetch.request.answer(self.buffers.take()) {
+            for chunk in fetch.request.answer() {
                 connection.push(chunk);
             }
             return Answered::Yes;
         }
         connection.state = State::Waiting { token, fetch };
         self.waiting += 1;
-        self.deadlines.push(Instant::now() + max_wait, token);
+        self.deadlines.push(self.now + max_wait, token);
         let slots = &self.slots;
         self.deadlines.tidy(self.waiting, |old| {
             old == token
@@ -713,7 +837,7 @@ impl Reactor {
         if self.stop_at.is_some() {
             return;
         }
-        self.stop_at = Some(Instant::now() + DRAIN_GRACE);
+        self.stop_at = Some(self.now + DRAIN_GRACE);
         self.listener = None;
         for slot in 0..self.slots.len() {
             self.answer_waiting(slot);
@@ -725,11 +849,18 @@ impl Reactor {
         let Some(stop_at) = self.stop_at else {
             return false;
         };
-        if Instant::now() >= stop_at {
+        if self.now >= stop_at {
             for slot in 0..self.slots.len() {
                 self.close_slot(slot);
             }
         }
         self.slots.iter().all(Option::is_none)
     }
+}
+
+/// What a panic says.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it does not say why").to_owned()
 }

@@ -4,8 +4,10 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mio::Poll;
 use mio::net::TcpListener;
@@ -14,7 +16,7 @@ use crate::catalog::{Catalog, Topic};
 use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::produce::Refused;
-use crate::reactor::{MAILBOX, Reactor, Shared};
+use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
 use crate::syncer::Syncer;
 use crate::wire::{Put, begin_answer, set_length};
 
@@ -27,6 +29,8 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// `max.connections`: further ones are closed as they come.
     pub max_connections: usize,
+    /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
+    pub max_idle: Option<Duration>,
     /// Whether `acks=all` and transactional Produce requests are answered only once their
     /// batches are on the disk.
     pub sync_acks_all: bool,
@@ -134,7 +138,7 @@ impl Server {
         self.address
     }
 
-    /// Readable while `take` or `take_joins` has something.
+    /// Readable while `take`, `take_joins` or `take_failures` has something.
     #[must_use]
     pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.shared.control.wakeup_fd()
@@ -143,14 +147,23 @@ impl Server {
     /// Runs a reactor on the calling thread until `stop`.
     ///
     /// # Errors
-    /// There is no such reactor, a thread runs or ran it already, or epoll failed.
+    /// There is no such reactor, or a thread runs or ran it already. Or epoll failed, or a bug
+    /// broke the reactor off: its connections are closed, and the server is stopped.
     pub fn run_reactor(&self, index: usize) -> io::Result<()> {
         let mut idle = self.idle();
         let reactor = idle.reactors.get_mut(index).and_then(Option::take);
         let is_stopped = idle.is_stopped;
         drop(idle);
         match reactor {
-            Some(reactor) => reactor.run(),
+            Some(reactor) => {
+                let ran = catch_unwind(AssertUnwindSafe(|| reactor.run()));
+                let ended = ran.unwrap_or_else(|panic| Err(io::Error::other(panic_text(&*panic))));
+                self.shared.mailboxes[index].close();
+                ended.map_err(|error| {
+                    self.stop();
+                    io::Error::new(error.kind(), format!("reactor {index} broke off: {error}"))
+                })
+            }
             None if is_stopped => Ok(()), // `stop` was faster than the thread
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -188,6 +201,12 @@ impl Server {
     #[must_use]
     pub fn take_joins(&self) -> Vec<ParkedProduce> {
         self.shared.control.take_joins()
+    }
+
+    /// Takes what bugs have closed single connections, as their panics tell it.
+    #[must_use]
+    pub fn take_failures(&self) -> Vec<String> {
+        self.shared.control.take_failures()
     }
 
     /// Answers a request; dropped if its connection is gone.
@@ -260,4 +279,53 @@ fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
             format!("{host} has no address"),
         )
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpStream;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_every_reactor_and_leaves_no_connection_open() {
+        // The story: connections that reactor 0 went on handing to one that had panicked stayed
+        // open, with nobody to serve them.
+        let options = Options {
+            reactors: 2,
+            max_request_bytes: 100,
+            max_connections: 100,
+            max_idle: None,
+            sync_acks_all: false,
+            produce_versions: PRODUCE_VERSIONS,
+            fetch_versions: FETCH_VERSIONS,
+        };
+        let server = Arc::new(Server::bind("127.0.0.1", 0, options).unwrap());
+        let reactors = [0, 1].map(|index| {
+            let server = Arc::clone(&server);
+            thread::spawn(move || server.run_reactor(index))
+        });
+        let connect = |_| TcpStream::connect(server.address()).unwrap();
+        let mut clients: Vec<_> = (0..6).map(connect).collect();
+
+        server.shared.mailboxes[1].post(Message::Panic);
+
+        let [first, second] = reactors.map(|thread| thread.join().unwrap());
+        assert!(first.is_ok());
+        let error = second.unwrap_err().to_string();
+        assert_eq!(error, "reactor 1 broke off: as it was told");
+        for client in &mut clients {
+            client
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            let ended = client.read(&mut [0]);
+            assert!(
+                matches!(ended, Ok(0))
+                    || ended.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+            );
+        }
+        assert!(TcpStream::connect(server.address()).is_err());
+    }
 }

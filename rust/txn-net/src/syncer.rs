@@ -132,7 +132,7 @@ fn release(held: Vec<Held>, mut sync: impl FnMut(&PartitionLog) -> bool) {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::mailbox;
     use txn_log::gate::{
@@ -140,8 +140,8 @@ mod tests {
     };
     use txn_log::{Past, Settings};
 
-    /// The gate of a log that is only opened.
-    struct Shut;
+    /// The gate of a log that takes nothing of producers.
+    pub struct Shut;
 
     impl Gate for Shut {
         fn admit(&self, _: &Candidate) -> Verdict {

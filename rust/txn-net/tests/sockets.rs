@@ -34,12 +34,15 @@ struct Known {
 const REPEATER: i64 = 999;
 /// A producer whose every batch is out of order.
 const JUMPER: i64 = 998;
+/// A producer whose every batch meets a bug.
+const BREAKER: i64 = 997;
 
 impl Gate for Rules {
     fn admit(&self, candidate: &Candidate) -> Verdict {
         let mut known = self.0.lock().unwrap();
         match candidate.producer_id {
             REPEATER => return Verdict::Duplicate { base_offset: 99 },
+            BREAKER => panic!("a bug of the gate"),
             JUMPER => return Verdict::Refuse { code: 45 },
             id if candidate.is_transactional && !known.joined.contains(&id) => {
                 return Verdict::Join;
@@ -126,6 +129,7 @@ fn options() -> Options {
         reactors: 2,
         max_request_bytes: 1 << 20,
         max_connections: 100,
+        max_idle: None,
         sync_acks_all: false,
         produce_versions: 3..=13,
         fetch_versions: 4..=18,
@@ -1154,6 +1158,49 @@ fn connections_beyond_the_limit_are_closed_and_leave_room_when_others_go() {
 }
 
 // ---------------------------------------------------------------- the end
+
+#[test]
+fn a_connection_that_says_nothing_for_too_long_is_closed_and_one_that_waits_is_not() {
+    let running = start(&Options {
+        max_idle: Some(Duration::from_millis(300)),
+        ..options()
+    });
+    let mut waiting = running.connect();
+    waiting.send(&control(1));
+    let request = running.take_request();
+    let mut silent = running.connect();
+    let mut half = running.connect();
+    half.send(&[0, 0]);
+
+    assert!(silent.is_closed());
+    assert!(half.is_closed());
+    running.server.reply(request.token, false, b"late");
+    assert!(waiting.receive().ends_with(b"late"));
+    assert!(waiting.is_closed());
+}
+
+#[test]
+fn a_panic_in_a_connections_turn_closes_it_alone_and_is_told() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let mut other = running.connect();
+    let mut unlucky = running.connect();
+
+    unlucky.send(&produce(1, &batch_of(BREAKER, false, b"x")));
+
+    assert!(unlucky.is_closed());
+    running.wait_for_control();
+    assert_eq!(running.server.take_failures(), ["a bug of the gate"]);
+    // The partition whose append was broken off takes no more; everything else goes on.
+    let both = produce_to(TOPIC, None, 1, &[(0, &batch(b"y")), (1, &batch(b"y"))]);
+    let answer = other.ask(&both);
+    assert_eq!(produced(&answer), [(56, -1), (0, 0)]);
+    let mut next = running.connect();
+    let answer = next.ask(&produce_to(TOPIC, None, 1, &[(1, &batch(b"z"))]));
+    assert_eq!(produced(&answer), [(0, 1)]);
+}
 
 #[test]
 fn stopping_closes_every_connection_and_ends_the_reactors() {

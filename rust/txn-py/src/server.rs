@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -33,7 +34,7 @@ type ParkedProduce = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_connections, sync_acks_all, produce_versions, fetch_versions))]
+    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_connections, max_idle_ms, sync_acks_all, produce_versions, fetch_versions))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
@@ -45,6 +46,7 @@ impl Server {
         reactors: usize,
         max_request_bytes: usize,
         max_connections: usize,
+        max_idle_ms: i64,
         sync_acks_all: bool,
         produce_versions: (i16, i16),
         fetch_versions: (i16, i16),
@@ -53,6 +55,7 @@ impl Server {
             reactors,
             max_request_bytes,
             max_connections,
+            max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
             sync_acks_all,
             produce_versions: produce_versions.0..=produce_versions.1,
             fetch_versions: fetch_versions.0..=fetch_versions.1,
@@ -143,6 +146,10 @@ impl Server {
                 )
             })
             .collect()
+    }
+
+    fn take_failures(&self) -> Vec<String> {
+        self.0.take_failures()
     }
 
     fn reply(&self, token: u64, flexible_header: bool, body: &[u8]) {

@@ -1,0 +1,61 @@
+"""When a broker closes connections by itself."""
+
+import socket
+import subprocess
+import sys
+import threading
+
+import txn
+from clients import WAIT_S
+from txn.errors import BrokerFailedError
+
+SERVE_WITH_A_BUG = """\
+from txn.cli import main
+from txn.server.embedded import Broker
+
+told = Broker.call_when_failed
+
+def break_off(broker, call):
+    told(broker, call)
+    broker._run_reactor(0)
+
+Broker.call_when_failed = break_off
+main()
+"""
+
+
+def connect(broker: txn.Broker) -> socket.socket:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=WAIT_S)
+
+
+def test_a_connection_that_is_idle_for_connections_max_idle_ms_is_closed() -> None:
+    with txn.Broker(connections_max_idle_ms=200) as broker, connect(broker) as idle:
+        assert idle.recv(1) == b""
+
+
+def test_a_broker_whose_reactor_broke_off_says_so_once_and_to_latecomers() -> None:
+    """The story: a reactor's panic left half a broker, whose clients waited for ever."""
+    heard, heard_late = threading.Event(), threading.Event()
+    with txn.Broker() as broker:
+        assert broker.failure is None
+        broker.call_when_failed(heard.set)
+
+        broker._run_reactor(0)  # it runs already, which is refused as a bug would be told
+
+        assert heard.is_set()
+        broker.call_when_failed(heard_late.set)
+        assert heard_late.is_set()
+        assert isinstance(broker.failure, BrokerFailedError)
+        assert "each runs once" in broker.failure.message
+
+
+def test_serve_ends_with_exit_code_1_when_a_bug_ends_its_service() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE_WITH_A_BUG, "serve", "--listen", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 1
+    assert "txn: a bug ended the broker's service" in done.stderr
