@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Never
 
 import pytest
 
@@ -17,7 +18,10 @@ from txn.explain.facts import (
     StateRecord,
 )
 from txn.explain.questions import (
+    Timeline,
+    Waiting,
     count_waiting,
+    explain,
     findings,
     held_open,
     listed,
@@ -226,7 +230,9 @@ def test_what_waits_is_told_by_kind() -> None:
     log = [
         batch(16, producer_id=7),  # of the transaction before
         batch(17, 2, producer_id=7),
-        batch(19, 3),
+        batch(19, producer_id=8),  # of a transaction that ended
+        batch(20, producer_id=8, marker="commit"),
+        batch(21, 1),
         batch(22, 4, producer_id=8),
         batch(26, 5, producer_id=9),
         batch(31, producer_id=9, marker="commit"),
@@ -235,8 +241,29 @@ def test_what_waits_is_told_by_kind() -> None:
     other = replace(HELD, producer_id=8, first_offset=22)
     facts = Facts([[HELD, other]], [OWNER], {ORDERS: log})
     waiting = count_waiting(facts, Ends(0, 17, 32), held_open(facts, [ORDERS]))
-    assert (waiting.own, waiting.plain, waiting.others_open, waiting.decided) == (2, 3, 4, 5)
-    assert (waiting.records, waiting.offsets, waiting.is_whole) == (14, 15, True)
+    assert (waiting.own, waiting.plain, waiting.others_open, waiting.decided) == (2, 1, 4, 6)
+    assert (waiting.records, waiting.offsets, waiting.is_whole) == (13, 15, True)
+
+
+def test_without_the_right_to_read_what_is_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may let a user describe topics that the user may not read."""
+
+    def refuse(*_: object) -> Never:
+        raise RejectedError("TOPIC_AUTHORIZATION_FAILED")
+
+    monkeypatch.setattr(Facts, "batches", lambda *_: map(refuse, [0]))
+    monkeypatch.setattr(Facts, "history", refuse)
+    prepared = replace(OWNER, state=TxnState.PREPARE_COMMIT)
+    (told,) = explain(Facts([[HELD]], [prepared]), [ORDERS])
+    assert told.held[0].verdict.standing is Standing.ENDING
+    assert told.waiting == Waiting(3, 0, 0, 0, 0, is_whole=False)
+    assert told.timeline == Timeline(
+        (),
+        (
+            "__transaction_state could not be read, so its records are not shown",
+            "no records of it were found in orders-0",
+        ),
+    )
 
 
 def test_of_a_long_log_only_a_part_is_counted_and_that_is_said(
@@ -352,10 +379,26 @@ def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got()
     assert timeline.notes == ()
 
 
-def test_a_timeline_of_what_hangs_has_the_records_alone() -> None:
+@pytest.mark.parametrize("owner", [None, replace(OWNER, partitions=frozenset())])
+def test_a_timeline_of_what_hangs_has_the_records_alone(owner: Owner | None) -> None:
+    """What its id did is the story of another transaction."""
+    resting = owner and replace(owner, state=TxnState.COMPLETE_COMMIT)
     facts = Facts([[HELD]], [], {ORDERS: [batch(17, producer_id=7)]}, [*BEFORE, *COMMITTED])
-    timeline = timeline_of(facts, None, [HELD])
+    timeline = timeline_of(facts, resting, [HELD])
     assert [event.kind for event in timeline.events] == ["records"]
+    assert timeline.notes == ()
+
+
+def test_a_timeline_of_what_has_ended_leaves_out_what_came_in_behind_it() -> None:
+    log = [
+        batch(12, producer_id=7),
+        batch(13, producer_id=7, marker="commit"),
+        batch(14, producer_id=7),  # it hangs
+    ]
+    owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
+    timeline = timeline_of(Facts([[]], [owner], {ORDERS: log}, COMMITTED), owner, [])
+    offsets = [each.first_offset for each in timeline.events if each.log == "orders-0"]
+    assert offsets == [12, 13]
 
 
 def test_a_timeline_says_what_compaction_took() -> None:

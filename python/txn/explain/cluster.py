@@ -37,7 +37,7 @@ from txn.explain.facts import (
     StateRecord,
     state_record,
 )
-from txn.explain.fetched import FetchedPiece
+from txn.explain.fetched import FetchedPiece, fetched
 from txn.wire.hashing import coordinator_partition
 from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
 
@@ -158,7 +158,7 @@ class Cluster:
         next_offset = first_offset
         while True:
             data = self._fetch(partition, next_offset)
-            with FetchedPiece(data) as piece:
+            with fetched(data) as piece:
                 if not piece.batches:
                     return
                 next_offset = piece.batches[-1].batch.last_offset + 1

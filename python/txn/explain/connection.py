@@ -5,11 +5,9 @@ WriteTxnMarkers (KIP-664), and hides markers from whoever fetches. So all that i
 cluster goes this way; one connection, one request at a time. Listeners without TLS and SASL only.
 """
 
-import contextlib
 import socket
 import struct
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -43,17 +41,6 @@ class Connection:
                 address=self.address,
             ) from error
         self._versions = self._ask_versions()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close it; harmless when it is closed."""
@@ -153,7 +140,6 @@ class Connections:
 
     def close(self) -> None:
         """Close them all."""
-        with contextlib.suppress(OSError):
-            for connection in self._open.values():
-                connection.close()
+        for connection in self._open.values():
+            connection.close()
         self._open.clear()

@@ -1,9 +1,10 @@
 """Batches out of the bytes of a Fetch answer, by the reader of segments."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from txn.errors import CorruptLogError
 from txn.explain.facts import LoggedBatch
@@ -11,38 +12,35 @@ from txn.inspect.records import control_record
 from txn.inspect.segments import Batch, Damage, Record, UnreadableBatchError, records_of, walk
 
 
+@dataclass(frozen=True, slots=True)
 class FetchedPiece:
-    """A piece of a log as it was fetched; a context manager, whose batches last as long.
+    """A piece of a log as it was fetched."""
 
-    A batch that is cut off at the end, as it may be, is left out.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.batches: list[LoggedBatch] = []
-
-    def __enter__(self) -> Self:
-        self._file = tempfile.NamedTemporaryFile(suffix=".log")
-        self._file.write(self._data)
-        self._file.flush()
-        self._path = Path(self._file.name)
-        for found in walk(self._path):
-            if isinstance(found, Damage):
-                break
-            self.batches.append(logged(self._path, found))
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
+    path: Path
+    batches: tuple[LoggedBatch, ...]
 
     def records(self, batch: LoggedBatch) -> list[Record]:
         """The records of one of the batches. Raises CorruptLogError."""
-        return records_in(self._path, batch.batch)
+        return records_in(self.path, batch.batch)
+
+
+@contextmanager
+def fetched(data: bytes) -> Iterator[FetchedPiece]:
+    """The whole batches of fetched bytes; one that is cut off at the end is left out.
+
+    Raises:
+        CorruptLogError: a marker cannot be read.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".log") as file:
+        file.write(data)
+        file.flush()
+        path = Path(file.name)
+        batches = []
+        for found in walk(path):
+            if isinstance(found, Damage):
+                break
+            batches.append(logged(path, found))
+        yield FetchedPiece(path, tuple(batches))
 
 
 def logged(path: Path, batch: Batch) -> LoggedBatch:

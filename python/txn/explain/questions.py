@@ -6,7 +6,9 @@ between is gone from its partitions before its coordinator forgets them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Final
 
 from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
@@ -126,8 +128,6 @@ def partitions_of(source: Source, name: str, index: int | None) -> list[TopicPar
 
 
 def _close_to(name: str, topics: Collection[str]) -> str:
-    from difflib import get_close_matches
-
     known = sorted(topics)
     alike = get_close_matches(name, known, n=3) or known[:10]
     return f"There is {', '.join(alike)}{' …' if len(alike) < len(known) else ''}"
@@ -176,7 +176,7 @@ def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
 
 
 def _first_timestamp(source: Source, held: OpenTransaction) -> int | None:
-    first = next(source.batches(held.partition, held.first_offset), None)
+    first = next(_bounded(source.batches(held.partition, held.first_offset), None), None)
     return None if first is None else first.batch.max_timestamp_ms
 
 
@@ -184,7 +184,9 @@ def _with_times(source: Source, owner: Owner) -> Owner:
     """Find out since when an id is in a Prepare, where its coordinator does not say."""
     if owner.updated_ms is not None or owner.state not in PREPARED:
         return owner
-    history = source.history(owner.transactional_id)
+    history: list[StateRecord] = []
+    with suppress(RejectedError):  # the user may not read it
+        history = source.history(owner.transactional_id)
     newest = history[-1].txn if history else None
     if newest is None or newest.state is not owner.state:
         return owner
@@ -240,13 +242,17 @@ def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
 
 
 def _bounded(batches: Iterator[LoggedBatch], end_offset: int | None) -> Iterator[LoggedBatch]:
-    """Batches below an offset, up to as many bytes as are read for one question."""
+    """Batches below an offset, up to as many bytes as are read for one question.
+
+    None where the user may not read the topic: what is known without is worth telling.
+    """
     left = SCAN_BYTES_MAX
-    for each in batches:
-        if left <= 0 or (end_offset is not None and each.batch.base_offset >= end_offset):
-            return
-        left -= each.batch.size_bytes
-        yield each
+    with suppress(RejectedError):
+        for each in batches:
+            if left <= 0 or (end_offset is not None and each.batch.base_offset >= end_offset):
+                return
+            left -= each.batch.size_bytes
+            yield each
 
 
 # ---------------------------------------------------------------- one transaction
@@ -265,7 +271,8 @@ def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransa
     records: list[StateRecord] = []
     hangs = [each for each in opened if owner is None or each.partition not in owner.partitions]
     if owner is not None and not hangs:
-        records = newest_transaction(source.history(owner.transactional_id))
+        with suppress(RejectedError):  # the user may not read it
+            records = newest_transaction(source.history(owner.transactional_id))
         events += coordinator_events(records)
         if not records:
             notes.append("__transaction_state could not be read, so its records are not shown")

@@ -18,12 +18,10 @@ Sources: KIP-664 (hanging transactions), KIP-890 (how they come about), KIP-939 
 
 from dataclasses import dataclass
 from enum import Enum
+from shlex import quote
 from typing import Final
 
-from txn.coordinator.transaction.states import (
-    PREPARED,
-    TxnState,
-)
+from txn.coordinator.transaction.states import PREPARED, TxnState
 from txn.explain.facts import NO_TIMEOUT_MS, OpenTransaction, Owner
 
 GRACE_MS: Final = 30_000
@@ -92,7 +90,7 @@ def judge(held: OpenTransaction, owner: Owner | None, *, now_ms: int, is_running
 
 
 def _open(owner: Owner, now_ms: int, is_running: bool) -> Verdict:
-    command = f"txn transactions abort --transactional-id {quoted(owner.transactional_id)}"
+    command = f"txn transactions abort --transactional-id {quote(owner.transactional_id)}"
     due_ms = owner.deadline_ms
     if due_ms is None:
         return Verdict(
@@ -176,7 +174,7 @@ def _hanging(held: OpenTransaction, owner: Owner | None) -> Verdict:
         f"nothing: {who}",
         None,
         advice,
-        f"txn transactions abort --topic-partition {quoted(f'{topic}-{index}')} "
+        f"txn transactions abort --topic-partition {quote(f'{topic}-{index}')} "
         f"--start-offset {held.first_offset}",
     )
 
@@ -184,10 +182,3 @@ def _hanging(held: OpenTransaction, owner: Owner | None) -> Verdict:
 def has_timeout(owner: Owner) -> bool:
     """Say whether an id's transactions time out; those of a two-phase commit do not."""
     return owner.timeout_ms != NO_TIMEOUT_MS
-
-
-def quoted(text: str) -> str:
-    """A word as a shell takes it."""
-    import shlex
-
-    return shlex.quote(text)
