@@ -1,14 +1,18 @@
 """Who last acted for each transactional id: for the operator whose readers wait for it.
 
-Kept in memory alone, so it is known since the broker was started. The records that clients
-produce do not pass here; what they ask of the coordinator does.
+Kept in memory alone, so it is known since the broker was started, and for so many ids that a
+broker with very many of them does not feel it. The records that clients produce do not pass
+here; what they ask of the coordinator does.
 """
 
 from collections.abc import Callable
 from sys import intern
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from txn.broker.host import Context
+
+IDS_MAX: Final = 10_000
+"""How many ids are remembered, those that were acted for last; some 200 bytes each."""
 
 
 class ActingClient(NamedTuple):
@@ -29,6 +33,9 @@ class ActingClients:
 
     def note(self, transactional_id: str, context: Context, request: str) -> None:
         """Remember that a request was served, one that was not refused."""
+        self._by_id.pop(transactional_id, None)  # the newest stands last
+        if len(self._by_id) >= IDS_MAX:
+            del self._by_id[next(iter(self._by_id))]
         self._by_id[transactional_id] = ActingClient(
             intern(context.client_id), intern(context.client_host), self._now_ms(), request
         )
