@@ -172,6 +172,8 @@ class MemoryHost:
         self.now = 1_000_000
         self.settings: dict[str, Any] = {
             "transaction.max.timeout.ms": 900_000,
+            "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
+            "transaction.two.phase.commit.enable": False,
             "transactional.id.expiration.ms": 604_800_000,
         }
         self.topics: dict[str, list[FaultyStore]] = {}

@@ -383,6 +383,19 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _int(100 << 20, 1),
                 "segment.bytes of __transaction_state, when it is made.",
             ),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": (
+                _int(10_000, 1),
+                "Taken, but a transaction is aborted in the moment its time is up.",
+            ),
+            "transaction.remove.expired.transaction.cleanup.interval.ms": (
+                _int(3_600_000, 1),
+                "How often transactional ids are looked through for expired ones.",
+            ),
+            "transaction.two.phase.commit.enable": (
+                _flag(False),
+                "Whether producers may ask for transactions that never time out, for another "
+                "system to decide on. They outlive a power failure with durability=always alone.",
+            ),
             "transactional.id.expiration.ms": (
                 _int(604_800_000, 1),
                 "How long an idle transactional id is remembered.",

@@ -1,8 +1,9 @@
 """Requests as bytes in, answers as bytes out, in every version that is announced."""
 
+import asyncio
 import datetime
 import io
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import pytest
@@ -10,14 +11,17 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from txn.broker.apis.transactions import HANDLERS, VERSIONS
+from txn.broker.apis import transaction_tools, transactions
 from txn.broker.host import Context
 from txn.broker.transactions import OFFSETS_TOPIC, TransactionCoordinator
-from txn.coordinator.transaction.states import TxnState
+from txn.coordinator.transaction.states import Producer, TxnState
 from txn.wire.messages import decode_request, encode_response, entity_builder
 from txn_host import TOPIC, MemoryHost
 
-INIT, ADD, ADD_OFFSETS, END, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 61, 65, 66
+INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
+
+HANDLERS = {**transactions.HANDLERS, **transaction_tools.HANDLERS}
+VERSIONS = {**transactions.VERSIONS, **transaction_tools.VERSIONS}
 
 
 class Api:
@@ -35,6 +39,8 @@ class Api:
         answer = HANDLERS[key](
             self.coordinator, request, Context(key, version, "test", "127.0.0.1", connection=1)
         )
+        if isinstance(answer, Coroutine):
+            answer = asyncio.run(answer)
         assert isinstance(answer, Mapping)
         encoded = encode_response(key, version, answer)
         decoded, size = entity_reader(load_response_schema(key, version))(encoded, 0)
@@ -113,7 +119,7 @@ def test_half_an_identity_is_no_identity(shown: tuple[int, int]) -> None:
     assert answer.error_code is ErrorCode.invalid_request
 
 
-@pytest.mark.parametrize("version", versions_of(ADD))
+@pytest.mark.parametrize("version", range(4))
 def test_partitions_are_added_in_every_version(version: int) -> None:
     api = Api()
     api.init()
@@ -249,6 +255,23 @@ def test_a_pattern_has_to_match_the_whole_id() -> None:
     assert refused.error_code is ErrorCode.invalid_regular_expression
 
 
+@pytest.mark.parametrize("pattern", ["pay-[", "a**", "(?=a)", r"(a)\1", "a{1001}"])
+def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
+    api = Api()
+    api.init()
+    answer = api.ask(LIST, 2, transactional_id_pattern=pattern)
+    assert answer.error_code is ErrorCode.invalid_regular_expression
+
+
+def test_no_pattern_holds_up_the_broker() -> None:
+    # Patterns were matched by Python's `re`, which goes back and tries again: this one takes it
+    # 2**200 steps, and the control loop answers nobody else meanwhile.
+    api = Api()
+    api.init(transactional_id="a" * 200 + "!")
+    assert names(api.ask(LIST, 2, transactional_id_pattern="(a+)+$")) == []
+    assert names(api.ask(LIST, 2, transactional_id_pattern="(a+)+!")) == ["a" * 200 + "!"]
+
+
 def test_a_duration_leaves_out_what_began_lately() -> None:
     api = Api()
     api.init(transaction_timeout=900_000)
@@ -280,3 +303,239 @@ def test_every_announced_version_exists_in_the_protocol() -> None:
     assert {key: load_request_schema(key, last) for key, (_, last) in VERSIONS.items()}.keys() == (
         HANDLERS.keys()
     )
+
+
+# ---------------------------------------------------------------- many transactions at once
+
+
+def add_batched(api: Api, *partitions: tuple[str, int], epoch: int = 0, **fields: Any) -> Any:
+    version = fields.pop("version", 5)
+    wanted = {
+        "transactional_id": "pay",
+        "producer_id": 1_000,
+        "producer_epoch": epoch,
+        "verify_only": False,
+        "topics": [{"name": name, "partitions": [index]} for name, index in partitions],
+    }
+    answer = api.ask(ADD, version, transactions=[wanted | fields])
+    assert answer.error_code is ErrorCode.none
+    (result,) = answer.results_by_transaction
+    return {
+        (topic.name, one.partition_index): one.partition_error_code
+        for topic in result.topic_results
+        for one in topic.results_by_partition
+    }
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_partitions_are_added_by_the_rules_of_version_2(version: int) -> None:
+    api = Api()
+    api.init()
+    assert add_batched(api, (TOPIC, 0), (OFFSETS_TOPIC, 1), version=version) == {
+        (TOPIC, 0): ErrorCode.none,
+        (OFFSETS_TOPIC, 1): ErrorCode.none,
+    }
+    txn = api.coordinator.transactions.get("pay")
+    assert txn is not None
+    assert (txn.state, txn.client_version) == (TxnState.ONGOING, 2)
+
+
+def test_a_partition_that_cannot_be_added_keeps_the_others_of_its_transaction_out() -> None:
+    api = Api()
+    api.init()
+    assert add_batched(api, (TOPIC, 0), ("nowhere", 0), ("__transaction_state", 0)) == {
+        (TOPIC, 0): ErrorCode.operation_not_attempted,
+        ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
+        ("__transaction_state", 0): ErrorCode.topic_authorization_failed,
+    }
+
+
+def test_transactions_of_one_request_are_answered_each() -> None:
+    api = Api()
+    api.init()
+    topics = [{"name": TOPIC, "partitions": [0]}]
+    answer = api.ask(
+        ADD,
+        5,
+        transactions=[
+            {
+                "transactional_id": transactional_id,
+                "producer_id": 1_000,
+                "producer_epoch": epoch,
+                "verify_only": False,
+                "topics": topics,
+            }
+            for transactional_id, epoch in (("pay", 0), ("pay", 9), ("nobody", 0), ("", 0))
+        ],
+    )
+    assert [
+        (one.transactional_id, one.topic_results[0].results_by_partition[0].partition_error_code)
+        for one in answer.results_by_transaction
+    ] == [
+        ("pay", ErrorCode.none),
+        ("pay", ErrorCode.producer_fenced),
+        ("nobody", ErrorCode.invalid_producer_id_mapping),
+        ("", ErrorCode.invalid_request),
+    ]
+
+
+def test_no_transaction_is_answered_too() -> None:
+    answer = Api().ask(ADD, 5, transactions=[])
+    assert (answer.error_code, answer.results_by_transaction) == (0, ())
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_partitions_are_verified_and_nothing_is_changed(version: int) -> None:
+    api = Api()
+    api.init()
+
+    def verify(**fields: Any) -> Any:
+        return add_batched(api, (TOPIC, 0), (TOPIC, 1), version=version, verify_only=True, **fields)
+
+    abortable = ErrorCode.transaction_abortable
+    assert verify() == dict.fromkeys([(TOPIC, 0), (TOPIC, 1)], abortable)
+    txn = api.coordinator.transactions.get("pay")
+    assert txn is not None
+    assert txn.state is TxnState.EMPTY
+    add_batched(api, (TOPIC, 0))
+    assert verify() == {(TOPIC, 0): ErrorCode.none, (TOPIC, 1): abortable}
+    assert set(verify(epoch=1).values()) == {ErrorCode.producer_fenced}
+    assert set(verify(producer_id=7).values()) == {ErrorCode.invalid_producer_id_mapping}
+    assert set(verify(transactional_id="").values()) == {ErrorCode.invalid_request}
+
+
+@pytest.mark.parametrize("key", [ADD, ADD_OFFSETS, END])
+def test_no_transactional_id_is_an_invalid_request(key: int) -> None:
+    api = Api()
+    fields: dict[str, Any] = {"transactional_id": "", "producer_id": 1, "producer_epoch": 0}
+    if key == ADD:
+        fields = {f"v3_and_below_{name}": value for name, value in fields.items()}
+        topics = [{"name": TOPIC, "partitions": [0]}]
+        answer = api.ask(key, 3, v3_and_below_topics=topics, **fields)
+        (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+        assert result.partition_error_code is ErrorCode.invalid_request
+        return
+    more: dict[str, Any] = {"committed": True} if key == END else {"group_id": "g"}
+    assert api.ask(key, 3, **fields, **more).error_code is ErrorCode.invalid_request
+
+
+# ---------------------------------------------------------------- an operator's markers
+
+
+def write_marker(
+    api: Api, *partitions: tuple[str, int], version: int = 1, **fields: Any
+) -> dict[tuple[str, int], ErrorCode]:
+    wanted = {
+        "producer_id": 1_000,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "coordinator_epoch": 0,
+        "topics": [{"name": name, "partition_indexes": [index]} for name, index in partitions],
+    }
+    answer = api.ask(MARKERS, version, markers=[wanted | fields])
+    (result,) = answer.markers
+    return {
+        (topic.name, one.partition_index): one.error_code
+        for topic in result.topics
+        for one in topic.partitions
+    }
+
+
+def hanging(transaction_version: int = 1) -> Api:
+    """A partition with a transaction of which the coordinator knows nothing."""
+    api = Api()
+    store = api.host.store(TOPIC, 0)
+    store.gate.expect(1_000, 0)
+    store.client_append(Producer(1_000, 0), 0, b"a", transaction_version)
+    assert store.gate.first_unstable_offset() == 0
+    return api
+
+
+@pytest.mark.parametrize("version", versions_of(MARKERS))
+def test_P5_an_operator_ends_a_hanging_transaction(version: int) -> None:
+    api = hanging()
+    assert write_marker(api, (TOPIC, 0), version=version) == {(TOPIC, 0): ErrorCode.none}
+    assert api.host.store(TOPIC, 0).gate.first_unstable_offset() == -1
+    assert api.host.store(TOPIC, 0).committed() == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "fields", "code"),
+    [
+        (("nowhere", 0), {}, ErrorCode.unknown_topic_or_partition),
+        ((TOPIC, 9), {}, ErrorCode.unknown_topic_or_partition),
+        ((TOPIC, 0), {"producer_id": -1}, ErrorCode.invalid_request),
+        ((TOPIC, 0), {"producer_epoch": -1}, ErrorCode.invalid_request),
+    ],
+)
+def test_markers_that_lead_nowhere_are_refused(
+    partition: tuple[str, int], fields: dict[str, Any], code: ErrorCode
+) -> None:
+    assert write_marker(hanging(), partition, **fields) == {partition: code}
+
+
+def test_P7_markers_of_earlier_producers_and_coordinators_are_refused() -> None:
+    api = Api()
+    assert write_marker(api, (TOPIC, 0), producer_epoch=3, coordinator_epoch=5) == {(TOPIC, 0): 0}
+    assert write_marker(api, (TOPIC, 0), producer_epoch=2, coordinator_epoch=5) == {
+        (TOPIC, 0): ErrorCode.invalid_producer_epoch
+    }
+    assert write_marker(api, (TOPIC, 0), producer_epoch=4, coordinator_epoch=4) == {
+        (TOPIC, 0): ErrorCode.transaction_coordinator_fenced
+    }
+
+
+def test_a_late_marker_cannot_end_the_next_transaction_of_version_2() -> None:
+    """Source: KIP-1228. The marker of a transaction has the epoch of the next one's records."""
+    api = hanging(transaction_version=2)
+    late = {"version": 2, "transaction_version": 2}
+    assert write_marker(api, (TOPIC, 0), **late) == {(TOPIC, 0): ErrorCode.invalid_producer_epoch}
+    assert write_marker(api, (TOPIC, 0), producer_epoch=1, **late) == {(TOPIC, 0): 0}
+    assert write_marker(api, (TOPIC, 0), producer_epoch=1, **late) == {(TOPIC, 0): 0}
+
+
+def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
+    api = Api()
+    api.init()
+    api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
+    for index in (0, 1):
+        api.host.store(TOPIC, index).client_append(Producer(1_000, 0), 0, b"a", 1)
+    assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.none}
+    txn = api.coordinator.transactions.get("pay")
+    assert txn is not None
+    assert txn.state is TxnState.COMPLETE_ABORT
+    assert api.host.store(TOPIC, 1).gate.first_unstable_offset() == -1
+    assert api.end(3, 0).error_code is ErrorCode.producer_fenced
+
+
+def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
+    api = Api()
+    api.init()
+    api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
+    api.host.store(TOPIC, 0).client_append(Producer(1_000, 0), 0, b"a", 1)
+    assert write_marker(api, (TOPIC, 0), transaction_result=True) == {
+        (TOPIC, 0): ErrorCode.invalid_txn_state
+    }
+    assert api.host.store(TOPIC, 0).gate.first_unstable_offset() == 0
+
+
+def test_P3_no_marker_comes_between_a_decision_and_its_markers() -> None:
+    api = Api()
+    api.init()
+    api.add(3, 0, (TOPIC, 0))
+    store = api.host.store(TOPIC, 0)
+    store.client_append(Producer(1_000, 0), 0, b"a", 1)
+    store.is_read_only = True
+    api.end(3, 0)
+    store.is_read_only = False
+    assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.concurrent_transactions}
+    api.host.advance(1_000)
+    assert store.committed() == [b"a"]
+
+
+def test_nobody_writes_markers_into_the_coordinators_log() -> None:
+    api = Api()
+    api.init()
+    assert write_marker(api, ("__transaction_state", 0)) == {
+        ("__transaction_state", 0): ErrorCode.topic_authorization_failed
+    }

@@ -11,6 +11,7 @@ from txn.broker.host import Durability
 from txn.broker.transactions import (
     OFFSETS_TOPIC,
     RETRY_MS,
+    TOMBSTONES_PER_BATCH,
     TRANSACTIONS_TOPIC,
     Identity,
     TransactionCoordinator,
@@ -170,7 +171,7 @@ def test_version_1_joins_nothing_that_was_not_added() -> None:
     )
     assert joined == {
         P0: 0,
-        P1: ErrorCode.invalid_txn_state,
+        P1: ErrorCode.transaction_abortable,
         ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
     }
 
@@ -285,20 +286,52 @@ def test_P5_a_deleted_topic_holds_nothing_up() -> None:
     assert bench.host.store(*OFFSETS).committed() == [b"b"]
 
 
+SWEEP = "transaction.remove.expired.transaction.cleanup.interval.ms"
+
+
+def forgetful() -> Bench:
+    host = MemoryHost()
+    host.settings |= {"transactional.id.expiration.ms": 5_000, SWEEP: 1_000}
+    return Bench(host)
+
+
 def test_an_id_that_nobody_used_for_long_is_forgotten() -> None:
-    bench = Bench()
-    bench.host.settings["transactional.id.expiration.ms"] = 5_000
-    bench = Bench(bench.host)
+    bench = forgetful()
     bench.init()
-    bench.host.advance(10_000)
+    bench.host.advance(4_999)
+    assert len(bench.coordinator.transactions) == 1
+    bench.host.advance(1)
     assert len(bench.coordinator.transactions) == 0
     assert len(Bench(bench.host.after_crash()).coordinator.transactions) == 0
 
 
+def test_ids_that_expire_together_are_forgotten_with_few_appends() -> None:
+    bench = forgetful()
+    for index in range(2 * TOMBSTONES_PER_BATCH + 2):
+        bench.init(f"pay-{index}")
+    logs = bench.host.coordinator_partitions(TRANSACTIONS_TOPIC)
+    before = sum(len(store.stored) for store in logs)
+    bench.host.advance(5_000)
+    assert len(bench.coordinator.transactions) == 0
+    assert sum(len(store.stored) for store in logs) - before <= 4
+    assert len(Bench(bench.host.after_crash()).coordinator.transactions) == 0
+
+
+def test_expired_ids_that_cannot_be_forgotten_are_tried_again() -> None:
+    bench = forgetful()
+    bench.init()
+    for store in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        store.is_read_only = True
+    bench.host.advance(5_000)
+    assert len(bench.coordinator.transactions) == 1
+    for store in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        store.is_read_only = False
+    bench.host.advance(1_000)
+    assert len(bench.coordinator.transactions) == 0
+
+
 def test_an_open_transaction_is_not_forgotten() -> None:
-    bench = Bench()
-    bench.host.settings["transactional.id.expiration.ms"] = 5_000
-    bench = Bench(bench.host)
+    bench = forgetful()
     bench.write(bench.init(), P0, 0, b"a")
     bench.host.advance(10_000)
     assert bench.state() is TxnState.ONGOING

@@ -67,6 +67,7 @@ def ended(txn: Txn, outcome: Outcome) -> Txn:
 
 FENCED = Refuse(ErrorCode.producer_fenced)
 INVALID_STATE = Refuse(ErrorCode.invalid_txn_state)
+ABORTABLE = Refuse(ErrorCode.transaction_abortable)
 CONCURRENT = Refuse(ErrorCode.concurrent_transactions)
 UNKNOWN = Refuse(ErrorCode.invalid_producer_id_mapping)
 
@@ -234,8 +235,8 @@ def test_P3_nothing_joins_a_transaction_that_is_decided(state: TxnState) -> None
 
 
 def test_a_batch_outside_the_declared_partitions_is_refused() -> None:
-    assert decide_verify(ONGOING, Producer(ID, 5), ("t", 1)) == INVALID_STATE
-    assert decide_verify(EMPTY, Producer(ID, 5), PARTITION) == INVALID_STATE
+    assert decide_verify(ONGOING, Producer(ID, 5), ("t", 1)) == ABORTABLE
+    assert decide_verify(EMPTY, Producer(ID, 5), PARTITION) == ABORTABLE
     assert decide_verify(ONGOING, Producer(ID, 5), PARTITION) == Done(ONGOING)
 
 
@@ -375,6 +376,32 @@ def test_a_timed_out_commit_is_fenced_under_either_version() -> None:
 def test_a_timed_out_abort_succeeds_under_version_2() -> None:
     txn = complete(decide_fence(ONGOING, now_ms=300, new_producer_id=no_id), now_ms=301)
     assert end_v2(txn, 5, ABORT) == Done(txn)
+
+
+def test_a_timed_out_producer_goes_on_with_the_epoch_that_fenced_it() -> None:
+    # librdkafka answers a time-out by asking for its next epoch (KIP-360). It was told
+    # PRODUCER_FENCED, which is fatal to it, although nobody had taken its id over; Apache
+    # Kafka 4.2 gives it the epoch under which its transaction was aborted.
+    txn = complete(decide_fence(ONGOING, now_ms=300, new_producer_id=no_id), now_ms=301)
+    for _ in range(2):
+        decision = init(txn, Producer(ID, 5))
+        assert isinstance(decision, Write)
+        assert decision.txn.producer == Producer(ID, 6)
+        txn = decision.txn
+    newer = init(txn)
+    assert isinstance(newer, Write)
+    assert init(newer.txn, Producer(ID, 5)) == FENCED
+
+
+def test_a_lost_answer_to_an_end_may_be_asked_for_with_a_start() -> None:
+    decision = init(ended(ONGOING_V2, COMMIT), Producer(ID, 5))
+    assert isinstance(decision, Write)
+    assert decision.txn.producer == Producer(ID, 6)
+    last = replace(ONGOING_V2, producer_epoch=LAST_EPOCH)
+    for _ in range(2):
+        decision = init(ended(last, COMMIT), Producer(ID, LAST_EPOCH))
+        assert isinstance(decision, Write)
+        assert decision.txn.producer == Producer(NEW_ID, 0)
 
 
 def after_power_failure(txn: Txn) -> Txn:

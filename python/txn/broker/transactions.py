@@ -23,11 +23,15 @@ at the next start. A topic that was deleted meanwhile needs no marker. Producer 
 epochs are on the disk before they are given out, lest a power failure lets them be given
 out twice (P7).
 
-Sources: KIP-98, KIP-664, KIP-890; what Kafka's transaction coordinator answers.
+Where this differs from Kafka: a marker that an operator asks for (WriteTxnMarkers) in the
+midst of a transaction that is open here aborts all of it, and is refused once that is
+decided. Kafka writes the one marker, and the transaction is torn (P3).
+
+Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator answers.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -63,8 +67,8 @@ from txn.coordinator.transaction.records import (
     encode_value,
 )
 from txn.coordinator.transaction.states import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
+    NOBODY,
     PREPARED,
     Outcome,
     Producer,
@@ -85,8 +89,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 RETRY_MS: Final = 1_000
 """Between two attempts to finish a Prepare that a disk refused."""
 
-EXPIRY_SWEEP_MS: Final = 3_600_000
-"""Between two sweeps for expired ids; Kafka's default for its own."""
+TOMBSTONES_PER_BATCH: Final = 1_000
+"""How many expired ids are forgotten with one append."""
 
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 
@@ -96,14 +100,18 @@ MarkerListener = Callable[[int, int, bool], object]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a producer has to use from now on; or, with an error code, nobody."""
+    """What a producer has to use from now on; or, with an error code, nobody.
+
+    `ongoing` is the identity of a transaction that was kept open for it (KIP-939).
+    """
 
     producer: Producer
     code: ErrorCode = ErrorCode.none
+    ongoing: Producer = NOBODY
 
 
 def _refused(code: ErrorCode) -> Identity:
-    return Identity(Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH), code)
+    return Identity(NOBODY, code)
 
 
 class TransactionCoordinator:
@@ -125,7 +133,13 @@ class TransactionCoordinator:
     # ------------------------------------------------------------ requests
 
     def init_producer_id(
-        self, transactional_id: str | None, timeout_ms: int, shown: Producer | None
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        shown: Producer | None,
+        *,
+        is_two_phase: bool = False,
+        keep_prepared: bool = False,
     ) -> Identity | Awaitable[Identity]:
         """Give a starting producer its id and epoch; fence the one before it.
 
@@ -133,23 +147,47 @@ class TransactionCoordinator:
             transactional_id: None for a producer that is idempotent alone.
             timeout_ms: How long its transactions may stay open.
             shown: What it holds and wants to go on from (KIP-360), or None.
+            is_two_phase: Another system decides on its transactions, which never time out.
+            keep_prepared: Leave a transaction that is open as it is (KIP-939).
         """
         if transactional_id is None:
             return self._new_producer()
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
             return _refused(ErrorCode.invalid_request)
-        if not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
+        if is_two_phase:
+            if not self._host.setting("transaction.two.phase.commit.enable"):
+                return _refused(ErrorCode.transactional_id_authorization_failed)
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
             return _refused(ErrorCode.invalid_transaction_timeout)
         return self._flows.run(
-            transactional_id, self._initialize(transactional_id, timeout_ms, shown)
+            transactional_id,
+            self._initialize(transactional_id, timeout_ms, shown, keep_prepared),
         )
 
     def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int = TV1,
     ) -> ErrorCode | Awaitable[ErrorCode]:
-        """Join partitions, all of which exist, to a TV1 client's transaction."""
+        """Join partitions, all of which exist, to a transaction."""
+        if not transactional_id:
+            return ErrorCode.invalid_request
         return self._flows.run(
-            transactional_id, self._add(transactional_id, producer, partitions, TV1)
+            transactional_id, self._add(transactional_id, producer, partitions, client_version)
+        )
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode] | Awaitable[dict[TopicPartition, ErrorCode]]:
+        """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.invalid_request)
+        return self._flows.run(
+            transactional_id, self._verify_all(transactional_id, producer, partitions)
         )
 
     def join(
@@ -185,7 +223,8 @@ class TransactionCoordinator:
         return (
             txn is not None
             and txn.state is TxnState.ONGOING
-            and txn.producer == producer
+            and txn.client == producer
+            and not txn.is_kept
             and partition in txn.partitions
             and not self._flows.is_held(transactional_id)
         )
@@ -220,6 +259,8 @@ class TransactionCoordinator:
             outcome: Commit or abort.
             bumps_epoch: EndTxn v5 (TV2); else the producer keeps its epoch.
         """
+        if not transactional_id:
+            return _refused(ErrorCode.invalid_request)
         return self._flows.run(
             transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
         )
@@ -232,6 +273,30 @@ class TransactionCoordinator:
             for transactional_id, txn in self.transactions.items()
             if wanted.passes(transactional_id, txn, now_ms)
         ]
+
+    def write_marker(
+        self, partition: TopicPartition, marker: Marker, *, must_bump: bool
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        """End what a producer left open on a partition, as an operator asks for it.
+
+        Args:
+            partition: Which exists.
+            marker: What to write; its time is set here.
+            must_bump: The transaction was of version 2, so its marker has a later epoch than
+                its records.
+        """
+        owner = self._owner_of(partition, marker.producer_id)
+        if owner is not None:
+            return self._flows.run(owner, self._abort_for(owner, partition, marker))
+        store = self._host.partition(*partition)
+        assert store is not None, f"{partition} was looked up"
+        if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
+            return ErrorCode.invalid_producer_epoch
+        try:
+            self._append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
+        except StorageError as error:
+            return _code_of(error)
+        return ErrorCode.none
 
     def partition(self, topic: str, index: int) -> PartitionStore | None:
         """The partition, or None when there is none."""
@@ -251,7 +316,7 @@ class TransactionCoordinator:
             return _refused(ErrorCode.coordinator_not_available)
 
     def _initialize(
-        self, transactional_id: str, timeout_ms: int, shown: Producer | None
+        self, transactional_id: str, timeout_ms: int, shown: Producer | None, keep_prepared: bool
     ) -> Flow[Identity]:
         try:
             while True:
@@ -261,6 +326,7 @@ class TransactionCoordinator:
                     timeout_ms=timeout_ms,
                     now_ms=self._host.now_ms(),
                     new_producer_id=self._producer_ids.take,
+                    keep_prepared=keep_prepared,
                 )
                 if not isinstance(decision, AbortFirst):
                     break
@@ -275,10 +341,12 @@ class TransactionCoordinator:
             if isinstance(decision, Refuse):
                 return _refused(decision.code)
             self._write(transactional_id, decision.txn)
+            self._let_in(decision.txn)
             yield from self._force([self._log_of(transactional_id)])
         except StorageError:
             return _refused(ErrorCode.coordinator_not_available)
-        return Identity(decision.txn.producer)
+        ongoing = decision.txn.producer if decision.txn.is_kept else NOBODY
+        return Identity(decision.txn.client, ongoing=ongoing)
 
     def _add(
         self,
@@ -321,6 +389,12 @@ class TransactionCoordinator:
         else:
             codes.update((p, self._verify(transactional_id, producer, p)) for p in existing)
         return {partition: int(_as_of_a_batch(code)) for partition, code in codes.items()}
+
+    def _verify_all(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> Flow[dict[TopicPartition, ErrorCode]]:
+        yield from ()
+        return {p: self._verify(transactional_id, producer, p) for p in partitions}
 
     def _verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
@@ -376,6 +450,30 @@ class TransactionCoordinator:
         log.error("txn.commit_not_durable", transactional_id=transactional_id, reason=error.message)
         yield from self._fence(transactional_id)
         return _refused(ErrorCode.transaction_abortable)
+
+    def _abort_for(
+        self, transactional_id: str, partition: TopicPartition, marker: Marker
+    ) -> Flow[ErrorCode]:
+        """Abort a transaction of which an operator wants to abort a part."""
+        txn = self.transactions.get(transactional_id)
+        if txn is None or partition not in txn.partitions:  # it ended meanwhile
+            return ErrorCode.none
+        if marker.producer_epoch < txn.producer_epoch:
+            return ErrorCode.invalid_producer_epoch
+        if txn.state is not TxnState.ONGOING:
+            return ErrorCode.concurrent_transactions
+        if marker.is_commit:
+            return ErrorCode.invalid_txn_state
+        log.warning("txn.aborted_by_operator", transactional_id=transactional_id)
+        yield from self._fence(transactional_id)
+        return ErrorCode.none
+
+    def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
+        """Whose transaction it is that is open on a partition, as far as it is known here."""
+        for transactional_id, txn in self.transactions.items():
+            if txn.producer_id == producer_id and partition in txn.partitions:
+                return transactional_id
+        return None
 
     def _time_out(self, transactional_id: str) -> Flow[None]:
         """Abort a transaction that is past its time (P5)."""
@@ -444,13 +542,12 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ steps
 
-    def _write(self, transactional_id: str, txn: Txn | None) -> None:
+    def _write(self, transactional_id: str, txn: Txn) -> None:
         """Append what is now known of an id and apply it. Raises StorageError: nothing changed."""
         before = self.transactions.get(transactional_id)
         assert is_move(before, txn), f"{transactional_id}: {before} cannot become {txn}"
-        value = None if txn is None else encode_value(txn)
         self._log_of(transactional_id).append(
-            [(encode_key(transactional_id), value)], timestamp_ms=self._host.now_ms()
+            [(encode_key(transactional_id), encode_value(txn))], timestamp_ms=self._host.now_ms()
         )
         self.transactions.apply(transactional_id, txn)
         self._watch(transactional_id, txn)
@@ -496,7 +593,7 @@ class TransactionCoordinator:
             self._host.now_ms(),
         )
         try:
-            store.append_marker(marker)
+            self._append_to(store, marker)
         except StorageError as error:
             if error.code != INVALID_PRODUCER_EPOCH:
                 raise
@@ -507,10 +604,21 @@ class TransactionCoordinator:
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
             )
-            return
+
+    def _append_to(self, store: PartitionStore, marker: Marker) -> None:
+        """Append a marker and tell of it. Raises StorageError: the partition refused it."""
+        store.append_marker(marker)
         if store.topic == OFFSETS_TOPIC:
             for tell in self.marker_listeners:
-                tell(store.index, producer.producer_id, is_commit)
+                tell(store.index, marker.producer_id, marker.is_commit)
+
+    def _let_in(self, txn: Txn) -> None:
+        """Let the partitions of an open transaction take batches of it, or none any longer."""
+        if txn.is_kept:
+            for store in self._stores_of(txn.partitions):
+                store.gate.seal(txn.producer_id)
+        elif txn.state is TxnState.ONGOING:
+            self._expect(txn.producer, txn.partitions)
 
     def _expect(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
         """Let partitions take the transaction's first batch without asking again."""
@@ -529,9 +637,9 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ time
 
-    def _watch(self, transactional_id: str, txn: Txn | None) -> None:
+    def _watch(self, transactional_id: str, txn: Txn) -> None:
         """Have an open transaction aborted when its time is up."""
-        due_ms = None if txn is None else timeouts.deadline_ms(txn)
+        due_ms = timeouts.deadline_ms(txn)
         if due_ms is None:
             timer = self._deadlines.pop(transactional_id, None)
             if timer is not None:
@@ -553,9 +661,10 @@ class TransactionCoordinator:
         )
 
     def _sweep_later(self) -> None:
-        expiration_ms = self._host.setting("transactional.id.expiration.ms")
-        due_ms = self._host.now_ms() + min(EXPIRY_SWEEP_MS, expiration_ms)
-        self._host.call_at(due_ms, self._sweep)
+        interval_ms = self._host.setting(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
+        )
+        self._host.call_at(self._host.now_ms() + interval_ms, self._sweep)
 
     def _sweep(self) -> None:
         """Forget the ids that nobody used for long."""
@@ -568,14 +677,26 @@ class TransactionCoordinator:
     def _forget_expired(self) -> None:
         now_ms = self._host.now_ms()
         expiration_ms = self._host.setting("transactional.id.expiration.ms")
+        expired: dict[int, list[str]] = {}
         for transactional_id, txn in self.transactions.items():
-            if self._flows.is_held(transactional_id):
-                continue
-            if timeouts.is_expired(txn, now_ms, expiration_ms):
-                self._write(transactional_id, None)
-                self.clients.forget(transactional_id)
-                self._connections.forget(transactional_id)
-                log.info("txn.expired", transactional_id=transactional_id)
+            if timeouts.is_expired(txn, now_ms, expiration_ms) and not self._flows.is_held(
+                transactional_id
+            ):
+                store = self._log_of(transactional_id)
+                expired.setdefault(store.index, []).append(transactional_id)
+        for index, ids in expired.items():
+            for start in range(0, len(ids), TOMBSTONES_PER_BATCH):
+                self._forget(self._logs[index], ids[start : start + TOMBSTONES_PER_BATCH])
+
+    def _forget(self, store: PartitionStore, ids: Sequence[str]) -> None:
+        """Write tombstones for ids at rest and apply them. Raises StorageError: nothing changed."""
+        tombstones = [(encode_key(transactional_id), None) for transactional_id in ids]
+        store.append(tombstones, timestamp_ms=self._host.now_ms())
+        for transactional_id in ids:
+            self.transactions.apply(transactional_id, None)
+            self.clients.forget(transactional_id)
+            self._connections.forget(transactional_id)
+        log.info("txn.expired", partition=f"{store.topic}-{store.index}", count=len(ids))
 
     # ------------------------------------------------------------ recovery
 
@@ -584,7 +705,8 @@ class TransactionCoordinator:
 
         What is open waits for its client or for its time, unless the machine lost power:
         then open transactions are aborted and every producer is fenced, see
-        `decide_after_power_failure`.
+        `decide_after_power_failure`. With `durability=always` no acknowledged record is lost,
+        and what another system decides on waits for that even so.
 
         Args:
             power_failed: The machine stopped without the broker closing its logs.
@@ -604,8 +726,7 @@ class TransactionCoordinator:
             self._end_orphans(stores)
         for transactional_id, txn in self.transactions.items():
             self._watch(transactional_id, txn)
-            if txn.state is TxnState.ONGOING:
-                self._expect(txn.producer, txn.partitions)
+            self._let_in(txn)
         run_blocking(self._force(self._logs))
         self._sweep_later()
 
@@ -627,6 +748,8 @@ class TransactionCoordinator:
     def _fence_everybody(self) -> None:
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:  # a disk refuses its markers; it is retried
+                continue
+            if txn.is_two_phase and self._host.durability is Durability.ALWAYS:
                 continue
             fenced = decide_after_power_failure(
                 txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
@@ -659,6 +782,21 @@ class TransactionCoordinator:
                 )
                 epoch = max(active.coordinator_epoch, 0)
                 self._append_marker(partition, producer, epoch, outcome is Outcome.COMMIT)
+
+
+def _is_open_at(store: PartitionStore, producer_id: int, producer_epoch: int) -> bool:
+    """Say whether a partition holds a transaction of this producer open, at this epoch or later."""
+    return any(
+        active.producer_id == producer_id
+        and active.producer_epoch >= producer_epoch
+        and active.current_txn_start_offset >= 0
+        for active in store.gate.describe()
+    )
+
+
+def _code_of(error: StorageError) -> ErrorCode:
+    """What a partition answers for not taking a marker."""
+    return ErrorCode(error.code) if error.code else ErrorCode.kafka_storage_error
 
 
 def _as_of_a_batch(code: ErrorCode) -> ErrorCode:

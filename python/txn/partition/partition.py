@@ -13,12 +13,13 @@ before the bytes are written; if that write fails the log restores and replays i
 takes another batch.
 
 Threads. The log calls the gate's methods under the partition's lock, one at a time. The
-control loop calls `expect`, `forget` and `expire` beside them and without the lock:
+control loop calls `expect`, `forget`, `seal` and `expire` beside them and without the lock:
 
-* `expect` and `forget` set or delete one key of a dict that `admit` reads once. An
+* `expect`, `forget` and `seal` set or delete one key that `admit` looks for once. An
   expectation only spares asking the coordinator again, so a stale *no* costs a question. A
   stale *yes* cannot outlive its transaction: markers are written by the same loop that
   expects, and deletes the expectation under the partition's lock.
+  A batch that was admitted beside `seal` came before whoever asked for it is answered.
 * `expire` leaves the time in one attribute; the sweep is done by the next call that holds
   the lock. Sweeping beside `admit` could drop a state that is just being appended to.
 * `describe` and `aborted_entries` copy in one step. Fields of one producer may be a batch apart.
@@ -28,7 +29,8 @@ timestamp, which a client may set to any past time; its state then expires at on
 retried batch is stored twice. Here a producer is idle from the first sweep that finds
 nothing new of it, so it lives for `producer.id.expiration.ms` and up to one sweep more.
 
-Sources: KIP-98, KIP-360, KIP-664 (describe), KIP-890; `producer.id.expiration.ms`.
+Sources: KIP-98, KIP-360, KIP-664 (describe), KIP-890, KIP-939 (sealed transactions);
+`producer.id.expiration.ms`.
 """
 
 from collections.abc import Sequence
@@ -38,6 +40,7 @@ from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import (
     ADMIT,
     CLIENT_V2,
+    INVALID_PRODUCER_EPOCH,
     JOIN,
     OUT_OF_ORDER_SEQUENCE,
     AbortedTxn,
@@ -81,6 +84,7 @@ class Partition:
         "_expected",
         "_open",
         "_producers",
+        "_sealed",
         "_sweep",
         "_waiting",
     )
@@ -130,6 +134,8 @@ class Partition:
             is_transactional,
             self._expected.get(producer_id),
         )
+        if self._sealed and producer_id in self._sealed and refused is not JOIN:
+            return INVALID_PRODUCER_EPOCH
         if state is None and base_sequence >= 0:
             begins = origin == CLIENT_V2 and is_transactional
             refused = self._in_turn(refused, producer_id, producer_epoch, base_sequence, begins)
@@ -242,6 +248,7 @@ class Partition:
         self._open = OpenTransactions(first_offsets)
         self._aborted = AbortedIndex(aborted)
         self._expected: dict[int, int] = {}
+        self._sealed: set[int] = set()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._admitted: Verdict = (ADMIT, self._open.first_offset, None)
 
@@ -313,6 +320,15 @@ class Partition:
         """Withdraw an expectation; batches that came in under it stay, and need a marker."""
         self._expected.pop(producer_id, None)
 
+    def seal(self, producer_id: int) -> None:
+        """Let nothing more into a producer's open transaction; holds until the marker.
+
+        Its client has prepared it and left, and another now decides how it ends: what the
+        first still sends must not be decided with it (P7).
+        """
+        self.forget(producer_id)
+        self._sealed.add(producer_id)
+
     def expire(self, now_ms: int, idle_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
         """Ask that producers idle for `idle_ms` be dropped.
 
@@ -377,6 +393,7 @@ class Partition:
             state = self._producers[producer_id] = ProducerState()
         first_offset = state.end_transaction(producer_epoch, coordinator_epoch, timestamp_ms)
         self._expected.pop(producer_id, None)
+        self._sealed.discard(producer_id)
         self._waiting.pop(producer_id, None)
         if first_offset < 0:
             return None

@@ -10,7 +10,15 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.apis import configs, groups, log_dirs, metadata, offsets, transactions
+from txn.broker.apis import (
+    configs,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    transaction_tools,
+    transactions,
+)
 from txn.broker.host import Answer, Context
 from txn.broker.node import FEATURES, Node
 from txn.wire.messages import encode_response
@@ -48,6 +56,7 @@ def build_table(node: Node) -> Mapping[int, Api]:
         (configs, node),
         (log_dirs, node),
         (transactions, node.transactions),
+        (transaction_tools, node.transactions),
         (groups, node.groups),
     )
     for area, service in areas:

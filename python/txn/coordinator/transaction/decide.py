@@ -3,7 +3,8 @@
 A request shows a producer id and epoch. The epoch is the fence: whoever was given a later
 one has taken the id over, and what an earlier one asks for is refused (P7). What changes it:
 
-    InitProducerId      +1; twice if it had to abort a transaction somebody left open
+    InitProducerId      +1; twice if it had to abort a transaction somebody left open; +1 of
+                        the client alone if it keeps that open (KIP-939)
     EndTxn v5 (TV2)     +1 at every end, so that a late request of one transaction cannot
                         touch the next one
     time-out            +1, with the abort
@@ -34,12 +35,14 @@ Where this differs from Kafka:
   CONCURRENT_TRANSACTIONS and lets the client come again.
 * InitProducerId that shows an epoch (KIP-360) aborts an open transaction only if the epoch
   is the current one. Kafka would let a fenced producer abort its successor's transaction.
+* InitProducerId keeps a prepared transaction as KIP-939 says. Kafka 4.2 answers
+  UNSUPPORTED_VERSION. Until its client has ended it nothing may join it: INVALID_TXN_STATE.
 * A commit that finds its transaction aborted by the coordinator is PRODUCER_FENCED, as in
   Kafka after 4.2 (KAFKA-20785); 4.2 answers INVALID_TXN_STATE, which is fatal to clients.
 * EndTxn v5 takes an earlier epoch for a repetition only after an end that bumped it. Kafka
   does after any, and could tell a fenced producer that its commit succeeded.
 
-Sources: KIP-98, KIP-360, KIP-447, KIP-890, KAFKA-18464, KAFKA-19367, KAFKA-20090,
+Sources: KIP-98, KIP-360, KIP-447, KIP-890, KIP-939, KAFKA-18464, KAFKA-19367, KAFKA-20090,
 KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.
 """
 
@@ -112,8 +115,9 @@ def decide_init(
     timeout_ms: int,
     now_ms: int,
     new_producer_id: NewProducerId,
+    keep_prepared: bool = False,
 ) -> Refuse | Write | AbortFirst:
-    """Decide which producer id and epoch a starting producer gets.
+    """Decide which producer id and epoch a starting producer gets: `client` of what is written.
 
     Args:
         txn: What is known of the transactional id; None if nothing.
@@ -121,6 +125,7 @@ def decide_init(
         timeout_ms: Of its transactions; already checked.
         now_ms: The time.
         new_producer_id: For an unknown id, or when the epochs are used up.
+        keep_prepared: Leave an open transaction as it is, for the producer to end (KIP-939).
     """
     if txn is None:
         return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
@@ -129,28 +134,37 @@ def decide_init(
     if txn.state in PREPARED:
         return Refuse(ErrorCode.concurrent_transactions)
     if txn.state is TxnState.ONGOING:
-        if shown is not None and shown != txn.producer:
+        if shown is not None and shown != txn.client:
             return Refuse(ErrorCode.producer_fenced)
+        if keep_prepared:
+            return Write(_kept(txn, timeout_ms, now_ms, new_producer_id))
         last_epoch = NO_PRODUCER_EPOCH if shown is None else shown.producer_epoch
         return AbortFirst(_fence(txn, now_ms, new_producer_id, last_epoch))
     if shown is not None and shown != txn.producer:  # its answer was lost
-        return Write(_empty(txn, txn.producer, txn.last_producer_epoch, timeout_ms, now_ms))
+        return Write(_empty(txn, txn.producer, shown.producer_epoch, timeout_ms, now_ms))
     last_epoch = NO_PRODUCER_EPOCH if shown is None else txn.producer_epoch
-    following = (
-        Producer(new_producer_id(), 0)
-        if txn.is_exhausted
-        else Producer(txn.producer_id, txn.producer_epoch + 1)
-    )
+    following = _following(txn.producer, new_producer_id)
     return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
 
 
 def _may_go_on(txn: Txn, shown: Producer) -> bool:
-    """Say whether a producer holds the current identity, or the one whose answer was lost."""
-    if shown == txn.producer:
+    """Say whether a producer holds the current identity, or the one whose answer was lost.
+
+    The answer to EndTxn v5 is among those, and so is the end by a time-out: nobody else was
+    given the identity that followed.
+    """
+    if shown == txn.client or ended_as(txn, shown):
         return True
     is_same_id = shown.producer_id == txn.producer_id and txn.previous_producer_id < 0
     is_previous = shown.producer_id == txn.previous_producer_id
     return (is_same_id or is_previous) and shown.producer_epoch == txn.last_producer_epoch
+
+
+def _following(producer: Producer, new_producer_id: NewProducerId) -> Producer:
+    """The identity after this one."""
+    if producer.is_exhausted:
+        return Producer(new_producer_id(), 0)
+    return Producer(producer.producer_id, producer.producer_epoch + 1)
 
 
 def _fresh(producer_id: int, timeout_ms: int, now_ms: int) -> Txn:
@@ -183,6 +197,21 @@ def _empty(txn: Txn, producer: Producer, last_epoch: int, timeout_ms: int, now_m
         updated_ms=now_ms,
         previous_producer_id=previous_producer_id,
         last_producer_epoch=last_epoch,
+    )
+
+
+def _kept(txn: Txn, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId) -> Txn:
+    """The open transaction under its own identity, its client under the next one.
+
+    Its time is never shortened: what was prepared to wait for a decision goes on waiting.
+    """
+    client = _following(txn.client, new_producer_id)
+    return replace(
+        txn,
+        timeout_ms=max(txn.timeout_ms, timeout_ms),
+        updated_ms=now_ms,
+        next_producer_id=client.producer_id,
+        next_producer_epoch=client.producer_epoch,
     )
 
 
@@ -234,17 +263,27 @@ def decide_verify(txn: Txn | None, producer: Producer, partition: TopicPartition
         return refused
     assert txn is not None, "an unknown id was refused"
     if partition not in txn.partitions:
-        return Refuse(ErrorCode.invalid_txn_state)
+        return Refuse(ErrorCode.transaction_abortable)
     return Done(txn)
 
 
 def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
-    if txn is None or txn.producer_id != producer.producer_id:
-        return Refuse(ErrorCode.invalid_producer_id_mapping)
-    if txn.producer_epoch != producer.producer_epoch:
-        return Refuse(ErrorCode.producer_fenced)
+    refused = _refusal_of_stranger(txn, producer)
+    if refused is not None:
+        return refused
+    assert txn is not None, "an unknown id was refused"
     if txn.state in PREPARED:
         return Refuse(ErrorCode.concurrent_transactions)
+    if txn.is_kept:
+        return Refuse(ErrorCode.invalid_txn_state)
+    return None
+
+
+def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
+    if txn is None or txn.client.producer_id != producer.producer_id:
+        return Refuse(ErrorCode.invalid_producer_id_mapping)
+    if txn.client.producer_epoch != producer.producer_epoch:
+        return Refuse(ErrorCode.producer_fenced)
     return None
 
 
@@ -255,10 +294,10 @@ def decide_end(
     txn: Txn | None, producer: Producer, outcome: Outcome, *, now_ms: int
 ) -> Refuse | Done | Write:
     """Decide how EndTxn v0-4 (TV1) ends a transaction; the epoch stays."""
-    if txn is None or txn.producer_id != producer.producer_id:
-        return Refuse(ErrorCode.invalid_producer_id_mapping)
-    if txn.producer_epoch != producer.producer_epoch:
-        return Refuse(ErrorCode.producer_fenced)
+    refused = _refusal_of_stranger(txn, producer)
+    if refused is not None:
+        return refused
+    assert txn is not None, "an unknown id was refused"
     if txn.state is TxnState.ONGOING:
         return Write(replace(txn, state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
     if txn.state is COMPLETE[outcome]:
@@ -281,9 +320,10 @@ def decide_end_and_bump(
         return Refuse(ErrorCode.invalid_producer_id_mapping)
     if ended_as(txn, producer):
         return _decide_end_again(txn, outcome)
-    if txn.producer_id != producer.producer_id:
-        return Refuse(ErrorCode.invalid_producer_id_mapping)
-    if txn.producer_epoch != producer.producer_epoch or txn.state in PREPARED:
+    refused = _refusal_of_stranger(txn, producer)
+    if refused is not None:
+        return refused
+    if txn.state in PREPARED:
         return Refuse(ErrorCode.producer_fenced)
     if txn.state is not TxnState.ONGOING:
         if outcome is Outcome.COMMIT:
@@ -300,13 +340,12 @@ def ended_as(txn: Txn, producer: Producer) -> bool:
 
 
 def _identity_before_end(txn: Txn) -> Producer:
-    if txn.previous_producer_id < 0:
-        last_epoch = (
-            txn.producer_epoch - 1 if txn.last_producer_epoch < 0 else txn.last_producer_epoch
-        )
-        return Producer(txn.producer_id, last_epoch)
-    last_epoch = LAST_PRODUCER_EPOCH if txn.last_producer_epoch < 0 else txn.last_producer_epoch
-    return Producer(txn.previous_producer_id, last_epoch)
+    last_epoch = txn.last_producer_epoch
+    if txn.previous_producer_id >= 0:
+        epoch = LAST_PRODUCER_EPOCH if last_epoch < 0 else last_epoch
+        return Producer(txn.previous_producer_id, epoch)
+    producer_id = txn.next_producer_id if txn.is_kept else txn.producer_id
+    return Producer(producer_id, txn.producer_epoch - 1 if last_epoch < 0 else last_epoch)
 
 
 def _decide_end_again(txn: Txn, outcome: Outcome) -> Refuse | Done:
@@ -322,15 +361,25 @@ def _decide_end_again(txn: Txn, outcome: Outcome) -> Refuse | Done:
 def _prepare_and_bump(
     txn: Txn, outcome: Outcome, now_ms: int, new_producer_id: NewProducerId
 ) -> Txn:
-    return replace(
+    prepared = replace(
         txn,
         producer_epoch=txn.producer_epoch + 1,
         state=PREPARE[outcome],
         updated_ms=now_ms,
         previous_producer_id=NO_PRODUCER_ID,
-        next_producer_id=new_producer_id() if txn.is_exhausted else NO_PRODUCER_ID,
         last_producer_epoch=NO_PRODUCER_EPOCH,
         client_version=TV2,
+    )
+    following = _following(txn.client, new_producer_id)
+    is_new_id = following.producer_id != txn.client.producer_id
+    if not txn.is_kept:
+        return replace(prepared, next_producer_id=following.producer_id) if is_new_id else prepared
+    return replace(
+        prepared,
+        previous_producer_id=txn.client.producer_id if is_new_id else NO_PRODUCER_ID,
+        last_producer_epoch=txn.client.producer_epoch,
+        next_producer_id=following.producer_id,
+        next_producer_epoch=following.producer_epoch,
     )
 
 
@@ -341,10 +390,11 @@ def complete(txn: Txn, *, now_ms: int) -> Txn:
         return completed
     return replace(
         completed,
-        producer_id=txn.next_producer_id,
-        producer_epoch=0,
-        previous_producer_id=txn.producer_id,
+        producer_id=txn.client.producer_id,
+        producer_epoch=txn.client.producer_epoch,
+        previous_producer_id=txn.previous_producer_id if txn.is_kept else txn.producer_id,
         next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_PRODUCER_EPOCH,
     )
 
 
@@ -359,7 +409,7 @@ def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Tx
 def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
     assert txn.state is TxnState.ONGOING, f"{txn.state.name} has nothing to abort"
     prepared = _prepare_and_bump(txn, Outcome.ABORT, now_ms, new_producer_id)
-    return replace(prepared, last_producer_epoch=last_epoch)
+    return prepared if txn.is_kept else replace(prepared, last_producer_epoch=last_epoch)
 
 
 def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
@@ -375,7 +425,7 @@ def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewPro
         return decide_fence(txn, now_ms=now_ms, new_producer_id=new_producer_id)
     assert txn.state not in PREPARED, "a Prepare is completed first"
     fenced = replace(txn, producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
-    if txn.is_exhausted:
+    if txn.producer.is_exhausted:
         fenced = replace(
             fenced,
             producer_id=new_producer_id(),

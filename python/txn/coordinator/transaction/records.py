@@ -14,18 +14,19 @@
                0      previous_producer_id int64
                1      next_producer_id int64
                2      client_version int16
+               3      next_producer_epoch int16 (KIP-939)
                10000  last_producer_epoch int16, txn's own
 
-Tag 3 is Kafka's next_producer_epoch (KIP-939): unused here, and passed over like any later
-one. Version 0 has lengths of int16 and int32; version 1 is flexible (KIP-482): unsigned varints,
-lengths one up. A tagged field is left out where it has its default. Version 1 is what
-Kafka writes with `transaction.version` >= 1; both are read.
+A later tag is passed over. Version 0 has lengths of int16 and int32; version 1 is flexible
+(KIP-482): unsigned varints, lengths one up. A tagged field is left out where it has its
+default. Version 1 is what Kafka writes with `transaction.version` >= 1; both are read.
 
 Where this differs from Kafka: Kafka's coordinator keeps `last_producer_epoch` in memory
 alone, so a producer whose answer was lost in a restart is fenced; the field here lets it
 go on, and state after recovery is state before it (P8). By the rules of tagged fields
-Kafka's readers pass over it. Kafka also reads but never writes tags 0 and 1; without tag 1
-a restart between a Prepare and its Complete would forget the new producer id.
+Kafka's readers pass over it. Kafka 4.2 also reads but never writes tags 0 and 1; without
+tag 1 a restart between a Prepare and its Complete would forget the new producer id. Tag 3 it
+neither writes nor reads.
 
 Sources: Kafka's schemas TransactionLogKey and TransactionLogValue; KIP-482, KIP-890.
 """
@@ -53,6 +54,7 @@ TRANSACTIONAL_ID_BYTES_MAX: Final = 32767
 _PREVIOUS_PRODUCER_ID: Final = 0
 _NEXT_PRODUCER_ID: Final = 1
 _CLIENT_VERSION: Final = 2
+_NEXT_PRODUCER_EPOCH: Final = 3
 _LAST_PRODUCER_EPOCH: Final = 10_000
 
 
@@ -115,6 +117,7 @@ def _encode_tagged(txn: Txn) -> bytes:
         (_PREVIOUS_PRODUCER_ID, "q", txn.previous_producer_id, NO_PRODUCER_ID),
         (_NEXT_PRODUCER_ID, "q", txn.next_producer_id, NO_PRODUCER_ID),
         (_CLIENT_VERSION, "h", txn.client_version, 0),
+        (_NEXT_PRODUCER_EPOCH, "h", txn.next_producer_epoch, NO_PRODUCER_EPOCH),
         (_LAST_PRODUCER_EPOCH, "h", txn.last_producer_epoch, NO_PRODUCER_EPOCH),
     )
     given = [
@@ -152,6 +155,7 @@ def decode_value(data: bytes) -> Txn:
         previous_producer_id=_tag(tagged, _PREVIOUS_PRODUCER_ID, "q", NO_PRODUCER_ID),
         next_producer_id=_tag(tagged, _NEXT_PRODUCER_ID, "q", NO_PRODUCER_ID),
         client_version=_tag(tagged, _CLIENT_VERSION, "h", 0),
+        next_producer_epoch=_tag(tagged, _NEXT_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
         last_producer_epoch=_tag(tagged, _LAST_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
     )
 

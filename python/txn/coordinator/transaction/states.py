@@ -14,8 +14,13 @@ Where this differs from Kafka: a Complete state may be written again with a late
 That is how a producer is fenced after a power failure without forgetting how its last
 transaction ended; see `decide.decide_after_power_failure`.
 
+A transaction has one identity, under which its records are and its markers will be. Its
+client has the same, until it says at a start that it wants to keep what it had prepared
+(KIP-939): then the transaction stays open under its identity, and the client goes on with a
+later one, by which whoever came before is fenced.
+
 Sources: KIP-98 (states), KIP-360 (epoch fence), KIP-890 (epoch bump at the end; an abort
-with nothing open).
+with nothing open), KIP-939 (two-phase commit).
 """
 
 from collections.abc import Mapping
@@ -29,6 +34,9 @@ NO_TIME_MS: Final = -1
 
 LAST_PRODUCER_EPOCH: Final = 32767 - 1
 """The last epoch a client may hold; the one above it is kept for fencing its producer id."""
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout of transactions that another system decides on: they never time out (KIP-939)."""
 
 TopicPartition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -101,6 +109,14 @@ class Producer:
     producer_id: int
     producer_epoch: int
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no epoch is left to hand out for this producer id."""
+        return self.producer_epoch >= LAST_PRODUCER_EPOCH
+
+
+NOBODY: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
 
 @dataclass(frozen=True, slots=True)
 class Txn:
@@ -109,17 +125,19 @@ class Txn:
     Attributes:
         producer_id: In use now.
         producer_epoch: In use now; under transaction version 2 a Prepare bumps it.
-        timeout_ms: How long a transaction may stay open, from `start_ms`.
+        timeout_ms: How long a transaction may stay open, from `start_ms`; `NO_TIMEOUT_MS`.
         state: Where it stands.
         partitions: Those of the open transaction; empty at rest.
         start_ms: When the newest transaction began, -1 before the first.
         updated_ms: When this was written.
         previous_producer_id: The one before, while its last holder may come again for the
             one in use, having been given it because the epochs were used up; else -1.
-        next_producer_id: In a Prepare, the one that its Complete changes to; else -1.
+        next_producer_id: In a Prepare, the one that its Complete changes to; in a transaction
+            that was kept open over a start, the one its client has; else -1.
         last_producer_epoch: An epoch below the current one with which the producer that
             got the current one may come again, its answer having been lost; else -1.
         client_version: Transaction version of the client that brought it here, 0 or 2.
+        next_producer_epoch: Of `next_producer_id`, if the transaction was kept open; else -1.
     """
 
     producer_id: int
@@ -133,16 +151,29 @@ class Txn:
     next_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def producer(self) -> Producer:
-        """The identity in use now."""
+        """The identity of the transaction: of its records and its markers."""
         return Producer(self.producer_id, self.producer_epoch)
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether no epoch is left to hand out for this producer id."""
-        return self.producer_epoch >= LAST_PRODUCER_EPOCH
+    def client(self) -> Producer:
+        """The identity its client has to show; in a Prepare, once that is completed."""
+        if self.next_producer_id < 0:
+            return self.producer
+        return Producer(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it was kept open over a start of its client, which can only end it now."""
+        return self.next_producer_epoch >= 0
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether another system decides how its transactions end."""
+        return self.timeout_ms == NO_TIMEOUT_MS
 
 
 def is_move(before: Txn | None, after: Txn | None) -> bool:

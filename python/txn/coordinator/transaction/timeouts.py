@@ -1,18 +1,21 @@
 """When something about a transactional id is due.
 
 An open transaction lives `timeout_ms` from its first partition on; then the coordinator
-aborts it, so that it holds back no reader any longer (P5). An id that nobody used for
-`transactional.id.expiration.ms` is forgotten.
+aborts it, so that it holds back no reader any longer (P5); one that another system decides
+on waits for that (KIP-939). An id that nobody used for `transactional.id.expiration.ms` is
+forgotten.
 
-Sources: KIP-98; KIP-593 (expiration).
+Sources: KIP-98; KIP-593 (expiration); KIP-939.
 """
 
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 
 
 def deadline_ms(txn: Txn) -> int | None:
-    """When an open transaction has to be aborted; None if none is open."""
-    return txn.start_ms + txn.timeout_ms if txn.state is TxnState.ONGOING else None
+    """When an open transaction has to be aborted; None if there is none to abort."""
+    if txn.state is not TxnState.ONGOING or txn.is_two_phase:
+        return None
+    return txn.start_ms + txn.timeout_ms
 
 
 def is_timed_out(txn: Txn, now_ms: int) -> bool:

@@ -1,0 +1,255 @@
+"""What an operator asks of transactions: list them, describe them, end what hangs.
+
+Where this differs from Kafka: an operator's marker in the midst of a transaction that is
+open here aborts all of it (`broker.transactions`), and none goes into `__transaction_state`;
+one for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
+which Kafka's RE2/J is a copy: `\\C` and a repeated group name are taken here and not there,
+repetitions of repetitions above 1,000 the other way round.
+
+Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern), KIP-1228
+(the transaction's version in WriteTxnMarkers).
+"""
+
+import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.apis.transactions import Later, by_topic
+from txn.broker.host import Answer, Context
+from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
+from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition, Txn
+from txn.storage.base import Marker
+from txn.wire.messages import encode_response
+from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras
+
+WRITE_TXN_MARKERS: Final = 27
+DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
+
+NOT_HOSTED: Final = "This server does not host this topic-partition."
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def describe_transactions(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """Tell where transactional ids stand; to `txn explain` also who acts for them."""
+    answer = {
+        "transaction_states": [
+            _description(transactional_id, coordinator.transactions.get(transactional_id))
+            for transactional_id in request.transactional_ids
+        ]
+    }
+    if context.client_id != EXPLAIN_CLIENT_ID:
+        return answer
+    extras = {
+        transactional_id: _extras(coordinator, transactional_id, txn)
+        for transactional_id in request.transactional_ids
+        if (txn := coordinator.transactions.get(transactional_id)) is not None
+    }
+    return with_extras(encode_response(context.api_key, context.api_version, answer), extras)
+
+
+def _extras(coordinator: TransactionCoordinator, transactional_id: str, txn: Txn) -> dict[str, Any]:
+    client = coordinator.clients.get(transactional_id)
+    return {"updated_ms": txn.updated_ms} | ({} if client is None else client._asdict())
+
+
+def _description(transactional_id: str, txn: Txn | None) -> dict[str, Any]:
+    if txn is None:
+        unknown = (
+            ErrorCode.transactional_id_not_found if transactional_id else ErrorCode.invalid_request
+        )
+        return _state_fields(unknown, transactional_id, "", 0, 0, NOBODY, [])
+    return _state_fields(
+        ErrorCode.none,
+        transactional_id,
+        txn.state.label,
+        txn.timeout_ms,
+        txn.start_ms,
+        txn.producer,
+        sorted(txn.partitions),
+    )
+
+
+def _state_fields(
+    code: ErrorCode,
+    transactional_id: str,
+    label: str,
+    timeout_ms: int,
+    start_ms: int,
+    producer: Producer,
+    partitions: Sequence[TopicPartition],
+) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "transactional_id": transactional_id,
+        "transaction_state": label,
+        "transaction_timeout": timeout_ms,
+        "transaction_start_time": EPOCH + datetime.timedelta(milliseconds=start_ms),
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "topics": [
+            {"topic": topic, "partitions": [index for _, index in group]}
+            for topic, group in by_topic(partitions)
+        ],
+    }
+
+
+def list_transactions(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """List the transactional ids that pass the filters."""
+    labels = request.state_filters
+    states = [STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL]
+    unknown = [label for label in labels if label not in STATES_BY_LABEL]
+    try:
+        pattern_text = getattr(request, "transactional_id_pattern", None)
+        pattern = compile_pattern(pattern_text) if pattern_text else None
+    except ValueError:
+        return _listing(ErrorCode.invalid_regular_expression, [], [])
+    if labels and not states:
+        return _listing(ErrorCode.none, unknown, [])
+    wanted = Filter(
+        states=states,
+        producer_ids=request.producer_id_filters,
+        longer_than_ms=getattr(request, "duration_filter", -1),
+        pattern=pattern,
+    )
+    return _listing(ErrorCode.none, unknown, coordinator.find(wanted))
+
+
+def _listing(
+    code: ErrorCode, unknown: Sequence[str], found: Sequence[tuple[str, Txn]]
+) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "unknown_state_filters": unknown,
+        "transaction_states": [
+            {
+                "transactional_id": transactional_id,
+                "producer_id": txn.producer_id,
+                "transaction_state": txn.state.label,
+            }
+            for transactional_id, txn in found
+        ],
+    }
+
+
+def describe_producers(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """Tell which producers partitions know, and where their open transactions begin."""
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _active_producers(coordinator, topic.name, index)
+                    for index in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _active_producers(
+    coordinator: TransactionCoordinator, topic: str, index: int
+) -> dict[str, Any]:
+    store = coordinator.partition(topic, index)
+    known = [] if store is None else store.gate.describe()
+    return {
+        "partition_index": index,
+        "error_code": (ErrorCode.unknown_topic_or_partition if store is None else ErrorCode.none),
+        "error_message": None if coordinator.partition(topic, 0) is not None else NOT_HOSTED,
+        "active_producers": [
+            {
+                "producer_id": active.producer_id,
+                "producer_epoch": active.producer_epoch,
+                "last_sequence": active.last_sequence,
+                "last_timestamp": active.last_timestamp_ms,
+                "coordinator_epoch": active.coordinator_epoch,
+                "current_txn_start_offset": active.current_txn_start_offset,
+            }
+            for active in known
+        ],
+    }
+
+
+# -------------------------------------------------------------------- ending what hangs
+
+
+async def write_txn_markers(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """End what producers left open on partitions."""
+    codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for wanted in request.markers:
+        of_producer = codes.setdefault(wanted.producer_id, {})
+        for topic in wanted.topics:
+            for index in topic.partition_indexes:
+                partition = (str(topic.name), int(index))
+                of_producer[partition] = await _write_marker(coordinator, wanted, partition)
+    return {
+        "markers": [
+            {"producer_id": producer_id, "topics": _marker_results(of_producer)}
+            for producer_id, of_producer in codes.items()
+            if of_producer
+        ]
+    }
+
+
+async def _write_marker(
+    coordinator: TransactionCoordinator, wanted: Any, partition: TopicPartition
+) -> ErrorCode:
+    if coordinator.partition(*partition) is None:
+        return ErrorCode.unknown_topic_or_partition
+    if partition[0] == TRANSACTIONS_TOPIC:
+        return ErrorCode.topic_authorization_failed
+    if wanted.producer_id < 0 or wanted.producer_epoch < 0:
+        return ErrorCode.invalid_request
+    marker = Marker(
+        wanted.producer_id,
+        wanted.producer_epoch,
+        wanted.coordinator_epoch,
+        wanted.transaction_result,
+        timestamp_ms=0,
+    )
+    must_bump = getattr(wanted, "transaction_version", 0) >= TV2
+    written = coordinator.write_marker(partition, marker, must_bump=must_bump)
+    return await written if isinstance(written, Awaitable) else written
+
+
+def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {"partition_index": index, "error_code": codes[topic, index]} for _, index in group
+            ],
+        }
+        for topic, group in by_topic(codes)
+    ]
+
+
+Handler = Callable[[TransactionCoordinator, Any, Context], Later]
+
+HANDLERS: Final[dict[int, Handler]] = {
+    WRITE_TXN_MARKERS: write_txn_markers,
+    DESCRIBE_PRODUCERS: describe_producers,
+    DESCRIBE_TRANSACTIONS: describe_transactions,
+    LIST_TRANSACTIONS: list_transactions,
+}
+
+VERSIONS: Final[dict[int, tuple[int, int]]] = {
+    WRITE_TXN_MARKERS: (1, 2),
+    DESCRIBE_PRODUCERS: (0, 0),
+    DESCRIBE_TRANSACTIONS: (0, 0),
+    LIST_TRANSACTIONS: (0, 2),
+}

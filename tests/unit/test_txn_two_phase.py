@@ -1,0 +1,316 @@
+"""A prepared transaction outlives its client and its time (KIP-939)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import Durability
+from txn.broker.transactions import Identity, TransactionCoordinator
+from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.states import (
+    LAST_PRODUCER_EPOCH,
+    NO_TIMEOUT_MS,
+    NOBODY,
+    Outcome,
+    Producer,
+    Txn,
+    TxnState,
+)
+from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
+from txn_host import TOPIC, MemoryHost
+
+P0, P1 = (TOPIC, 0), (TOPIC, 1)
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+INVALID_PRODUCER_EPOCH = 47
+LONG_MS = 10**9
+
+
+class Bench:
+    """A coordinator that allows two-phase commit."""
+
+    def __init__(self, host: MemoryHost | None = None, *, power_failed: bool = False) -> None:
+        self.host = host or MemoryHost()
+        self.host.settings["transaction.two.phase.commit.enable"] = True
+        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator.recover(power_failed=power_failed, stores=self.host.stores())
+
+    def start(self, **wanted: Any) -> Identity:
+        asked = {"is_two_phase": True} | wanted
+        shown = asked.pop("shown", None)
+        identity = self.coordinator.init_producer_id("pay", 60_000, shown, **asked)
+        assert isinstance(identity, Identity)
+        return identity
+
+    def prepared(self, *, epoch: int = 0) -> Producer:
+        """A client that wrote to two partitions and is gone."""
+        producer = self.start().producer
+        if epoch:
+            self.coordinator.transactions.apply("pay", replace(self.txn(), producer_epoch=epoch))
+            producer = Producer(producer.producer_id, epoch)
+        for partition in (P0, P1):
+            assert self.write(producer, partition, 0, b"a") == ADMIT
+        return producer
+
+    def write(self, producer: Producer, partition: Any, sequence: int, value: bytes) -> int:
+        self.join(producer, partition)
+        return self.host.store(*partition).client_append(producer, sequence, value, TV2)[0]
+
+    def join(self, producer: Producer, partition: Any) -> ErrorCode:
+        joined = self.coordinator.join(
+            "pay", producer.producer_id, producer.producer_epoch, TV2, [partition]
+        )
+        assert isinstance(joined, dict)
+        return ErrorCode(joined[partition])
+
+    def end(self, producer: Producer, outcome: Outcome = COMMIT, *, bumps: bool = True) -> Identity:
+        identity = self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps)
+        assert isinstance(identity, Identity)
+        return identity
+
+    def txn(self) -> Txn:
+        txn = self.coordinator.transactions.get("pay")
+        assert txn is not None
+        return txn
+
+    def committed(self) -> list[bytes | None]:
+        return [*self.host.store(*P0).committed(), *self.host.store(*P1).committed()]
+
+
+def crashed(bench: Bench) -> Bench:
+    return Bench(bench.host.after_crash())
+
+
+def as_it_is(bench: Bench) -> Bench:
+    return bench
+
+
+either = pytest.mark.parametrize("then", [as_it_is, crashed])
+"""The broker goes on, or is killed and starts again."""
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_a_transaction_that_another_system_decides_on_never_times_out() -> None:
+    bench = Bench()
+    producer = bench.prepared()
+    assert bench.txn().timeout_ms == NO_TIMEOUT_MS
+    bench.host.advance(LONG_MS)
+    after = crashed(bench)
+    after.host.advance(LONG_MS)
+    assert after.txn().state is TxnState.ONGOING
+    assert after.end(producer).code is ErrorCode.none
+    assert after.committed() == [b"a", b"a"]
+
+
+def test_two_phase_commit_has_to_be_allowed() -> None:
+    bench = Bench()
+    bench.host.settings["transaction.two.phase.commit.enable"] = False
+    assert bench.start().code is ErrorCode.transactional_id_authorization_failed
+
+
+def test_the_limit_of_timeouts_does_not_hold_for_what_has_none() -> None:
+    bench = Bench()
+    identity = bench.coordinator.init_producer_id("pay", 0, None, is_two_phase=True)
+    assert isinstance(identity, Identity)
+    assert identity.code is ErrorCode.none
+
+
+def test_keeping_an_ordinary_transaction_gives_it_no_less_time() -> None:
+    bench = Bench()
+    bench.write(bench.start(is_two_phase=False).producer, P0, 0, b"a")
+    bench.host.advance(59_000)
+    bench.start(keep_prepared=True)
+    bench.host.advance(LONG_MS)
+    assert bench.txn().state is TxnState.ONGOING
+
+
+def test_an_ordinary_transaction_that_was_kept_still_times_out() -> None:
+    bench = Bench()
+    bench.write(bench.start(is_two_phase=False).producer, P0, 0, b"a")
+    kept = bench.start(is_two_phase=False, keep_prepared=True)
+    bench.host.advance(60_000)
+    assert bench.txn().state is TxnState.COMPLETE_ABORT
+    assert bench.txn().producer == Producer(kept.producer.producer_id, 2)
+    assert bench.end(kept.producer, ABORT).producer == bench.txn().producer
+
+
+# ---------------------------------------------------------------- taking over
+
+
+@either
+def test_a_kept_transaction_is_named_and_its_client_gets_the_next_epoch(
+    then: Callable[[Bench], Bench],
+) -> None:
+    bench = Bench()
+    old = bench.prepared()
+    identity = then(bench).start(keep_prepared=True)
+    assert identity == Identity(Producer(old.producer_id, 1), ongoing=old)
+
+
+def test_with_nothing_open_there_is_nothing_to_name() -> None:
+    bench = Bench()
+    assert bench.start(keep_prepared=True).ongoing == NOBODY
+    assert bench.start(keep_prepared=True).producer.producer_epoch == 1
+
+
+@either
+@pytest.mark.parametrize(("outcome", "seen"), [(COMMIT, [b"a", b"a"]), (ABORT, [])])
+def test_P3_whoever_took_over_decides_for_all_partitions(
+    outcome: Outcome, seen: list[bytes], then: Callable[[Bench], Bench]
+) -> None:
+    bench = Bench()
+    bench.prepared()
+    client = bench.start(keep_prepared=True).producer
+    bench = then(bench)
+    following = bench.end(client, outcome)
+    assert following.producer == Producer(client.producer_id, client.producer_epoch + 1)
+    assert bench.committed() == seen
+    assert bench.txn().producer == following.producer
+    assert bench.write(following.producer, P0, 0, b"b") == ADMIT
+    assert bench.end(following.producer).code is ErrorCode.none
+    assert bench.host.store(*P0).committed()[-1] == b"b"
+
+
+@either
+def test_a_lost_answer_to_the_end_is_given_again(then: Callable[[Bench], Bench]) -> None:
+    bench = Bench()
+    bench.prepared()
+    client = bench.start(keep_prepared=True).producer
+    following = bench.end(client)
+    bench = then(bench)
+    assert bench.end(client) == following
+    assert bench.end(client, ABORT).code is ErrorCode.invalid_txn_state
+
+
+def test_taking_over_can_be_repeated() -> None:
+    bench = Bench()
+    old = bench.prepared()
+    first = bench.start(keep_prepared=True)
+    second = crashed(bench).start(keep_prepared=True)
+    assert first.ongoing == second.ongoing == old
+    assert second.producer == Producer(old.producer_id, 2)
+
+
+def test_version_1_may_end_what_was_kept() -> None:
+    bench = Bench()
+    bench.prepared()
+    client = bench.start(keep_prepared=True).producer
+    assert bench.end(client, bumps=False).code is ErrorCode.none
+    assert bench.committed() == [b"a", b"a"]
+    assert bench.txn().producer == client
+    assert bench.end(client, bumps=False).code is ErrorCode.none
+
+
+def test_a_plain_start_aborts_what_was_kept() -> None:
+    bench = Bench()
+    bench.prepared()
+    kept = bench.start(keep_prepared=True).producer
+    fresh = bench.start()
+    assert (fresh.code, fresh.ongoing) == (ErrorCode.none, NOBODY)
+    assert fresh.producer.producer_epoch > kept.producer_epoch
+    assert bench.committed() == []
+    assert bench.end(kept, ABORT).code is ErrorCode.producer_fenced
+
+
+@either
+def test_the_last_epoch_is_followed_by_a_new_producer_id(then: Callable[[Bench], Bench]) -> None:
+    bench = Bench()
+    old = bench.prepared(epoch=LAST_PRODUCER_EPOCH)
+    taken_over = bench.start(keep_prepared=True)
+    assert taken_over.ongoing == old
+    assert taken_over.producer.producer_id != old.producer_id
+    assert taken_over.producer.producer_epoch == 0
+    bench = then(bench)
+    following = bench.end(taken_over.producer)
+    assert following.producer == Producer(taken_over.producer.producer_id, 1)
+    assert bench.committed() == [b"a", b"a"]
+    assert bench.end(taken_over.producer) == following
+    assert bench.host.store(*P0).markers() == [(old.producer_id, 32767, True)]
+
+
+def test_the_client_may_come_to_its_last_epoch_too() -> None:
+    bench = Bench()
+    old = bench.prepared(epoch=LAST_PRODUCER_EPOCH - 1)
+    client = bench.start(keep_prepared=True).producer
+    assert client == Producer(old.producer_id, LAST_PRODUCER_EPOCH)
+    following = bench.end(client)
+    assert following.producer.producer_id != old.producer_id
+    assert following.producer.producer_epoch == 0
+    bench = crashed(bench)
+    assert bench.end(client) == following
+    assert bench.start(shown=client).producer == following.producer
+
+
+# ---------------------------------------------------------------- who is fenced
+
+
+@either
+def test_P7_whoever_prepared_it_is_fenced(then: Callable[[Bench], Bench]) -> None:
+    bench = Bench()
+    old = bench.prepared()
+    client = bench.start(keep_prepared=True).producer
+    bench = then(bench)
+    assert bench.end(old).code is ErrorCode.producer_fenced
+    assert bench.join(old, P0) is ErrorCode.invalid_producer_epoch
+    assert bench.start(shown=old).code is ErrorCode.producer_fenced
+    assert bench.end(client).code is ErrorCode.none
+
+
+@either
+def test_P7_nothing_gets_into_a_prepared_transaction(then: Callable[[Bench], Bench]) -> None:
+    """Neither what its first client still sends, nor what the new one does."""
+    bench = Bench()
+    old = bench.prepared()
+    client = bench.start(keep_prepared=True).producer
+    bench = then(bench)
+    store = bench.host.store(*P0)
+    assert store.client_append(old, 1, b"late", TV2) == (REFUSE, INVALID_PRODUCER_EPOCH)
+    assert store.client_append(client, 0, b"early", TV2)[0] == ASK_TO_JOIN
+    assert bench.join(client, P0) is ErrorCode.invalid_txn_state
+    assert not bench.coordinator.is_joined("pay", old, P0)
+    assert not bench.coordinator.is_joined("pay", client, P0)
+    bench.end(client)
+    assert bench.committed() == [b"a", b"a"]
+
+
+def test_P7_an_earlier_take_over_is_fenced_by_a_later_one() -> None:
+    bench = Bench()
+    bench.prepared()
+    first = bench.start(keep_prepared=True).producer
+    second = bench.start(keep_prepared=True).producer
+    assert bench.end(first).code is ErrorCode.producer_fenced
+    assert bench.start(shown=first, keep_prepared=True).code is ErrorCode.producer_fenced
+    assert bench.end(second).code is ErrorCode.none
+
+
+# ---------------------------------------------------------------- power failures
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_P3_what_is_prepared_outlives_a_power_failure_when_all_is_durable(is_kept: bool) -> None:
+    host = MemoryHost(Durability.PROCESS)
+    bench = Bench(host)
+    client = bench.prepared()
+    if is_kept:
+        client = bench.start(keep_prepared=True).producer
+    left = host.after_power_failure(lambda synced, written: written)
+    left.durability = Durability.ALWAYS
+    coordinator = TransactionCoordinator(left)
+    coordinator.recover(power_failed=True, stores=left.stores())
+    txn = coordinator.transactions.get("pay")
+    assert txn is not None
+    assert (txn.state, txn.client) == (TxnState.ONGOING, client)
+    assert left.store(*P0).gate.first_unstable_offset() == 0
+
+
+def test_P3_what_may_have_lost_records_is_aborted_after_a_power_failure() -> None:
+    bench = Bench()
+    bench.prepared()
+    bench.start(keep_prepared=True)
+    left = Bench(bench.host.after_power_failure(lambda synced, written: written), power_failed=True)
+    assert left.txn().state is TxnState.COMPLETE_ABORT
+    assert left.committed() == []
