@@ -379,9 +379,8 @@ def test_a_timed_out_abort_succeeds_under_version_2() -> None:
 
 
 def test_a_timed_out_producer_goes_on_with_the_epoch_that_fenced_it() -> None:
-    # librdkafka answers a time-out by asking for its next epoch (KIP-360). It was told
-    # PRODUCER_FENCED, which is fatal to it, although nobody had taken its id over; Apache
-    # Kafka 4.2 gives it the epoch under which its transaction was aborted.
+    # One that asked for its next epoch by showing the one it had (KIP-360) was fenced, though
+    # nobody had taken its id over. Apache Kafka 4.2 gives it the epoch that fenced it.
     txn = complete(decide_fence(ONGOING, now_ms=300, new_producer_id=no_id), now_ms=301)
     for _ in range(2):
         decision = init(txn, Producer(ID, 5))
