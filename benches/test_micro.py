@@ -5,7 +5,10 @@ compare two commits run it on both, then `.venv/bin/pytest-benchmark compare`.
 """
 
 import struct
+import time
+import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,17 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import txn
 from txn import _core
+from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from txn.coordinator.transaction.records import encode_key, encode_value
+from txn.coordinator.transaction.states import Txn, TxnState
 from txn.partition import Partition
+from txn.wire.hashing import coordinator_partition
 from txn.wire.messages import decode_request, encode_response
 
 RECORDS_PER_BATCH = 600
 BATCHES = 2000
 ROWS = 50_000
+TRANSACTIONAL_IDS = 100_000
 CLIENT_V1 = 1
 NOW_MS = 1_700_000_000_000
 
@@ -45,6 +53,51 @@ def test_aborted_index_lookup_among_10000(benchmark: BenchmarkFixture) -> None:
     found = benchmark(gate.aborted_in, 10_000, 10_040)
 
     assert len(found) == 20
+
+
+@pytest.fixture(scope="module")
+def many_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with `TRANSACTIONAL_IDS` ids at rest, as their last end left them."""
+    path = tmp_path_factory.mktemp("ids") / "data"
+    resting = Txn(
+        producer_id=0,
+        producer_epoch=1,
+        timeout_ms=60_000,
+        state=TxnState.COMPLETE_COMMIT,
+        partitions=frozenset(),
+        start_ms=NOW_MS,
+        updated_ms=NOW_MS,
+        client_version=2,
+    )
+    with txn.Broker(path, durability="process") as broker:
+        logs = broker._node.coordinator_partitions(TRANSACTIONS_TOPIC)
+        for number in range(TRANSACTIONAL_IDS):
+            name = f"payments-{number:08d}"
+            value = encode_value(replace(resting, producer_id=number, updated_ms=NOW_MS + number))
+            log = logs[coordinator_partition(name, len(logs))]
+            log.append([(encode_key(name), value)], timestamp_ms=NOW_MS)
+    return path
+
+
+def test_loading_100000_transactional_ids(benchmark: BenchmarkFixture, many_ids: Path) -> None:
+    """One batch for each id, as before compaction. `bytes_per_id` is what an idle one takes."""
+    with txn.Broker(many_ids, durability="process") as broker:
+
+        def load() -> TransactionCoordinator:
+            coordinator = TransactionCoordinator(broker._node)
+            coordinator.recover()
+            return coordinator
+
+        loaded = benchmark.pedantic(load, rounds=3)
+        assert len(loaded.transactions) == TRANSACTIONAL_IDS
+        begun = time.process_time()
+        load()
+        benchmark.extra_info["cpu_s"] = round(time.process_time() - begun, 2)
+        tracemalloc.start()
+        kept = load()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        benchmark.extra_info["bytes_per_id"] = taken // len(kept.transactions)
 
 
 def test_encoding_one_batch_of_600_records(benchmark: BenchmarkFixture) -> None:

@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 from txn.broker.host import Durability
 from txn.broker.transactions import (
     OFFSETS_TOPIC,
+    RECORDS_PER_BATCH,
     RETRY_MS,
-    TOMBSTONES_PER_BATCH,
     TRANSACTIONS_TOPIC,
     Identity,
     TransactionCoordinator,
@@ -307,7 +307,7 @@ def test_an_id_that_nobody_used_for_long_is_forgotten() -> None:
 
 def test_ids_that_expire_together_are_forgotten_with_few_appends() -> None:
     bench = forgetful()
-    for index in range(2 * TOMBSTONES_PER_BATCH + 2):
+    for index in range(2 * RECORDS_PER_BATCH + 2):
         bench.init(f"pay-{index}")
     logs = bench.host.coordinator_partitions(TRANSACTIONS_TOPIC)
     before = sum(len(store.stored) for store in logs)

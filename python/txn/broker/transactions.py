@@ -62,7 +62,6 @@ from txn.coordinator.transaction.producer_ids import ProducerIds
 from txn.coordinator.transaction.records import (
     TRANSACTIONAL_ID_BYTES_MAX,
     decode_key,
-    decode_value,
     encode_key,
     encode_value,
 )
@@ -89,8 +88,10 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 RETRY_MS: Final = 1_000
 """Between two attempts to finish a Prepare that a disk refused."""
 
-TOMBSTONES_PER_BATCH: Final = 1_000
-"""How many expired ids are forgotten with one append."""
+EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
+
+RECORDS_PER_BATCH: Final = 1_000
+"""How many ids are forgotten, or fenced after a power failure, with one append."""
 
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 
@@ -470,7 +471,7 @@ class TransactionCoordinator:
 
     def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
         """Whose transaction it is that is open on a partition, as far as it is known here."""
-        for transactional_id, txn in self.transactions.items():
+        for transactional_id, txn in self.transactions.awake():
             if txn.producer_id == producer_id and partition in txn.partitions:
                 return transactional_id
         return None
@@ -661,13 +662,13 @@ class TransactionCoordinator:
         )
 
     def _sweep_later(self) -> None:
-        interval_ms = self._host.setting(
-            "transaction.remove.expired.transaction.cleanup.interval.ms"
-        )
+        interval_ms = self._host.setting(EXPIRY_INTERVAL)
         self._host.call_at(self._host.now_ms() + interval_ms, self._sweep)
 
     def _sweep(self) -> None:
-        """Forget the ids that nobody used for long."""
+        """Forget the ids that nobody used for long, and keep those in little that rest."""
+        interval_ms = self._host.setting(EXPIRY_INTERVAL)
+        self.transactions.lull(self._host.now_ms() - interval_ms)
         try:
             self._forget_expired()
         except StorageError as error:
@@ -675,28 +676,37 @@ class TransactionCoordinator:
         self._sweep_later()
 
     def _forget_expired(self) -> None:
-        now_ms = self._host.now_ms()
-        expiration_ms = self._host.setting("transactional.id.expiration.ms")
-        expired: dict[int, list[str]] = {}
-        for transactional_id, txn in self.transactions.items():
-            if timeouts.is_expired(txn, now_ms, expiration_ms) and not self._flows.is_held(
-                transactional_id
-            ):
-                store = self._log_of(transactional_id)
-                expired.setdefault(store.index, []).append(transactional_id)
-        for index, ids in expired.items():
-            for start in range(0, len(ids), TOMBSTONES_PER_BATCH):
-                self._forget(self._logs[index], ids[start : start + TOMBSTONES_PER_BATCH])
+        until_ms = self._host.now_ms() - self._host.setting("transactional.id.expiration.ms")
+        expired = [
+            (transactional_id, None)
+            for transactional_id in self.transactions.at_rest_since(until_ms)
+            if not self._flows.is_held(transactional_id)
+        ]
+        if expired:
+            self._write_together(expired)
+            log.info("txn.expired", count=len(expired))
 
-    def _forget(self, store: PartitionStore, ids: Sequence[str]) -> None:
-        """Write tombstones for ids at rest and apply them. Raises StorageError: nothing changed."""
-        tombstones = [(encode_key(transactional_id), None) for transactional_id in ids]
-        store.append(tombstones, timestamp_ms=self._host.now_ms())
-        for transactional_id in ids:
-            self.transactions.apply(transactional_id, None)
-            self.clients.forget(transactional_id)
-            self._connections.forget(transactional_id)
-        log.info("txn.expired", partition=f"{store.topic}-{store.index}", count=len(ids))
+    def _write_together(self, written: Sequence[tuple[str, Txn | None]]) -> None:
+        """Append what is now known of many ids, many at a time, and apply it; None forgets one.
+
+        Raises StorageError: of some of them nothing changed.
+        """
+        by_log: dict[int, list[tuple[str, Txn | None]]] = {}
+        for entry in written:
+            by_log.setdefault(self._log_of(entry[0]).index, []).append(entry)
+        for index, entries in by_log.items():
+            for start in range(0, len(entries), RECORDS_PER_BATCH):
+                batch = entries[start : start + RECORDS_PER_BATCH]
+                records = [
+                    (encode_key(transactional_id), None if txn is None else encode_value(txn))
+                    for transactional_id, txn in batch
+                ]
+                self._logs[index].append(records, timestamp_ms=self._host.now_ms())
+                for transactional_id, txn in batch:
+                    self.transactions.apply(transactional_id, txn)
+                    if txn is None:
+                        self.clients.forget(transactional_id)
+                        self._connections.forget(transactional_id)
 
     # ------------------------------------------------------------ recovery
 
@@ -719,12 +729,12 @@ class TransactionCoordinator:
             self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
             for store in self._logs:
                 self._replay(store)
-        for transactional_id, _ in self.transactions.items():
+        for transactional_id, _ in self.transactions.awake():
             run_blocking(self._finish(transactional_id))
         if power_failed:
             self._fence_everybody()
             self._end_orphans(stores)
-        for transactional_id, txn in self.transactions.items():
+        for transactional_id, txn in self.transactions.awake():
             self._watch(transactional_id, txn)
             self._let_in(txn)
         run_blocking(self._force(self._logs))
@@ -735,26 +745,29 @@ class TransactionCoordinator:
             for record in batch.records:
                 try:
                     transactional_id = decode_key(record.key or b"")
-                    txn = None if record.value is None else decode_value(record.value)
+                    if transactional_id is not None:
+                        self.transactions.load(transactional_id, record.value)
                 except ValueError as error:
                     raise CorruptLogError(
                         f"{store.topic}-{store.index} holds a damaged record at offset "
                         f"{record.offset}: {error}",
                         offset=record.offset,
                     ) from error
-                if transactional_id is not None:
-                    self.transactions.apply(transactional_id, txn)
 
     def _fence_everybody(self) -> None:
+        fenced: list[tuple[str, Txn | None]] = []
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:  # a disk refuses its markers; it is retried
                 continue
             if txn.is_two_phase and self._host.durability is Durability.ALWAYS:
                 continue
-            fenced = decide_after_power_failure(
+            following = decide_after_power_failure(
                 txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
             )
-            self._write(transactional_id, fenced)
+            assert is_move(txn, following), f"{transactional_id}: {txn} cannot become {following}"
+            fenced.append((transactional_id, following))
+        self._write_together(fenced)
+        for transactional_id, _ in fenced:
             run_blocking(self._finish(transactional_id))
 
     def _end_orphans(self, stores: Iterable[PartitionStore]) -> None:

@@ -37,6 +37,7 @@ from itertools import groupby
 from typing import Final
 
 from txn.coordinator.transaction.states import (
+    AT_REST,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TopicPartition,
@@ -51,6 +52,16 @@ OLD_VALUE_VERSION: Final = 0
 TRANSACTIONAL_ID_BYTES_MAX: Final = 32767
 """A key has an int16 length."""
 
+_KEY: Final = struct.Struct(">hh")
+_HEAD: Final = struct.Struct(">hqhib")
+_TIMES: Final = struct.Struct(">qq")
+_STATE_AT: Final = _HEAD.size - 1
+_PARTITIONS_AT: Final = _HEAD.size
+_NO_PARTITIONS: Final = 1
+"""The length of an empty list; 0 is null."""
+_TIMES_AT: Final = _PARTITIONS_AT + 1
+_TAGGED_AT: Final = _TIMES_AT + _TIMES.size
+
 _PREVIOUS_PRODUCER_ID: Final = 0
 _NEXT_PRODUCER_ID: Final = 1
 _CLIENT_VERSION: Final = 2
@@ -61,7 +72,7 @@ _LAST_PRODUCER_EPOCH: Final = 10_000
 def encode_key(transactional_id: str) -> bytes:
     """Encode the key of an id's records; at most `TRANSACTIONAL_ID_BYTES_MAX` bytes of it."""
     text = transactional_id.encode()
-    return struct.pack(">hh", KEY_VERSION, len(text)) + text
+    return _KEY.pack(KEY_VERSION, len(text)) + text
 
 
 def decode_key(data: bytes) -> str | None:
@@ -70,6 +81,10 @@ def decode_key(data: bytes) -> str | None:
     Raises:
         ValueError: the bytes do not follow the schema.
     """
+    if len(data) >= _KEY.size:
+        version, size = _KEY.unpack_from(data)
+        if version == KEY_VERSION and size == len(data) - _KEY.size:
+            return data[_KEY.size :].decode()
     reader = _Reader(data)
     (version,) = reader.unpack("h")
     if version != KEY_VERSION:
@@ -83,16 +98,11 @@ def encode_value(txn: Txn) -> bytes:
     """Encode what is known of an id, in version 1."""
     return b"".join(
         (
-            struct.pack(
-                ">hqhib",
-                VALUE_VERSION,
-                txn.producer_id,
-                txn.producer_epoch,
-                txn.timeout_ms,
-                txn.state,
+            _HEAD.pack(
+                VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state
             ),
             b"\0" if txn.state is TxnState.EMPTY else _encode_partitions(txn.partitions),
-            struct.pack(">qq", txn.updated_ms, txn.start_ms),
+            _TIMES.pack(txn.updated_ms, txn.start_ms),
             _encode_tagged(txn),
         )
     )
@@ -128,6 +138,23 @@ def _encode_tagged(txn: Txn) -> bytes:
     return _varint(len(given)) + b"".join(given)
 
 
+def at_rest_since_ms(data: bytes) -> int | None:
+    """Say since when the id of a value is at rest; None if it is not, or of another version.
+
+    Cheap, and looks at nothing else: `check_value` does.
+    """
+    is_usual = len(data) > _TAGGED_AT and data[1] == VALUE_VERSION and data[0] == 0
+    if not is_usual or data[_STATE_AT] not in AT_REST or data[_PARTITIONS_AT] > _NO_PARTITIONS:
+        return None
+    since_ms: int = _TIMES.unpack_from(data, _TIMES_AT)[0]
+    return since_ms
+
+
+def check_value(data: bytes) -> None:
+    """Check the value of an id at rest. Raises ValueError: it does not follow the schema."""
+    _tagged_of(data[_TAGGED_AT:])
+
+
 def decode_value(data: bytes) -> Txn:
     """Decode what is known of an id, from version 0 or 1.
 
@@ -142,8 +169,9 @@ def decode_value(data: bytes) -> Txn:
     producer_id, producer_epoch, timeout_ms, state = reader.unpack("qhib")
     partitions = _read_partitions(reader) if is_flexible else _read_old_partitions(reader)
     updated_ms, start_ms = reader.unpack("qq")
-    tagged = _read_tagged(reader) if is_flexible else {}
+    tagged = _tagged_of(reader.rest()) if is_flexible else _tagged_of(b"\0")
     reader.expect_end()
+    previous_producer_id, next_producer_id, client_version, next_producer_epoch, last = tagged
     return Txn(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -152,11 +180,26 @@ def decode_value(data: bytes) -> Txn:
         partitions=frozenset(partitions),
         start_ms=start_ms,
         updated_ms=updated_ms,
-        previous_producer_id=_tag(tagged, _PREVIOUS_PRODUCER_ID, "q", NO_PRODUCER_ID),
-        next_producer_id=_tag(tagged, _NEXT_PRODUCER_ID, "q", NO_PRODUCER_ID),
-        client_version=_tag(tagged, _CLIENT_VERSION, "h", 0),
-        next_producer_epoch=_tag(tagged, _NEXT_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
-        last_producer_epoch=_tag(tagged, _LAST_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
+        previous_producer_id=previous_producer_id,
+        next_producer_id=next_producer_id,
+        client_version=client_version,
+        next_producer_epoch=next_producer_epoch,
+        last_producer_epoch=last,
+    )
+
+
+@lru_cache(maxsize=256)
+def _tagged_of(data: bytes) -> tuple[int, int, int, int, int]:
+    """Decode the tagged fields, which end the value; most ids have the same."""
+    reader = _Reader(data)
+    tagged = _read_tagged(reader)
+    reader.expect_end()
+    return (
+        _tag(tagged, _PREVIOUS_PRODUCER_ID, "q", NO_PRODUCER_ID),
+        _tag(tagged, _NEXT_PRODUCER_ID, "q", NO_PRODUCER_ID),
+        _tag(tagged, _CLIENT_VERSION, "h", 0),
+        _tag(tagged, _NEXT_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
+        _tag(tagged, _LAST_PRODUCER_EPOCH, "h", NO_PRODUCER_EPOCH),
     )
 
 
@@ -208,6 +251,9 @@ class _Reader:
         taken = self.data[self.position : end]
         self.position = end
         return taken
+
+    def rest(self) -> bytes:
+        return self.raw(len(self.data) - self.position)
 
     def expect_end(self) -> None:
         if self.position != len(self.data):

@@ -1,40 +1,99 @@
 """All transactional ids and where they stand: the fold of `__transaction_state`.
 
-`apply` is the only way this changes, for a record just written and for one read at
-recovery; hence what is here is what replay would give (P8). A record holds everything
-about its id, so the newest one alone matters and a compacted log replays to the same.
+`apply` is the only way this changes, for a record just written, and `load` is `apply` of one
+that recovery reads; hence what is here is what replay would give (P8). A record holds
+everything about its id, so the newest one alone matters and a compacted log replays to the
+same.
+
+Most ids are at rest most of the time, and there may be many. One that nobody has asked about
+for long *sleeps*: it is kept as the bytes of its record, some 250 bytes with its name instead
+of 600, and is decoded when it is looked at. Recovery decodes nothing but what is open.
 """
 
 from collections.abc import Iterator
 
-from txn.coordinator.transaction.states import Txn
+from txn.coordinator.transaction.records import (
+    at_rest_since_ms,
+    check_value,
+    decode_value,
+    encode_value,
+)
+from txn.coordinator.transaction.states import AT_REST, Txn
 
 
 class Transactions:
     """What is known of every transactional id."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("_asleep", "_awake")
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Txn] = {}
+        self._awake: dict[str, Txn] = {}
+        self._asleep: dict[str, bytes] = {}
+        """At rest, as `encode_value` gives it. An id is in one of the two."""
 
     def get(self, transactional_id: str) -> Txn | None:
         """What is known of an id; None if nothing."""
-        return self._by_id.get(transactional_id)
+        txn = self._awake.get(transactional_id)
+        if txn is not None:
+            return txn
+        value = self._asleep.get(transactional_id)
+        return None if value is None else decode_value(value)
 
     def apply(self, transactional_id: str, txn: Txn | None) -> None:
         """Fold in a stored record; None is a tombstone."""
+        self._asleep.pop(transactional_id, None)
         if txn is None:
-            self._by_id.pop(transactional_id, None)
+            self._awake.pop(transactional_id, None)
         else:
-            self._by_id[transactional_id] = txn
+            self._awake[transactional_id] = txn
 
-    def items(self) -> list[tuple[str, Txn]]:
-        """All ids as they are now; later changes do not show."""
-        return list(self._by_id.items())
+    def load(self, transactional_id: str, value: bytes | None) -> None:
+        """Fold in a stored record as it is stored; None is a tombstone.
+
+        Raises:
+            ValueError: the bytes do not follow the schema; nothing has changed.
+        """
+        if value is not None and at_rest_since_ms(value) is not None:
+            check_value(value)
+            self._asleep[transactional_id] = value
+            self._awake.pop(transactional_id, None)
+        else:
+            self.apply(transactional_id, None if value is None else decode_value(value))
+
+    def lull(self, before_ms: int) -> None:
+        """Let the ids sleep that have been at rest since before a time."""
+        for transactional_id, txn in list(self._awake.items()):
+            if txn.state in AT_REST and txn.updated_ms < before_ms:
+                self._asleep[transactional_id] = encode_value(txn)
+                del self._awake[transactional_id]
+
+    def awake(self) -> list[tuple[str, Txn]]:
+        """The ids that do not sleep, every open transaction among them."""
+        return list(self._awake.items())
+
+    def items(self) -> Iterator[tuple[str, Txn]]:
+        """All ids, as they were when the first was taken. Cost: sleeping ones are decoded."""
+        awake, asleep = list(self._awake.items()), list(self._asleep.items())
+        yield from awake
+        for transactional_id, value in asleep:
+            yield transactional_id, decode_value(value)
+
+    def at_rest_since(self, until_ms: int) -> list[str]:
+        """The ids that have been at rest since a time or longer."""
+        found = [
+            transactional_id
+            for transactional_id, txn in self._awake.items()
+            if txn.state in AT_REST and txn.updated_ms <= until_ms
+        ]
+        for transactional_id, value in self._asleep.items():
+            since_ms = at_rest_since_ms(value)
+            assert since_ms is not None, f"{transactional_id} sleeps"
+            if since_ms <= until_ms:
+                found.append(transactional_id)
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._by_id))
+        return iter([*self._awake, *self._asleep])
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self._awake) + len(self._asleep)

@@ -1,0 +1,99 @@
+"""What is known of all transactional ids, asleep or awake."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txn.coordinator.transaction.records import decode_value, encode_value
+from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
+from txn.coordinator.transaction.transactions import Transactions
+
+RESTING = Txn(
+    producer_id=7,
+    producer_epoch=5,
+    timeout_ms=60_000,
+    state=TxnState.COMPLETE_COMMIT,
+    partitions=frozenset(),
+    start_ms=900,
+    updated_ms=1_000,
+    client_version=2,
+)
+OPEN = replace(RESTING, state=TxnState.ONGOING, partitions=frozenset({("t", 0)}))
+
+txns = st.builds(
+    Txn,
+    producer_id=st.integers(0, 2**40),
+    producer_epoch=st.integers(0, 32766),
+    timeout_ms=st.integers(1, 2**31 - 1),
+    state=st.sampled_from([s for s in TxnState if s <= TxnState.COMPLETE_ABORT]),
+    partitions=st.just(frozenset()),
+    start_ms=st.integers(-1, 2**40),
+    updated_ms=st.integers(0, 5),
+    previous_producer_id=st.integers(-1, 2**40),
+    last_producer_epoch=st.integers(-1, 32766),
+    client_version=st.sampled_from([0, 2]),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | txns)), st.integers(0, 6))
+def test_P8_who_sleeps_and_who_does_not_makes_no_difference(
+    history: list[tuple[str, Txn | None]], lull_ms: int
+) -> None:
+    known: dict[str, Txn] = {}
+    applied, loaded = Transactions(), Transactions()
+    for transactional_id, txn in history:
+        applied.apply(transactional_id, txn)
+        loaded.load(transactional_id, None if txn is None else encode_value(txn))
+        if txn is None:
+            known.pop(transactional_id, None)
+        else:
+            known[transactional_id] = txn
+    applied.lull(lull_ms)
+    for transactions in (applied, loaded):
+        assert dict(transactions.items()) == known
+        assert {i: transactions.get(i) for i in transactions} == known
+        assert len(transactions) == len(known)
+        for until_ms in (2, 5):
+            assert sorted(transactions.at_rest_since(until_ms)) == sorted(
+                i for i, txn in known.items() if txn.state in AT_REST and txn.updated_ms <= until_ms
+            )
+        still_awake = {i for i, _ in transactions.awake()}
+        assert still_awake >= {i for i, txn in known.items() if txn.state not in AT_REST}
+
+
+def test_what_is_open_is_awake() -> None:
+    transactions = Transactions()
+    transactions.load("open", encode_value(OPEN))
+    transactions.load("resting", encode_value(RESTING))
+    assert transactions.awake() == [("open", OPEN)]
+
+
+def test_an_id_wakes_up_with_its_next_record() -> None:
+    transactions = Transactions()
+    transactions.load("pay", encode_value(RESTING))
+    transactions.apply("pay", OPEN)
+    assert transactions.awake() == [("pay", OPEN)]
+    assert len(transactions) == 1
+
+
+def test_an_id_rests_for_a_while_before_it_sleeps() -> None:
+    transactions = Transactions()
+    transactions.apply("pay", RESTING)
+    transactions.lull(RESTING.updated_ms)
+    assert transactions.awake() == [("pay", RESTING)]
+    transactions.lull(RESTING.updated_ms + 1)
+    assert transactions.awake() == []
+
+
+@pytest.mark.parametrize("state", sorted(AT_REST))
+def test_P9_a_damaged_record_of_an_id_at_rest_is_found_when_it_is_loaded(state: TxnState) -> None:
+    value = encode_value(replace(RESTING, state=state))
+    for damaged in (value[:-1], value + b"\0", value[:-5] + b"\xff" * 5, value[:20]):
+        with pytest.raises(ValueError, match=r"."):
+            decode_value(damaged)
+        transactions = Transactions()
+        with pytest.raises(ValueError, match=r"."):
+            transactions.load("pay", damaged)
+        assert len(transactions) == 0
