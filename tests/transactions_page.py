@@ -83,9 +83,14 @@ def _end_and_bump(outcome: Outcome, producer: Producer) -> Ask:
     )
 
 
-def _init(shown: Producer | None) -> Ask:
+def _init(shown: Producer | None, *, keep_prepared: bool = False) -> Ask:
     return lambda txn: decide_init(
-        txn, shown, timeout_ms=TIMEOUT_MS, now_ms=NOW_MS, new_producer_id=_new_id
+        txn,
+        shown,
+        timeout_ms=TIMEOUT_MS,
+        now_ms=NOW_MS,
+        new_producer_id=_new_id,
+        keep_prepared=keep_prepared,
     )
 
 
@@ -124,6 +129,16 @@ COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
     ("InitProducerId, of a new producer", "InitProducerId", _init(None)),
     ("InitProducerId, with the current epoch (KIP-360)", "InitProducerId", _init(NOW)),
+    (
+        "InitProducerId, with the epoch before the end (KIP-360)",
+        "InitProducerId",
+        _init(BEFORE_END),
+    ),
+    (
+        "InitProducerId that keeps what is prepared (KIP-939)",
+        "InitProducerId",
+        _init(None, keep_prepared=True),
+    ),
     ("AddPartitionsToTxn, or a TV2 client's first batch or offsets", "a partition joins", _add),
     ("a TV1 client's batch, on a partition that joined", "", _verify),
     ("EndTxn v0–4: commit", "EndTxn commit", _end(COMMIT, NOW)),

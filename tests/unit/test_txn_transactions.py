@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from txn.coordinator.transaction.records import decode_value, encode_value
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
+from txn.coordinator.transaction.timeouts import is_expired
 from txn.coordinator.transaction.transactions import Transactions
 
 RESTING = Txn(
@@ -55,9 +56,9 @@ def test_P8_who_sleeps_and_who_does_not_makes_no_difference(
         assert dict(transactions.items()) == known
         assert {i: transactions.get(i) for i in transactions} == known
         assert len(transactions) == len(known)
-        for until_ms in (2, 5):
-            assert sorted(transactions.at_rest_since(until_ms)) == sorted(
-                i for i, txn in known.items() if txn.state in AT_REST and txn.updated_ms <= until_ms
+        for now_ms in (2, 5):
+            assert sorted(transactions.expired(now_ms, 1)) == sorted(
+                i for i, txn in known.items() if is_expired(txn, now_ms, 1)
             )
         still_awake = {i for i, _ in transactions.awake()}
         assert still_awake >= {i for i, txn in known.items() if txn.state not in AT_REST}

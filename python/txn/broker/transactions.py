@@ -676,10 +676,10 @@ class TransactionCoordinator:
         self._sweep_later()
 
     def _forget_expired(self) -> None:
-        until_ms = self._host.now_ms() - self._host.setting("transactional.id.expiration.ms")
+        expiration_ms = self._host.setting("transactional.id.expiration.ms")
         expired = [
             (transactional_id, None)
-            for transactional_id in self.transactions.at_rest_since(until_ms)
+            for transactional_id in self.transactions.expired(self._host.now_ms(), expiration_ms)
             if not self._flows.is_held(transactional_id)
         ]
         if expired:

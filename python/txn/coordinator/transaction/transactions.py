@@ -19,6 +19,7 @@ from txn.coordinator.transaction.records import (
     encode_value,
 )
 from txn.coordinator.transaction.states import AT_REST, Txn
+from txn.coordinator.transaction.timeouts import is_expired
 
 
 class Transactions:
@@ -78,17 +79,17 @@ class Transactions:
         for transactional_id, value in asleep:
             yield transactional_id, decode_value(value)
 
-    def at_rest_since(self, until_ms: int) -> list[str]:
-        """The ids that have been at rest since a time or longer."""
+    def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
+        """The ids that have been at rest for so long that they may be forgotten."""
         found = [
             transactional_id
             for transactional_id, txn in self._awake.items()
-            if txn.state in AT_REST and txn.updated_ms <= until_ms
+            if is_expired(txn, now_ms, expiration_ms)
         ]
         for transactional_id, value in self._asleep.items():
             since_ms = at_rest_since_ms(value)
             assert since_ms is not None, f"{transactional_id} sleeps"
-            if since_ms <= until_ms:
+            if since_ms <= now_ms - expiration_ms:
                 found.append(transactional_id)
         return found
 
