@@ -431,20 +431,20 @@ def _partitions(broker: Contestant, scale: Scale) -> Measured:
 
 
 def _idle_partitions(broker: Contestant, scale: Scale) -> Measured:
+    """Made and left alone; then others that a client has fetched from, once."""
     assert isinstance(broker, Txn), "only txn promises that they cost next to nothing"
+
+    def bytes_each(prefix: str, **options: object) -> float:
+        before = resident_mb(broker.pid)
+        topics = scale.idle_partitions // 1000
+        load(broker, "create-topics", prefix=prefix, topics=topics, partitions=1000, **options)
+        return (resident_mb(broker.pid) - before) * 1e6 / scale.idle_partitions
+
     with _Started(broker):
         create_topic(broker, "first", 1)
-        before = resident_mb(broker.pid)
-        load(
-            broker,
-            "create-topics",
-            prefix="idle",
-            topics=scale.idle_partitions // 1000,
-            partitions=1000,
-        )
-        after = resident_mb(broker.pid)
-        files = sum(1 for path in broker.data.iterdir() if path.name.startswith("idle-"))
-        return {"bytes_each": (after - before) * 1e6 / scale.idle_partitions, "files": files}
+        idle, fetched = bytes_each("idle", touch="false"), bytes_each("fetched")
+        files = sum(1 for path in broker.data.iterdir() if path.name[:4] in ("idle", "fetc"))
+        return {"bytes_each": idle, "fetched_bytes_each": fetched, "files": files}
 
 
 def _connections(broker: Contestant, scale: Scale) -> Measured:
@@ -621,6 +621,7 @@ CASES: Final = (
         "10,000 idle partitions",
         (
             Figure("bytes_each", "memory each", "B", 1000),
+            Figure("fetched_bytes_each", "once a client fetched from it", "B"),
             Figure("files", "directories", "", 0),
         ),
         _idle_partitions,

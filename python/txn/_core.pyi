@@ -5,7 +5,7 @@ decides a rule: `Gate` is how a partition's log asks Python, `Server.take` is ho
 requests other than Produce and Fetch reach Python.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
 # ---------------------------------------------------------------- errors
@@ -368,10 +368,20 @@ class Server:
         Raises OSError if a bug broke it off: its connections are closed, the server is stopped.
         """
     def add_topic(
-        self, name: str, topic_id: bytes, partitions: Sequence[PartitionLog], *, is_internal: bool
+        self,
+        name: str,
+        topic_id: bytes,
+        partition_count: int,
+        log_of: Callable[[int], PartitionLog | None],
+        *,
+        is_internal: bool,
     ) -> None:
         """Serve Produce and Fetch of a topic; replaces the topic's partitions if it is known.
         Internal topics refuse Produce.
+
+        `log_of` is called on a reactor when a partition is first needed, and never again once it
+        gave a log. After None or an exception, which is reported as unraisable, the partition is
+        unknown to that request.
         """
     def remove_topic(self, name: str) -> None: ...
     def take(self) -> list[ClientRequest]:

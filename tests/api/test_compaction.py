@@ -247,7 +247,7 @@ def test_transactions_and_their_offsets_stay_small_under_a_long_load(tmp_path: P
 
 def gate_of(broker: txn.Broker, topic: str) -> tuple[object, ...]:
     """What the rules of a partition know: its producers, and the batches whose retry is known."""
-    gate = broker._node.stores[topic][0].gate
+    gate = broker._node.partitions[topic][0].gate
     return sorted(gate.describe()), sorted(gate.last_batches()), gate.first_unstable_offset()
 
 

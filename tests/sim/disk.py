@@ -366,7 +366,7 @@ class SimStorage:
 class NoCatalog:
     """Nobody listens; a `txn.broker.node.Catalog`."""
 
-    def add_topic(self, topic: Topic, stores: Any) -> None:
+    def add_topic(self, topic: Topic, partitions: Any) -> None:
         """Nothing to serve."""
 
     def remove_topic(self, name: str) -> None:

@@ -51,12 +51,18 @@ class Sockets:
             _core.PartitionLog(str(directory / f"{TOPIC}-{index}"), Partition())
             for index in range(2)
         ]
-        self.server.add_topic(TOPIC, TOPIC_ID.bytes, self.logs, is_internal=False)
+        self.asked: list[int] = []
+        self.has_logs = True
+        self.server.add_topic(TOPIC, TOPIC_ID.bytes, 2, self._log_of, is_internal=False)
         self._threads = [
             threading.Thread(target=self.server.run_reactor, args=(index,)) for index in range(2)
         ]
         for thread in self._threads:
             thread.start()
+
+    def _log_of(self, index: int) -> _core.PartitionLog | None:
+        self.asked.append(index)
+        return self.logs[index] if self.has_logs else None
 
     def connect(self) -> RawConnection:
         host, port = self.server.address
@@ -183,6 +189,27 @@ def test_another_codec_agrees_on_every_version_of_fetch(sockets: Sockets, versio
 
 def vars_of(entity: Any) -> dict[str, Any]:
     return {name: getattr(entity, name) for name in entity.__dataclass_fields__}
+
+
+def test_a_log_is_asked_for_when_a_request_first_names_its_partition(sockets: Sockets) -> None:
+    assert sockets.asked == []
+    with sockets.connect() as connection:
+        connection.call(produce(9, one_batch()))
+        connection.call(produce(9, one_batch()))
+        connection.call(fetch(12, 0))
+    assert sockets.asked == [0]
+
+
+def test_a_partition_without_a_log_is_unknown_until_it_has_one(sockets: Sockets) -> None:
+    sockets.has_logs = False
+    with sockets.connect() as connection:
+        refused = produced(connection.call(produce(9, one_batch())))
+        unknown = fetched(connection.call(fetch(12, 0))).error_code
+        sockets.has_logs = True
+        stored = produced(connection.call(produce(9, one_batch())))
+    assert refused == [(ErrorCode.unknown_topic_or_partition, -1)]
+    assert unknown == ErrorCode.unknown_topic_or_partition
+    assert stored == [(ErrorCode.none, 0)]
 
 
 def test_aborted_transactions_are_named_in_the_layout_of_every_client(sockets: Sockets) -> None:

@@ -5,13 +5,13 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from txn.broker.groups import GroupCoordinator
 from txn.broker.host import Durability, Timer
 from txn.broker.kept_answers import KeptAnswers
+from txn.broker.partitions import Partitions
 from txn.broker.shared_sync import SharedSync
 from txn.broker.transactions import TransactionCoordinator
 from txn.config import SEGMENT_BYTES_MIN, BrokerSettings, topic_settings
@@ -74,8 +74,11 @@ class LogStorage(Protocol):
         """Close partitions; return what failed."""
         ...
 
-    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore]:
-        """Open partitions, in this order. Raises CorruptLogError, StorageError."""
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore | None]:
+        """Open partitions, in this order; None for one that was never written.
+
+        Raises CorruptLogError, StorageError.
+        """
         ...
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
@@ -128,8 +131,8 @@ class Scheduler(Protocol):
 class Catalog(Protocol):
     """The sockets' view of topics: what Produce and Fetch find."""
 
-    def add_topic(self, topic: Topic, stores: Iterable[PartitionStore]) -> None:
-        """Serve a topic's partitions; replaces what it had."""
+    def add_topic(self, topic: Topic, partitions: Partitions) -> None:
+        """Serve a topic's partitions, as many as there are now; replaces what it had."""
         ...
 
     def remove_topic(self, name: str) -> None:
@@ -158,7 +161,7 @@ class Node:
         self.durability = Durability(settings["durability"])
         self.image = Image()
         self.kept_answers = KeptAnswers(self.image)
-        self.stores: dict[str, list[PartitionStore]] = {}
+        self.partitions: dict[str, Partitions] = {}
         self.advertised = ("", 0)
         """The (host, port) that Metadata tells clients; the server sets it once it listens."""
         self._storage = storage
@@ -177,7 +180,7 @@ class Node:
         self._forget_idle_producers()
         self.transactions.recover(
             power_failed=power_failed,
-            stores=[store for stores in self.stores.values() for store in stores],
+            stores=tuple(self._open_stores()),
         )
 
     # ------------------------------------------------------------ what coordinators ask of it
@@ -200,8 +203,9 @@ class Node:
 
     def partition(self, topic: str, index: int) -> PartitionStore | None:
         """The partition, or None when the topic or the index is unknown."""
-        stores = self.stores.get(topic)
-        return stores[index] if stores is not None and 0 <= index < len(stores) else None
+        partitions = self.partitions.get(topic)
+        is_known = partitions is not None and 0 <= index < len(partitions)
+        return partitions[index] if partitions is not None and is_known else None
 
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
         """All partitions of a coordinator's topic, made if need be.
@@ -209,7 +213,7 @@ class Node:
         The topic is on the disk before anything is written to it: without it a start finds
         nothing of what its partitions hold (P2). Raises StorageError.
         """
-        if topic not in self.stores:
+        if topic not in self.partitions:
             count = self.settings[PARTITION_COUNT_SETTING[topic]]
             segment_bytes = self.settings[SEGMENT_BYTES_SETTING[topic]]
             is_small = segment_bytes < SEGMENT_BYTES_MIN
@@ -217,8 +221,9 @@ class Node:
             settings = {"cleanup.policy": "compact", size: str(segment_bytes)}
             made = self._write_topic(topic, count, settings)
             self._force_metadata()  # else a commit could outlive the topic that holds its Prepare
-            self._open_partitions(made)
-        return tuple(self.stores[topic])
+            self._serve([made])
+        partitions = self.partitions[topic]
+        return tuple(partitions[index] for index in range(len(partitions)))
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The id of a topic, None if unknown."""
@@ -250,7 +255,7 @@ class Node:
     def create_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
         """Make a topic; it is writable when this returns. The name must have been checked."""
         topic = self._write_topic(name, partition_count, settings)
-        self._open_partitions(topic)
+        self._serve([topic])
         return topic
 
     def _write_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
@@ -271,7 +276,8 @@ class Node:
         self._write_metadata(
             partition_records(topic.topic_id, fresh, self.node_id, self._directory_id)
         )
-        self._open_partitions(topic)
+        self.partitions[topic.name].grow()
+        self._catalog.add_topic(topic, self.partitions[topic.name])
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its records, and what groups have committed for it.
@@ -282,7 +288,7 @@ class Node:
         topic = self.image.topics[name]
         self._write_metadata([RemoveTopicRecord(topic.topic_id)])
         self._catalog.remove_topic(name)
-        for store in self.stores.pop(name):
+        for store in self.partitions.pop(name).close_for_good():
             try:
                 store.delete()
             except StorageError as error:  # the next start tries again
@@ -338,8 +344,7 @@ class Node:
         Raises:
             StorageError: what the first that failed says; all are closed nevertheless.
         """
-        stores = [*chain.from_iterable(self.stores.values()), self._metadata]
-        failures = self._storage.close_all(stores)
+        failures = self._storage.close_all([*self._open_stores(), self._metadata])
         for error in failures:
             log.error("partition.not_closed", reason=error.message)
         if failures:
@@ -386,12 +391,7 @@ class Node:
                 [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
             )
         self._force_metadata()  # a process that died may have left it in memory
-        topics = list(self.image.topics.values())
-        wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
-        for (topic, _), store in zip(wanted, self._storage.open_all(wanted), strict=True):
-            self._take_in(topic, store)
-        for topic in topics:
-            self._catalog.add_topic(topic, self.stores.setdefault(topic.name, []))
+        self._serve(list(self.image.topics.values()))
 
     def _require_all_is_here(self) -> None:
         """Refuse a directory of a cluster with more nodes, or of a node with more directories."""
@@ -413,27 +413,35 @@ class Node:
 
     def _configure(self, topic: Topic) -> None:
         settings = topic_settings(topic.settings, self.settings)
-        for store in self.stores[topic.name]:
+        for store in self.partitions[topic.name].opened():
             store.configure(settings)
 
     def _forget_idle_producers(self) -> None:
         """Let every partition forget producers that have been idle for long, now and then."""
         now_ms, idle_ms = self.now_ms(), self.settings["producer.id.expiration.ms"]
-        for stores in self.stores.values():
-            for store in stores:
-                store.gate.expire(now_ms, idle_ms)
+        for store in self._open_stores():
+            store.gate.expire(now_ms, idle_ms)
         again_ms = now_ms + self.settings["producer.id.expiration.check.interval.ms"]
         self.call_at(again_ms, self._forget_idle_producers)
 
-    def _open_partitions(self, topic: Topic) -> None:
-        stores = self.stores.setdefault(topic.name, [])
-        for index in range(len(stores), topic.partition_count):
-            self._take_in(topic, self._storage.open(topic, index))
-        self._catalog.add_topic(topic, stores)
+    def _serve(self, topics: Sequence[Topic]) -> None:
+        """Open the partitions that were written once, and let clients in.
 
-    def _take_in(self, topic: Topic, store: PartitionStore) -> None:
-        store.lead(topic.leader_epoch(store.index))
-        self.stores.setdefault(topic.name, []).append(store)
+        Raises:
+            CorruptLogError: stored batches are damaged.
+            StorageError: a log cannot be read, or is that of another topic.
+        """
+        for topic in topics:
+            self.partitions[topic.name] = Partitions(topic, self._storage.open)
+        wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
+        for (topic, index), store in zip(wanted, self._storage.open_all(wanted), strict=True):
+            if store is not None:
+                self.partitions[topic.name].take_in(index, store)
+        for topic in topics:
+            self._catalog.add_topic(topic, self.partitions[topic.name])
+
+    def _open_stores(self) -> Iterator[PartitionStore]:
+        return (store for each in self.partitions.values() for store in each.opened())
 
 
 def _read_metadata(replay: Replay, offset: int, value: bytes) -> None:

@@ -6,7 +6,6 @@ Source: KIP-631 (metadata image).
 
 import re
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from txn.metadata.records import (
@@ -85,6 +84,7 @@ class Image:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.names: dict[uuid.UUID, str] = {}
+        self._flat_names: dict[str, str] = {}
         self.broker_settings: dict[str, dict[str, str]] = {}
         """What was altered for a broker, by its number, or for every broker, by ""."""
         self.features: dict[str, int] = {}
@@ -94,6 +94,11 @@ class Image:
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
 
+    def alike(self, name: str) -> str | None:
+        """Another topic whose name differs only in `.` and `_`, or None."""
+        found = self._flat_names.get(_flat(name))
+        return None if found == name else found
+
     def apply(self, record: MetadataRecord) -> None:
         """Fold in one written record. Records about topics that are gone change nothing."""
         self.version += 1
@@ -101,11 +106,15 @@ class Image:
             case TopicRecord(name, topic_id):
                 self.topics[name] = Topic(name, topic_id)
                 self.names[topic_id] = name
+                self._flat_names[_flat(name)] = name
             case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
                 if topic_id in self.names:
                     topic = self.topics[self.names[topic_id]]
                     topic.partition_count = max(topic.partition_count, partition + 1)
-                    topic.placements[partition] = Placement(replicas, directories, leader_epoch)
+                    placement = Placement(replicas, directories, leader_epoch)
+                    before = topic.placements.get(partition - 1)
+                    # Nearly always the same for all: one object for a topic, not one for each.
+                    topic.placements[partition] = before if before == placement else placement
             case PartitionChangeRecord(partition, topic_id) if topic_id in self.names:
                 placements = self.topics[self.names[topic_id]].placements
                 if partition in placements:
@@ -119,13 +128,20 @@ class Image:
                     self.broker_settings[name] = altered
             case RemoveTopicRecord(topic_id):
                 if topic_id in self.names:
-                    del self.topics[self.names.pop(topic_id)]
+                    gone = self.names.pop(topic_id)
+                    del self.topics[gone]
+                    if self._flat_names.get(_flat(gone)) == gone:
+                        del self._flat_names[_flat(gone)]
             case FeatureLevelRecord(name, level):
                 self.features[name] = level
             case ProducerIdsRecord(_, next_producer_id):
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
             case RegisterBrokerRecord(node_id, _, broker_epoch):
                 self.broker_epochs[node_id] = broker_epoch
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _moved(placement: Placement, change: PartitionChangeRecord) -> Placement:
@@ -142,8 +158,12 @@ def _altered(settings: dict[str, str], name: str, value: str | None) -> dict[str
     return kept if value is None else {**kept, name: value}
 
 
-def name_fault(name: str, existing: Sequence[str] | dict[str, Topic]) -> str | None:
+def name_fault(name: str, alike: str | None = None) -> str | None:
     """Say what is wrong with a new topic's name, None if nothing is.
+
+    Args:
+        name: The name.
+        alike: The topic that `Image.alike` finds.
 
     Source: Apache Kafka's topic naming rules; names that differ only in `.` and `_` collide
     in metric names there, and are refused here as well.
@@ -156,11 +176,8 @@ def name_fault(name: str, existing: Sequence[str] | dict[str, Topic]) -> str | N
         return f"the topic name {name!r} may hold only ASCII letters, digits, '.', '_' and '-'"
     if name in RESERVED_TOPICS:
         return f"the topic name {name!r} is reserved"
-    flat = name.replace(".", "_")
-    if flat != name or "_" in name:
-        for other in existing:
-            if other != name and other.replace(".", "_") == flat:
-                return f"the topic name {name!r} collides with {other!r}"
+    if alike is not None:
+        return f"the topic name {name!r} collides with {alike!r}"
     return None
 
 
@@ -185,4 +202,5 @@ def partition_records(
     topic_id: uuid.UUID, partitions: range, node_id: int, directory_id: uuid.UUID
 ) -> list[MetadataRecord]:
     """The records that make partitions of a topic."""
-    return [PartitionRecord(n, topic_id, (node_id,), (directory_id,)) for n in partitions]
+    replicas, directories = (node_id,), (directory_id,)
+    return [PartitionRecord(n, topic_id, replicas, directories) for n in partitions]

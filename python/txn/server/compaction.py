@@ -165,11 +165,11 @@ class Compaction:
 
     def _compacted_logs(self) -> Iterator[CompactedLog]:
         """Every partition of a compacted topic; meanwhile some may be made and deleted."""
-        for name, stores in self._node.stores.copy().items():
+        for name, partitions in self._node.partitions.copy().items():
             topic = self._node.image.topics.get(name)
             if topic is None or "compact" not in split_list(self._setting("cleanup.policy", topic)):
                 continue
-            for store in tuple(stores):
+            for store in partitions.opened():
                 yield CompactedLog(topic, store)
 
     def _setting(self, name: str, topic: Topic) -> Any:

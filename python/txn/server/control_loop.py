@@ -8,17 +8,18 @@ else anything.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from txn import _core
 from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
 from txn.broker.host import Answer, Context, HangUpError, Timer
 from txn.broker.node import Node
+from txn.broker.partitions import Partitions
 from txn.clock import now_ms
+from txn.errors import TxnError
 from txn.logs import log
 from txn.metadata.image import Topic
-from txn.storage.base import PartitionStore
 from txn.storage.native import NativeStore
 from txn.wire.messages import (
     MalformedRequestError,
@@ -77,14 +78,26 @@ class ServerCatalog:
     def __init__(self, server: _core.Server) -> None:
         self._server = server
 
-    def add_topic(self, topic: Topic, stores: Iterable[PartitionStore]) -> None:
-        """Serve a topic's partitions, which have to be on disk."""
-        logs = []
-        for store in stores:
+    def add_topic(self, topic: Topic, partitions: Partitions) -> None:
+        """Serve a topic's partitions; a reactor asks for the log of each when it first needs it."""
+
+        def log_of(index: int) -> _core.PartitionLog | None:
+            try:
+                store = partitions[index]
+            except IndexError:
+                return None  # it is being deleted
+            except TxnError as error:
+                log.error("partition.not_opened", reason=error.message)
+                return None
             assert isinstance(store, NativeStore), f"{topic.name} is not on disk"
-            logs.append(store.log)
+            return store.log
+
         self._server.add_topic(
-            topic.name, topic.topic_id.bytes, logs, is_internal=topic.is_internal
+            topic.name,
+            topic.topic_id.bytes,
+            len(partitions),
+            log_of,
+            is_internal=topic.is_internal,
         )
 
     def remove_topic(self, name: str) -> None:

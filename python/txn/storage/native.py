@@ -8,7 +8,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -51,6 +51,9 @@ PROGRESS_S = 5
 SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 """Of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
 
+LISTED_FROM = 100
+"""From how many partitions on the data directory is listed rather than asked for each."""
+
 CLOSING_THREADS = 16
 """How many logs are closed at once; what each waits for is the disk."""
 
@@ -60,6 +63,16 @@ DOOMED_SUFFIX = "-delete"
 
 class NativeStore:
     """A `PartitionStore` in `<root>/<topic>-<index>/`; nothing is there before the first append."""
+
+    __slots__ = (
+        "_log_starts",
+        "_recovery_points",
+        "_removing",
+        "gate",
+        "index",
+        "log",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -444,32 +457,52 @@ class NativeStorage:
             recovery_points=self._recovery_points,
         )
 
-    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[NativeStore]:
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[NativeStore | None]:
         """Open partitions, in this order; after a crash several at a time.
+
+        Returns:
+            A store for each, None where there is no directory: it was never written.
 
         Raises:
             CorruptLogError, StorageError: as `open`, for one of them.
         """
-        # Listed once: idle partitions, of which there may be many, are not asked for one by one.
-        present = {entry.name for entry in os.scandir(self.root)}
+        names = [f"{topic.name}-{index}" for topic, index in wanted]
+        present = self._present(names)
+        found = [place for place, name in zip(wanted, names, strict=True) if name in present]
 
         def opened(place: tuple[Topic, int]) -> NativeStore:
-            topic, index = place
-            return self._open(topic, index, is_present=f"{topic.name}-{index}" in present)
+            return self._open(*place, is_present=True)
 
         threads = self._broker_settings["num.recovery.threads.per.data.dir"]
-        if self.was_clean or threads == 1 or len(wanted) < 2:
-            return [opened(place) for place in wanted]
+        if self.was_clean or threads == 1 or len(found) < 2:
+            stores = [opened(place) for place in found]
+        else:
+            stores = self._recovered(threads, opened, found)
+        remaining = iter(stores)
+        return [next(remaining) if name in present else None for name in names]
+
+    def _present(self, names: Sequence[str]) -> Collection[str]:
+        """Those of the partitions' directories that are there."""
+        if len(names) < LISTED_FROM:
+            return {name for name in names if (self.root / name).exists()}
+        return {entry.name for entry in os.scandir(self.root)}
+
+    def _recovered(
+        self,
+        threads: int,
+        opened: Callable[[tuple[Topic, int]], NativeStore],
+        found: Sequence[tuple[Topic, int]],
+    ) -> list[NativeStore]:
         from multiprocessing.pool import ThreadPool  # most starts need none
 
-        stores = []
+        stores: list[NativeStore] = []
         told_s = time.monotonic()
         with ThreadPool(threads) as pool:
-            for store in pool.imap(opened, wanted, chunksize=max(len(wanted) // 1000, 1)):
+            for store in pool.imap(opened, found, chunksize=max(len(found) // 1000, 1)):
                 stores.append(store)
                 if time.monotonic() - told_s >= PROGRESS_S:
                     told_s = time.monotonic()
-                    log.info("logs.recovering", done=len(stores), of=len(wanted))
+                    log.info("logs.recovering", done=len(stores), of=len(found))
         return stores
 
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:

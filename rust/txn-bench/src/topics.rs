@@ -1,6 +1,7 @@
 //! `create-topics`: topics by prefix and number, and one record into each partition if wanted.
 //!
-//! A topic counts as created once every partition has its leader: Kafka answers before.
+//! A topic counts as created once every partition has its leader: Kafka answers before. That is
+//! seen by a fetch of each; `--touch false` leaves them alone.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,12 +30,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let topics: i32 = arguments.number("topics", 1)?;
     let partitions: i32 = arguments.number("partitions", 1)?;
     let is_written: bool = arguments.number("write", false)?;
+    let is_touched: bool = arguments.number("touch", true)?;
     let names: Vec<_> = (0..topics)
         .map(|number| format!("{prefix}-{number}"))
         .collect();
     let began = Instant::now();
     for name in &names {
         create(&mut connection, name, partitions)?;
+        if is_touched {
+            wait_for_leaders(&mut connection, name, partitions)?;
+        }
     }
     let created = began.elapsed();
     if is_written {
@@ -60,6 +65,14 @@ fn create(connection: &mut Connection, name: &str, partitions: i32) -> Result<()
         Some((0, _)) => {}
         other => return Err(format!("CreateTopics of {name} was answered with {other:?}").into()),
     }
+    Ok(())
+}
+
+fn wait_for_leaders(
+    connection: &mut Connection,
+    name: &str,
+    partitions: i32,
+) -> Result<(), Failure> {
     let began = Instant::now();
     while !is_led(connection, name, partitions as usize)? {
         if began.elapsed() > PATIENCE {

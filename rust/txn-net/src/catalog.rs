@@ -3,15 +3,22 @@
 //! Python fills it (`Server.add_topic`); reactors read it, a look-up per topic and request. The
 //! lock is held for the look-up alone: what comes out is an `Arc`, so no log is ever called
 //! under it.
+//!
+//! A topic comes without its logs: each is asked for when a request first names its partition,
+//! so that a partition nobody uses costs two words. Asking may need the interpreter and the
+//! disk, and holds no lock of this crate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use txn_log::PartitionLog;
 
 /// A topic id, as on the wire.
 pub type TopicId = [u8; 16];
+
+/// Gives the log of a partition, the same whenever it is asked; None where there is none.
+pub type LogOf = Box<dyn Fn(usize) -> Option<Arc<PartitionLog>> + Send + Sync>;
 
 /// A topic that is served.
 pub struct Topic {
@@ -19,10 +26,11 @@ pub struct Topic {
     pub name: String,
     /// Its id.
     pub id: TopicId,
-    /// Partition 0 first.
-    pub partitions: Vec<Arc<PartitionLog>>,
     /// Clients may read but not write it.
     pub is_internal: bool,
+    /// Partition 0 first; filled when they are first asked for.
+    logs: Box<[OnceLock<Arc<PartitionLog>>]>,
+    log_of: LogOf,
     is_current: AtomicBool,
 }
 
@@ -32,21 +40,29 @@ impl Topic {
     pub fn new(
         name: String,
         id: TopicId,
-        partitions: Vec<Arc<PartitionLog>>,
+        partition_count: usize,
+        log_of: LogOf,
         is_internal: bool,
     ) -> Self {
         Self {
             name,
             id,
-            partitions,
             is_internal,
+            logs: (0..partition_count).map(|_| OnceLock::new()).collect(),
+            log_of,
             is_current: AtomicBool::new(true),
         }
     }
 
     /// The log of a partition, if there is one.
     pub(crate) fn partition(&self, index: i32) -> Option<&Arc<PartitionLog>> {
-        self.partitions.get(usize::try_from(index).ok()?)
+        let index = usize::try_from(index).ok()?;
+        let known = self.logs.get(index)?;
+        if let Some(log) = known.get() {
+            return Some(log);
+        }
+        let log = (self.log_of)(index)?;
+        Some(known.get_or_init(|| log))
     }
 
     /// Whether the catalog still has it; false once it is removed or replaced.
@@ -124,7 +140,7 @@ mod tests {
     use super::*;
 
     fn topic(name: &str, id: u8) -> Topic {
-        Topic::new(name.to_owned(), [id; 16], Vec::new(), false)
+        Topic::new(name.to_owned(), [id; 16], 0, Box::new(|_| None), false)
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod server;
 mod syncer;
 mod wire;
 
-pub use catalog::{Topic, TopicId};
+pub use catalog::{LogOf, Topic, TopicId};
 pub use control::{ControlRequest, ParkedProduce};
 pub use mailbox::RequestToken;
 pub use produce::{Join, Refused};

@@ -148,12 +148,15 @@ fn start(options: &Options) -> Running {
     };
     let log = open("pay-0");
     let server = Arc::new(Server::bind("127.0.0.1", 0, options.clone()).unwrap());
-    let logs = vec![Arc::clone(&log), open("pay-1")];
-    server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, logs, false));
+    let logs = [Arc::clone(&log), open("pay-1")];
+    let log_of = Box::new(move |index: usize| logs.get(index).cloned());
+    server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, 2, log_of, false));
+    let internal = open("internal-0");
     server.add_topic(Topic::new(
         INTERNAL.to_owned(),
         [8; 16],
-        vec![open("internal-0")],
+        1,
+        Box::new(move |_| Some(Arc::clone(&internal))),
         true,
     ));
     let reactors = (0..options.reactors)
@@ -904,6 +907,8 @@ fn a_waiting_fetch_is_forgotten_when_its_client_leaves() {
         ..options()
     });
     let (mut reader, mut other) = (running.connect(), running.connect());
+    reader.send(&fetch(&Wanted::default()));
+    reader.receive(); // the topic has the log from now on
     let owners = Arc::strong_count(&running.log);
     reader.send(&fetch(&Wanted {
         max_wait_ms: 60_000,

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use txn_net::{Options, RequestToken, Topic, TopicId};
+use txn_net::{LogOf, Options, RequestToken, Topic, TopicId};
 
 use crate::log::PyPartitionLog;
 
@@ -87,24 +87,20 @@ impl Server {
         Ok(py.detach(|| self.0.run_reactor(index))?)
     }
 
-    #[pyo3(signature = (name, topic_id, partitions, *, is_internal))]
+    #[pyo3(signature = (name, topic_id, partition_count, log_of, *, is_internal))]
     fn add_topic(
         &self,
         py: Python<'_>,
         name: String,
         topic_id: &[u8],
-        partitions: Vec<PyRef<'_, PyPartitionLog>>,
+        partition_count: usize,
+        log_of: Py<PyAny>,
         is_internal: bool,
     ) -> PyResult<()> {
         let id = TopicId::try_from(topic_id).map_err(|_| {
             PyValueError::new_err(format!("a topic id has 16 bytes, not {}", topic_id.len()))
         })?;
-        let logs = partitions
-            .iter()
-            .map(|partition| Arc::clone(&partition.log))
-            .collect();
-        drop(partitions);
-        let topic = Topic::new(name, id, logs, is_internal);
+        let topic = Topic::new(name, id, partition_count, asking(log_of), is_internal);
         py.detach(|| self.0.add_topic(topic));
         Ok(())
     }
@@ -172,6 +168,25 @@ impl Server {
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.0.stop());
     }
+}
+
+/// Lets reactors ask Python for a log. An exception is reported as unraisable: there is none then.
+fn asking(log_of: Py<PyAny>) -> LogOf {
+    Box::new(move |index| {
+        Python::try_attach(|py| {
+            let asked = log_of.bind(py);
+            let given = asked.call1((index,)).and_then(|given| {
+                Ok(given
+                    .extract::<Option<PyRef<'_, PyPartitionLog>>>()?
+                    .map(|log| Arc::clone(&log.log)))
+            });
+            given.unwrap_or_else(|error| {
+                error.write_unraisable(py, Some(asked));
+                None
+            })
+        })
+        .flatten()
+    })
 }
 
 /// Adds this file's classes and functions to the module.

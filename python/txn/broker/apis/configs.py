@@ -122,7 +122,7 @@ def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool)
 def _require_topic(node: Node, name: str) -> None:
     if name in node.image.topics:
         return
-    fault = name_fault(name, ())
+    fault = name_fault(name)
     if fault is not None:
         raise _Fault(ErrorCode.invalid_topic_exception, fault)
     raise _Fault(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")

@@ -15,7 +15,7 @@ DESCRIBE_LOG_DIRS = 35
 def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
     """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out."""
     if request.topics is None:
-        wanted = {name: range(len(stores)) for name, stores in node.stores.items()}
+        wanted = {name: range(len(found)) for name, found in node.partitions.items()}
     else:
         wanted = {topic.topic: topic.partitions for topic in request.topics}
     try:

@@ -4,6 +4,7 @@ Deviation from Kafka: replication factors of -1 and 1 are taken, higher ones ref
 INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -70,6 +71,7 @@ def _broker(node: Node) -> Mapping[str, Any]:
 
 def _topic(node: Node, topic: Topic) -> dict[str, Any]:
     replicas = [node.node_id]
+    partitions = node.partitions[topic.name]
     return {
         "error_code": 0,
         "name": topic.name,
@@ -80,11 +82,11 @@ def _topic(node: Node, topic: Topic) -> dict[str, Any]:
                 "error_code": 0,
                 "partition_index": index,
                 "leader_id": node.node_id,
-                "leader_epoch": store.leader_epoch,
+                "leader_epoch": partitions.leader_epoch(index),
                 "replica_nodes": replicas,
                 "isr_nodes": replicas,
             }
-            for index, store in enumerate(node.stores[topic.name])
+            for index in range(len(partitions))
         ],
     }
 
@@ -100,7 +102,7 @@ def _wanted_topic(node: Node, entry: Any, may_create: bool) -> dict[str, Any]:
     if name in node.image.topics:
         return _topic(node, node.image.topics[name])
     is_internal = name in PARTITION_COUNT_SETTING
-    if not is_internal and name_fault(name, node.image.topics) is not None:
+    if not is_internal and name_fault(name, node.image.alike(name)) is not None:
         return _no_topic(name, None, ErrorCode.invalid_topic_exception)
     if not is_internal and not may_create:
         return _no_topic(name, None, ErrorCode.unknown_topic_or_partition)
@@ -159,10 +161,10 @@ def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
 
 async def create_topics(node: Node, request: Any, context: Context) -> Answer:
     """Make topics; each is writable the moment the answer names it."""
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
-        if names.count(topic.name) > 1:
+        if times[topic.name] > 1:
             twice = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
             results.append(_create(node, topic, twice, is_trial=request.validate_only))
         else:
@@ -196,7 +198,7 @@ class _Fault(Exception):
 def _creation_fault(node: Node, topic: Any) -> _Fault | None:
     if topic.name in node.image.topics:
         return _Fault(ErrorCode.topic_already_exists, f"topic {topic.name!r} exists already")
-    fault = name_fault(topic.name, node.image.topics)
+    fault = name_fault(topic.name, node.image.alike(topic.name))
     if fault is not None or is_reserved(topic.name):
         return _Fault(
             ErrorCode.invalid_topic_exception, fault or f"topic {topic.name!r} is internal"

@@ -1,0 +1,47 @@
+"""A partition costs nothing until it is first touched, in memory as on the disk."""
+
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+import txn
+from clients import WAIT_S, create_topic, plain_producer, read_all, send
+
+COUNT = 1000
+
+
+def opened(broker: txn.Broker, topic: str) -> list[int]:
+    return [store.index for store in broker._node.partitions[topic].opened()]
+
+
+def directories(broker: txn.Broker) -> list[str]:
+    return sorted(path.name for path in broker.path.glob("idle-*"))
+
+
+def test_partitions_are_opened_by_what_touches_them_and_by_nothing_else(tmp_path: Path) -> None:
+    """Each idle partition had a log, its rules and their dicts: 2.3 kB, at 10,000 of them."""
+    with txn.Broker(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "idle", partitions=COUNT)
+        assert (opened(broker, "idle"), directories(broker)) == ([], [])
+        send(plain_producer(servers), "idle", [b"a"], 7)
+        assert (opened(broker, "idle"), directories(broker)) == ([7], ["idle-7"])
+
+    with txn.Broker(tmp_path / "data") as broker:
+        assert opened(broker, "idle") == [7]
+        send(plain_producer(broker.bootstrap_servers), "idle", [b"b"], COUNT - 1)
+        assert opened(broker, "idle") == [7, COUNT - 1]
+        assert set(read_all(broker.bootstrap_servers, "idle")) == {b"a", b"b"}
+
+
+def test_a_topic_that_is_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:
+    with txn.Broker(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "idle", partitions=3)
+        send(plain_producer(servers), "idle", [b"before"], 1)
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.delete_topics(["idle"])["idle"].result(WAIT_S)
+        create_topic(servers, "idle", partitions=3)
+        assert opened(broker, "idle") == []
+        send(plain_producer(servers), "idle", [b"after"], 1)
+        assert read_all(servers, "idle") == [b"after"]

@@ -1,0 +1,92 @@
+"""Partitions are opened when they are first touched, and once."""
+
+import threading
+import uuid
+
+import pytest
+
+from txn.broker.partitions import Partitions
+from txn.metadata.image import Topic
+from txn.storage.memory import MemoryStore
+
+
+class Opener:
+    """Opens partitions in memory, and counts."""
+
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+        self.has_begun = threading.Event()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def __call__(self, topic: Topic, index: int) -> MemoryStore:
+        self.opened.append(index)
+        self.has_begun.set()
+        self.may_go_on.wait(timeout=10)
+        return MemoryStore(topic.name, index)
+
+
+def orders(count: int = 3) -> Topic:
+    return Topic("orders", uuid.UUID(int=7), count)
+
+
+def test_a_partition_is_opened_when_it_is_first_touched_and_never_again() -> None:
+    opener = Opener()
+    partitions = Partitions(orders(), opener)
+    assert (len(partitions), partitions.opened()) == (3, [])
+    store = partitions[2]
+    assert partitions[2] is store
+    assert (partitions.opened(), opener.opened) == ([store], [2])
+
+
+def test_threads_that_touch_a_partition_together_get_the_same() -> None:
+    opener = Opener()
+    opener.may_go_on.clear()
+    partitions = Partitions(orders(), opener)
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(partitions[0])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    opener.may_go_on.set()
+    for thread in threads:
+        thread.join()
+    assert found == [partitions[0]] * 4
+    assert opener.opened == [0]
+
+
+def test_what_changes_meanwhile_reaches_a_partition_that_is_being_opened() -> None:
+    """Settings are changed, then given to the open partitions: one that was being opened with the
+    old ones must be among them."""
+    opener = Opener()
+    opener.may_go_on.clear()
+    partitions = Partitions(orders(), opener)
+    opening = threading.Thread(target=lambda: partitions[1])
+    opening.start()
+    assert opener.has_begun.wait(timeout=10)
+    told: list[object] = []
+    telling = threading.Thread(target=lambda: told.extend(partitions.opened()))
+    telling.start()
+    opener.may_go_on.set()
+    opening.join()
+    telling.join()
+    assert told == [partitions[1]]
+
+
+def test_a_deleted_topic_opens_nothing_any_more() -> None:
+    opener = Opener()
+    partitions = Partitions(orders(), opener)
+    store = partitions[0]
+    assert partitions.close_for_good() == [store]
+    with pytest.raises(IndexError):
+        partitions[1]
+    assert opener.opened == [0]
+
+
+def test_a_topic_that_grows_keeps_what_is_open() -> None:
+    topic = orders(1)
+    partitions = Partitions(topic, Opener())
+    store = partitions[0]
+    topic.partition_count = 3
+    partitions.grow()
+    assert (len(partitions), partitions[0]) == (3, store)
+    assert partitions[2].index == 2
