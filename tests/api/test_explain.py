@@ -3,6 +3,7 @@ real clients that wait, die and are fenced, and on the files of a stopped one.""
 
 import io
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,7 @@ from clients import (
     transactional_producer,
 )
 from command_line import run_txn
-from txn import _core
-from txn.inspect.segments import Batch, walk
+from late_batch import let_in_late
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
@@ -361,25 +361,7 @@ def test_help_has_examples_and_exit_codes(arguments: tuple[str, ...]) -> None:
 # ---------------------------------------------------------------- what hangs
 
 
-def let_in_late(data: Path, topic: str, producer_id: int, value: bytes) -> int:
-    """Append a transactional batch to a stopped partition, past every coordinator.
-
-    As a batch was stored that came in after its transaction had ended, before brokers asked the
-    coordinator (KIP-890). Returns its offset; the directory looks like after a crash.
-    """
-    log = data / f"{topic}-0" / f"{0:020}.log"
-    *_, last = walk(log)
-    assert isinstance(last, Batch)
-    now_ms = last.max_timestamp_ms
-    batch = _core.encode_batch([(None, value)], now_ms, producer_id, 0, 0, is_transactional=True)
-    offset = last.last_offset + 1
-    with log.open("ab") as file:
-        file.write(offset.to_bytes(8, "big") + batch[8:])
-    (data / ".kafka_cleanshutdown").unlink()
-    return offset
-
-
-def test_what_no_coordinator_knows_is_found(tmp_path: Path) -> None:
+def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
     """txn lets nothing hang, but takes over directories in which something does."""
     data = tmp_path / "data"
     with txn.Broker(data, durability="process") as broker:
@@ -396,3 +378,8 @@ def test_what_no_coordinator_knows_is_found(tmp_path: Path) -> None:
         assert (code, held["standing"], held["first_offset"]) == (1, "hanging", offset)
         code, out, _ = run_txn("explain", "orders", "--bootstrap", servers)
         assert (code, "nothing: no transactional id uses its producer id" in out) == (1, True)
+        code, out, _ = run_txn(*shlex.split(held["command"])[1:], "--yes")
+        assert (code, "aborted. The marker is in orders-0" in out) == (0, True)
+        assert read_all(servers, "orders") == [b"before", b"after"]
+        code, _, _ = run_txn("transactions", "hanging", "--bootstrap", servers)
+        assert code == 0

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import txn
 from clients import create_topic, plain_producer, read_all, send
+from late_batch import let_in_late
 from peers.jars import NODE_4_2, class_path, java_executable
 
 SECONDS_MAX = 120.0
@@ -15,6 +17,9 @@ SECONDS_MAX = 120.0
 CONFIGS = "kafka.admin.ConfigCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+
+HOUR_MS = 3_600_000
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(3 * SECONDS_MAX)]
 
@@ -78,3 +83,27 @@ def test_kafka_log_dirs_tells_sizes(txn_broker: str, unique: Callable[[str], str
     (partition,) = directory["partitions"]
     assert (directory["error"], partition["partition"]) == (None, f"{topic}-0")
     assert partition["size"] > 1000
+
+
+def test_kafka_transactions_finds_what_hangs_and_aborts_it(tmp_path: Path) -> None:
+    """It takes for hanging what is older than the longest timeout and known to no coordinator."""
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"before"])
+    offset = let_in_late(data, "orders", 1_000, b"late", age_ms=HOUR_MS)
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        send(plain_producer(servers), "orders", [b"after"])
+        found = run(TRANSACTIONS, servers, "find-hanging", "--topic", "orders").splitlines()
+        columns = dict(zip(found[0].split("\t"), found[1].split("\t"), strict=True))
+        named = {name.strip(): value.strip() for name, value in columns.items()}
+        assert len(found) == 2
+        assert (named["Topic"], named["ProducerId"], named["StartOffset"]) == (
+            "orders",
+            "1000",
+            str(offset),
+        )
+        place = ("--topic", "orders", "--partition", "0", "--start-offset", str(offset))
+        run(TRANSACTIONS, servers, "abort", *place)
+        assert read_all(servers, "orders") == [b"before", b"after"]

@@ -200,7 +200,7 @@ def test_the_directory_that_apache_kafka_left_tells_the_same(story: Story) -> No
             assert mine[name] == theirs[name]
 
 
-def test_txn_names_what_hangs_in_a_directory_it_takes_over(story: Story, tmp_path: Path) -> None:
+def test_txn_ends_what_hangs_in_a_directory_it_takes_over(story: Story, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(story.left, moved)
     with txn.Broker(moved) as broker:
@@ -208,3 +208,8 @@ def test_txn_names_what_hangs_in_a_directory_it_takes_over(story: Story, tmp_pat
         code, out, _ = run_txn("transactions", "hanging", "--json", "--bootstrap", servers)
         (found,) = json.loads(out)
         assert (code, found["owner"]["transactional_id"]) == (1, "ghost")
+        abort = ("--topic-partition", "orders-1", "--start-offset", 0, "--yes")
+        code, _, err = run_txn("transactions", "abort", *abort, "--bootstrap", servers)
+        assert (code, err) == (0, "")
+        code, _, _ = run_txn("transactions", "hanging", "--bootstrap", servers)
+        assert code == 0

@@ -7,10 +7,9 @@ from typing import Never
 import pytest
 
 from txn.cli.moments import duration, moment, parse_duration, relative
-from txn.coordinator.transaction.states import TopicPartition, Txn, TxnState
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import ConfigError, RejectedError
 from txn.explain.facts import (
-    NO_TIMEOUT_MS,
     Ends,
     LoggedBatch,
     OpenTransaction,

@@ -10,7 +10,7 @@ from txn.coordinator.transaction.states import TxnState
 from txn.explain.facts import OpenTransaction, Owner, Source
 from txn.explain.questions import Explanation, Held, Timeline, Waiting, is_open
 from txn.explain.timeline import counted
-from txn.explain.verdict import Verdict, has_timeout
+from txn.explain.verdict import Verdict
 
 LABEL_WIDTH: Final = 12
 FREE_SHOWN_MAX: Final = 3
@@ -135,7 +135,7 @@ def description_lines(
     if owner.start_ms is not None:
         began = f"{moment(owner.start_ms)}, {relative(owner.start_ms, now_ms)}"
         yield _labelled("begun" if is_open(owner) else "last begun", began)
-    timeout = duration(owner.timeout_ms) if has_timeout(owner) else "none (two-phase commit)"
+    timeout = duration(owner.timeout_ms) if owner.has_timeout else "none (two-phase commit)"
     if owner.deadline_ms is not None:
         due = f"{moment(owner.deadline_ms)} ({relative(owner.deadline_ms, now_ms)})"
         timeout += f", aborted at {due}"
@@ -180,7 +180,7 @@ def list_lines(owners: Sequence[Owner], now_ms: int) -> Iterator[str]:
             duration(now_ms - owner.start_ms)
             if is_open(owner) and owner.start_ms is not None
             else "-",
-            duration(owner.timeout_ms) if has_timeout(owner) else "none",
+            duration(owner.timeout_ms) if owner.has_timeout else "none",
             str(len(owner.partitions)) if is_open(owner) else "-",
             f"{owner.client.client_id}@{owner.client.client_host}" if owner.client else "?",
         )

@@ -21,7 +21,7 @@ from txn.errors import RejectedError
 from txn.explain.cluster import RETRY_S, Cluster, require
 from txn.explain.facts import OpenTransaction, Owner
 from txn.explain.questions import held_open
-from txn.explain.verdict import Standing, has_timeout
+from txn.explain.verdict import Standing
 
 INIT_PRODUCER_ID: Final = 22
 WRITE_TXN_MARKERS: Final = 27
@@ -75,7 +75,7 @@ def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
         )
     if owner.state is not TxnState.ONGOING:
         return NothingOpen(f"{transactional_id!r} has no open transaction: {owner.state.label}")
-    if not has_timeout(owner):
+    if not owner.has_timeout:
         raise RejectedError(
             f"the transaction of {transactional_id!r} takes part in a two-phase commit. If the "
             "other side committed, an abort would tear it: let whoever prepared it decide"

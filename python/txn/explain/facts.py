@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from txn.coordinator.transaction.records import decode_value
-from txn.coordinator.transaction.states import TopicPartition, Txn, TxnState
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import CorruptLogError
 from txn.inspect.segments import Batch, Record
-
-NO_TIMEOUT_MS: Final = 2**31 - 1
-"""What Kafka stores for a transaction of two-phase commit, which never times out (KIP-939)."""
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
@@ -83,10 +80,15 @@ class Owner:
     tells_client: bool = False
 
     @property
+    def has_timeout(self) -> bool:
+        """Whether its transactions time out; those of a two-phase commit do not (KIP-939)."""
+        return self.timeout_ms != NO_TIMEOUT_MS
+
+    @property
     def deadline_ms(self) -> int | None:
         """When its time is up; None if nothing is open or it never is."""
         is_open = self.state is TxnState.ONGOING and self.start_ms is not None
-        if not is_open or self.timeout_ms == NO_TIMEOUT_MS:
+        if not is_open or not self.has_timeout:
             return None
         assert self.start_ms is not None, "an open transaction has begun"
         return self.start_ms + self.timeout_ms

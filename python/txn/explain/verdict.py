@@ -22,7 +22,7 @@ from shlex import quote
 from typing import Final
 
 from txn.coordinator.transaction.states import PREPARED, TxnState
-from txn.explain.facts import NO_TIMEOUT_MS, OpenTransaction, Owner
+from txn.explain.facts import OpenTransaction, Owner
 
 GRACE_MS: Final = 30_000
 """How late a coordinator may be: Apache Kafka looks every 10 s for what has timed out, and
@@ -177,8 +177,3 @@ def _hanging(held: OpenTransaction, owner: Owner | None) -> Verdict:
         f"txn transactions abort --topic-partition {quote(f'{topic}-{index}')} "
         f"--start-offset {held.first_offset}",
     )
-
-
-def has_timeout(owner: Owner) -> bool:
-    """Say whether an id's transactions time out; those of a two-phase commit do not."""
-    return owner.timeout_ms != NO_TIMEOUT_MS
