@@ -1,4 +1,5 @@
-"""Apache Kafka's own command line tools against txn: settings, records, log directories."""
+"""Apache Kafka's own command line tools against txn: settings, records, log directories,
+transactions."""
 
 import json
 import subprocess
@@ -6,9 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 
 import txn
-from clients import create_topic, plain_producer, read_all, send
+from clients import (
+    WAIT_S,
+    create_topic,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
 from late_batch import let_in_late
 from peers.jars import NODE_4_2, class_path, java_executable
 
@@ -107,3 +116,21 @@ def test_kafka_transactions_finds_what_hangs_and_aborts_it(tmp_path: Path) -> No
         place = ("--topic", "orders", "--partition", "0", "--start-offset", str(offset))
         run(TRANSACTIONS, servers, "abort", *place)
         assert read_all(servers, "orders") == [b"before", b"after"]
+
+
+def test_kafka_transactions_lists_by_pattern_and_aborts(
+    txn_broker: str, unique: Callable[[str], str]
+) -> None:
+    topic, name = unique("hanging"), unique("hangs")
+    create_topic(txn_broker, topic)
+    producer = transactional_producer(txn_broker, name)
+    producer.begin_transaction()
+    send(producer, topic, [b"a"])
+    listed = run(TRANSACTIONS, txn_broker, "list", "--transactional-id-pattern", f"{name[:-3]}.*")
+    of_what_hangs = ("--topic", topic, "--partition", "0", "--start-offset", "0")
+    run(TRANSACTIONS, txn_broker, "abort", *of_what_hangs)
+
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [name]
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(WAIT_S)
+    assert read_all(txn_broker, topic) == []
