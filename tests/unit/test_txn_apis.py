@@ -297,6 +297,11 @@ def test_producers_of_a_partition_are_described() -> None:
         0,
     )
     assert missing.error_code is ErrorCode.unknown_topic_or_partition
+    assert missing.error_message is None
+    nowhere = api.ask(PRODUCERS, 0, topics=[{"name": "nowhere", "partition_indexes": [0]}])
+    (unknown,) = nowhere.topics[0].partitions
+    assert unknown.error_code is ErrorCode.unknown_topic_or_partition
+    assert unknown.error_message == "This server does not host this topic-partition."
 
 
 def test_every_announced_version_exists_in_the_protocol() -> None:

@@ -303,6 +303,10 @@ class TransactionCoordinator:
         """The partition, or None when there is none."""
         return self._host.partition(topic, index)
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether a topic exists."""
+        return self._host.topic_id(topic) is not None
+
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """The partition of `__consumer_offsets` that keeps a group."""
         count = len(self._host.coordinator_partitions(OFFSETS_TOPIC))

@@ -167,7 +167,7 @@ def _active_producers(
     return {
         "partition_index": index,
         "error_code": (ErrorCode.unknown_topic_or_partition if store is None else ErrorCode.none),
-        "error_message": None if coordinator.partition(topic, 0) is not None else NOT_HOSTED,
+        "error_message": None if coordinator.has_topic(topic) else NOT_HOSTED,
         "active_producers": [
             {
                 "producer_id": active.producer_id,
