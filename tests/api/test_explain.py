@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -24,8 +25,11 @@ from clients import (
 )
 from command_line import run_txn
 from late_batch import let_in_late
+from txn import _core
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
+
+PRODUCE, INIT_PRODUCER_ID = 0, 22
 
 
 @pytest.fixture(scope="module")
@@ -383,3 +387,54 @@ def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
         assert read_all(servers, "orders") == [b"before", b"after"]
         code, _, _ = run_txn("transactions", "hanging", "--bootstrap", servers)
         assert code == 0
+
+
+def test_what_is_prepared_for_two_phase_commit_never_times_out_and_is_not_aborted(
+    tmp_path: Path,
+) -> None:
+    """Its other side may have committed: an abort would tear it (KIP-939)."""
+    properties = {"transaction.two.phase.commit.enable": "true"}
+    with (
+        txn.Broker(tmp_path / "data", durability="process", properties=properties) as broker,
+        RawConnection(broker.bootstrap_servers) as connection,
+    ):
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+
+        def ask(api_key: int, version: int, **fields: Any) -> Any:
+            return connection.call(entity_builder(request(api_key, version))(fields))
+
+        began = ask(
+            INIT_PRODUCER_ID,
+            6,
+            transactional_id="bank",
+            transaction_timeout=60_000,
+            enable2_pc=True,
+        )
+        batch = _core.encode_batch(
+            [(None, b"a")],
+            1_700_000_000_000,
+            began.producer_id,
+            began.producer_epoch,
+            0,
+            is_transactional=True,
+        )
+        partition = {"index": 0, "records": batch}
+        stored = ask(
+            PRODUCE,
+            12,
+            transactional_id="bank",
+            acks=-1,
+            timeout=1_000,
+            topic_data=[{"name": "orders", "partition_data": [partition]}],
+        )
+        assert stored.responses[0].partition_responses[0].error_code == 0
+        _, out, _ = run_txn("explain", "orders", "--bootstrap", servers)
+        assert "it takes part in a two-phase commit and never times out" in out
+        assert "txn transactions abort" not in out
+        _, out, _ = run_txn("transactions", "describe", "bank", "--bootstrap", servers)
+        assert "  timeout     none (two-phase commit)" in out.splitlines()
+        abort = ("transactions", "abort", "--transactional-id", "bank", "--yes")
+        code, _, err = run_txn(*abort, "--bootstrap", servers)
+        assert (code, "let whoever prepared it decide" in err) == (1, True)
+        assert ends(servers, "orders") == (0, 1)
