@@ -86,6 +86,9 @@ class FakeHost:
     def partition(self, topic: str, index: int) -> PartitionStore | None:
         return self._data if topic in self.topics and index in range(PARTITIONS_PER_TOPIC) else None
 
+    def is_untouched(self, topic: str, index: int) -> bool:
+        return False
+
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
         assert topic == OFFSETS_TOPIC
         return self.offsets

@@ -209,6 +209,9 @@ class MemoryHost:
         stores = self.topics.get(topic, [])
         return stores[index] if 0 <= index < len(stores) else None
 
+    def is_untouched(self, topic: str, index: int) -> bool:
+        return False
+
     def coordinator_partitions(self, topic: str) -> tuple[FaultyStore, ...]:
         if topic not in self.topics:
             self.create_topic(topic, 2)

@@ -6,6 +6,7 @@ from confluent_kafka.admin import AdminClient
 
 import txn
 from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from command_line import run_txn
 
 COUNT = 1000
 
@@ -32,6 +33,19 @@ def test_partitions_are_opened_by_what_touches_them_and_by_nothing_else(tmp_path
         send(plain_producer(broker.bootstrap_servers), "idle", [b"b"], COUNT - 1)
         assert opened(broker, "idle") == [7, COUNT - 1]
         assert set(read_all(broker.bootstrap_servers, "idle")) == {b"a", b"b"}
+
+
+def test_a_look_for_what_hangs_opens_nothing(tmp_path: Path) -> None:
+    """DescribeProducers of every partition opened them all."""
+    with txn.Broker(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "idle", partitions=COUNT)
+        send(plain_producer(broker.bootstrap_servers), "idle", [b"a"], 7)
+        code, out, _ = run_txn(
+            *("transactions", "hanging", "--topic", "idle"),
+            *("--bootstrap", broker.bootstrap_servers),
+        )
+        assert (code, out) == (0, f"nothing hangs on {COUNT:,} partitions\n")
+        assert opened(broker, "idle") == [7]
 
 
 def test_a_topic_that_is_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:

@@ -57,6 +57,10 @@ class Host(Protocol):
         """The partition, or None when the topic or the index is unknown."""
         ...
 
+    def is_untouched(self, topic: str, index: int) -> bool:
+        """Say whether a partition is there and nothing is known in it, so that it is not open."""
+        ...
+
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
         """All partitions of `__transaction_state` or `__consumer_offsets`, made if need be."""
         ...

@@ -207,6 +207,11 @@ class Node:
         is_known = partitions is not None and 0 <= index < len(partitions)
         return partitions[index] if partitions is not None and is_known else None
 
+    def is_untouched(self, topic: str, index: int) -> bool:
+        """Say whether a partition is there and was not opened: it holds nothing."""
+        partitions = self.partitions.get(topic)
+        return partitions is not None and partitions.is_untouched(index)
+
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
         """All partitions of a coordinator's topic, made if need be.
 

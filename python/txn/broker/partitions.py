@@ -51,6 +51,10 @@ class Partitions:
                 self._take_in(index, store)
             return store
 
+    def is_untouched(self, index: int) -> bool:
+        """Say whether there is one of that number that nothing has opened yet."""
+        return 0 <= index < len(self._stores) and self._stores[index] is None
+
     def take_in(self, index: int, store: PartitionStore) -> None:
         """Have one that was opened elsewhere."""
         with self._lock:

@@ -307,6 +307,10 @@ class TransactionCoordinator:
         """Whether a topic exists."""
         return self._host.topic_id(topic) is not None
 
+    def is_untouched(self, topic: str, index: int) -> bool:
+        """Say whether a partition holds nothing, so that there is no need to open it."""
+        return self._host.is_untouched(topic, index)
+
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """The partition of `__consumer_offsets` that keeps a group."""
         count = len(self._host.coordinator_partitions(OFFSETS_TOPIC))

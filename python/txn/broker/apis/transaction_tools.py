@@ -162,11 +162,13 @@ def describe_producers(
 def _active_producers(
     coordinator: TransactionCoordinator, topic: str, index: int
 ) -> dict[str, Any]:
-    store = coordinator.partition(topic, index)
+    is_untouched = coordinator.is_untouched(topic, index)  # whoever looks at all need not open it
+    store = None if is_untouched else coordinator.partition(topic, index)
     known = [] if store is None else store.gate.describe()
+    is_there = is_untouched or store is not None
     return {
         "partition_index": index,
-        "error_code": (ErrorCode.unknown_topic_or_partition if store is None else ErrorCode.none),
+        "error_code": ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition,
         "error_message": None if coordinator.has_topic(topic) else NOT_HOSTED,
         "active_producers": [
             {
