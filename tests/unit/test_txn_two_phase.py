@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from txn.broker.host import Durability
+from txn.broker.host import Durability, HangUpError
 from txn.broker.transactions import Identity, TransactionCoordinator
+from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
@@ -314,3 +315,15 @@ def test_P3_what_may_have_lost_records_is_aborted_after_a_power_failure() -> Non
     left = Bench(bench.host.after_power_failure(lambda synced, written: written), power_failed=True)
     assert left.txn().state is TxnState.COMPLETE_ABORT
     assert left.committed() == []
+
+
+def test_P3_a_late_end_of_what_was_kept_is_known_by_its_connection() -> None:
+    # Who took over was not noted with its connection, since the transaction has another
+    # identity: its EndTxn of version 1 could have come late, and ended the next transaction.
+    bench = Bench()
+    bench.prepared()
+    client = bench.start(keep_prepared=True).producer
+    bench.coordinator.hang_up_if_late("pay", client, 2, Role.TRANSACTION)
+    assert bench.end(client, bumps=False).code is ErrorCode.none
+    with pytest.raises(HangUpError):
+        bench.coordinator.hang_up_if_late("pay", client, 1, Role.TRANSACTION)

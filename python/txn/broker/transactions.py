@@ -241,7 +241,7 @@ class TransactionCoordinator:
             HangUpError: it has.
         """
         txn = self.transactions.get(transactional_id)
-        if txn is None or txn.producer != producer:
+        if txn is None or txn.client != producer:
             return
         if self._connections.is_superseded(transactional_id, role, producer, connection):
             raise HangUpError(
