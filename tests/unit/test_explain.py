@@ -6,7 +6,7 @@ from typing import Never
 
 import pytest
 
-from txn.cli.moments import duration, moment, parse_duration, relative
+from txn.cli.moments import distance, duration, moment, parse_duration, relative
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import ConfigError, RejectedError
 from txn.explain.facts import (
@@ -400,6 +400,16 @@ def test_a_timeline_of_what_has_ended_leaves_out_what_came_in_behind_it() -> Non
     assert offsets == [12, 13]
 
 
+def test_a_prepared_transaction_that_is_kept_says_for_whom() -> None:
+    """Its records keep their producer epoch; the client that may end it has a later one."""
+    kept = state(TxnState.ONGOING, at_ms=BEGUN_MS + 2)
+    assert kept.txn is not None
+    kept = replace(kept, txn=replace(kept.txn, next_producer_id=7, next_producer_epoch=4))
+    facts = Facts([[HELD]], [OWNER], {ORDERS: [batch(17, producer_id=7)]}, [COMMITTED[0], kept])
+    *_, last = timeline_of(facts, OWNER, [HELD]).events
+    assert last.what == "kept open for producer 7, epoch 4"
+
+
 def test_a_timeline_says_what_compaction_took() -> None:
     owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
     timeline = timeline_of(Facts([[]], [owner], {}, COMMITTED[2:]), owner, [])
@@ -430,6 +440,17 @@ def test_moments_are_told_in_utc_and_from_now() -> None:
     assert moment(1_795_280_002_088) == "2026-11-21 16:53:22.088 UTC"
     assert moment(2**62) == f"{2**62} ms"
     assert (relative(5_000, 65_000), relative(65_000, 5_000)) == ("1 min 0 s ago", "in 1 min 0 s")
+
+
+def test_distances_are_told_finely_near_the_beginning() -> None:
+    """Records may carry any time their client gave them, years away too."""
+    far_ms = 400 * 86_400_000
+    assert [distance(each) for each in (17, -1_500, far_ms, -far_ms)] == [
+        "+0.017 s",
+        "-1.500 s",
+        "+400 d 0 h",
+        "-400 d 0 h",
+    ]
 
 
 def test_durations_are_read_with_their_units() -> None:

@@ -39,6 +39,13 @@ def relative(at_ms: int, now_ms: int) -> str:
     return f"in {duration(at_ms - now_ms)}"
 
 
+def distance(length_ms: int) -> str:
+    """How far something is from a beginning, to the millisecond within an hour of it."""
+    if abs(length_ms) < UNITS_MS["h"]:
+        return f"{length_ms / 1000:+.3f} s"
+    return f"{'-' if length_ms < 0 else '+'}{duration(abs(length_ms))}"
+
+
 def parse_duration(text: str) -> int:
     """Milliseconds of `90s`, `15m`, `2h`; a bare number is seconds. Raises ConfigError."""
     found = re.fullmatch(r"([0-9]+)\s*(ms|s|m|h|d)?", text.strip())

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Any, Final
 
-from txn.cli.moments import duration, moment, relative
+from txn.cli.moments import distance, duration, moment, relative
 from txn.coordinator.transaction.states import TxnState
 from txn.explain.facts import OpenTransaction, Owner, Source
 from txn.explain.questions import Explanation, Held, Timeline, Waiting, is_open
@@ -161,7 +161,7 @@ def timeline_lines(timeline: Timeline) -> Iterator[str]:
         what = event.what
         if event.until_ms is not None:
             what += f", until {moment(event.until_ms).split()[1]}"
-        since = f"{(event.at_ms - start_ms) / 1000:+.3f} s"
+        since = distance(event.at_ms - start_ms)
         yield f"    {moment(event.at_ms)} {since:>12}  {what}  [{event.log} {offsets}]"
     for note in timeline.notes:
         yield f"    ({note})"

@@ -183,6 +183,11 @@ def _words_of(txn: Txn | None, joined: frozenset[TopicPartition]) -> str:
     if txn.state is TxnState.ONGOING:
         added = sorted(txn.partitions - joined)
         names = ", ".join(f"{topic}-{index}" for topic, index in added)
-        return f"{'joined by' if joined else 'begun, with'} {names}" if added else "ongoing"
+        if added:
+            return f"{'joined by' if joined else 'begun, with'} {names}"
+        if not txn.is_kept:
+            return "ongoing"
+        client = txn.client
+        return f"kept open for producer {client.producer_id}, epoch {client.producer_epoch}"
     words = _WORDS.get(txn.state, txn.state.label)
     return f"{words}: producer {txn.producer_id}, epoch {txn.producer_epoch}"
