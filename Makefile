@@ -9,7 +9,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-rust test-python check fmt bench micro demo wheel clean prerequisites
+.PHONY: help setup build test test-rust test-python check fmt bench micro black-box demo wheel clean prerequisites
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: setup  ## txn beside a real Apache Kafka, about 25 minutes (BENCH=--quick
 
 micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commits
 	$(BIN)/python -m pytest benches --benchmark-only --benchmark-autosave
+
+black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 SEED=7 BLACK_BOX="--target kafka")
+	PYTHONPATH=tests $(BIN)/python -m black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

@@ -4,6 +4,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 START_S = 30.0
@@ -12,8 +13,15 @@ START_S = 30.0
 class BrokerProcess:
     """`txn serve` on a directory; keeps its port over restarts."""
 
-    def __init__(self, data: Path, *options: str, durability: str = "process") -> None:
+    def __init__(
+        self,
+        data: Path,
+        *options: str,
+        durability: str = "process",
+        program: Sequence[str] = ("-m", "txn"),
+    ) -> None:
         self.data = data
+        self._program = program
         self._options = options
         self._durability = durability
         self.port = 0
@@ -31,6 +39,13 @@ class BrokerProcess:
         self._process.kill()
         self._process.wait()
 
+    def await_end(self, seconds: float) -> None:
+        """Wait for it to end by itself; kill it if it does not."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
     def restart(self) -> None:
         self._start()
 
@@ -46,7 +61,7 @@ class BrokerProcess:
 
     def _command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "txn", "serve", "--data", str(self.data)),
+            *(sys.executable, *self._program, "serve", "--data", str(self.data)),
             *("--listen", f"127.0.0.1:{self.port}", "--durability", self._durability),
             *(word for option in self._options for word in ("-o", option)),
         ]

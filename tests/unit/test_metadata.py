@@ -43,6 +43,12 @@ records: st.SearchStrategy[MetadataRecord] = st.one_of(
         ConfigRecord, st.text(), st.text(), st.none() | st.text(), st.sampled_from([2, 4, 16, 32])
     ),
     st.builds(RemoveTopicRecord, st.uuids()),
+    st.builds(
+        PartitionChangeRecord,
+        st.integers(0, 2**31 - 1),
+        st.uuids(),
+        leader=st.integers(0, 2**31 - 1),
+    ),
     st.builds(FeatureLevelRecord, st.text(), st.integers(0, 2**15 - 1)),
     st.builds(ProducerIdsRecord, st.just(1), st.integers(0, 2**63 - 1)),
     st.sampled_from([BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()]),
@@ -70,6 +76,11 @@ def test_a_topic_record_has_the_bytes_of_kafkas_schema() -> None:
 def test_a_producer_ids_record_has_the_bytes_of_kafkas_schema() -> None:
     expected = "010f0000000001000000000000000000000000000003e800"
     assert encode(ProducerIdsRecord(1, 1000)).hex() == expected
+
+
+def test_a_change_of_leader_has_the_bytes_of_kafkas_schema() -> None:
+    expected = "010500" + "00000007" + TOPIC_ID.bytes.hex() + "010104" + "00000001"
+    assert encode(PartitionChangeRecord(7, TOPIC_ID, leader=1)).hex() == expected
 
 
 def test_a_partition_as_kafka_writes_it_is_read() -> None:

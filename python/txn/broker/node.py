@@ -32,6 +32,7 @@ from txn.metadata.records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     encode,
@@ -164,6 +165,7 @@ class Node:
         self.partitions: dict[str, Partitions] = {}
         self.advertised = ("", 0)
         """The (host, port) that Metadata tells clients; the server sets it once it listens."""
+        self._power_failed = power_failed
         self._storage = storage
         self._scheduler = scheduler
         self._catalog = catalog
@@ -395,8 +397,25 @@ class Node:
             self._write_metadata(
                 [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
             )
+        if self._power_failed:
+            self._begin_leader_epochs()
         self._force_metadata()  # a process that died may have left it in memory
         self._serve(list(self.image.topics.values()))
+
+    def _begin_leader_epochs(self) -> None:
+        """Lead every partition in an epoch more, after a power failure.
+
+        Offsets that were not on the disk are given out again. A reader that was beyond them
+        would pass over what is stored there now; by the epoch it is told that its log was cut
+        (KIP-320).
+        """
+        changes = [
+            PartitionChangeRecord(index, topic.topic_id, leader=self.node_id)
+            for topic in self.image.topics.values()
+            for index in topic.placements
+        ]
+        if changes:
+            self._write_metadata(changes)
 
     def _require_all_is_here(self) -> None:
         """Refuse a directory of a cluster with more nodes, or of a node with more directories."""

@@ -134,6 +134,7 @@ KEYS: Final[Mapping[type, tuple[int, int]]] = {
     TopicRecord: (2, 0),
     PartitionRecord: (3, 1),
     ConfigRecord: (4, 0),
+    PartitionChangeRecord: (5, 0),
     RemoveTopicRecord: (9, 0),
     FeatureLevelRecord: (12, 0),
     ProducerIdsRecord: (15, 0),
@@ -203,6 +204,12 @@ class _Writer:
 
     def no_tags(self) -> None:
         self.varint(0)
+
+    def tag(self, number: int, value: bytes) -> None:
+        """One tagged field and no other."""
+        for head in (1, number, len(value)):
+            self.varint(head)
+        self.data += value
 
 
 class _Reader:
@@ -286,6 +293,12 @@ def encode(record: MetadataRecord) -> bytes:
             out.pack("h", level)
         case ProducerIdsRecord(node_id, next_producer_id):
             out.pack("iqq", node_id, 0, next_producer_id)
+        case PartitionChangeRecord(partition, topic_id, leader=leader):
+            assert leader is not None, "only a change of leader is written"
+            out.pack("i", partition)
+            out.data += topic_id.bytes
+            out.tag(_LEADER_TAG, struct.pack(">i", leader))
+            return bytes(out.data)
     out.no_tags()
     return bytes(out.data)
 

@@ -1,0 +1,151 @@
+"""`txn` with rules broken on purpose: the negative controls.
+
+    python -m black_box.broken RULE[,RULE…] serve …
+
+What a checker does not catch here, it would not catch in txn. The rules are those of the
+product's own Python, replaced in this process before it serves; nothing in the product knows
+of it. `POWER` breaks nothing: it only lets the power fail (`black_box.power`).
+"""
+
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, Final
+
+from black_box.power import note_syncs
+from txn.broker import transactions
+from txn.broker.flow import Force
+from txn.coordinator.transaction.states import PREPARED
+from txn.partition import admission, partition
+from txn.partition.stable_offset import OpenTransactions
+
+POWER: Final = "power"
+
+
+def _put(module: ModuleType, name: str, rule: object) -> None:
+    """Replace a rule where a module uses it."""
+    assert hasattr(module, name), f"{module.__name__} has no {name}: the rule has moved"
+    setattr(module, name, rule)
+
+
+class _UpToTheNewestMarker(OpenTransactions):
+    """Takes every transaction for ended when one has ended."""
+
+    __slots__ = ()
+
+    def end(self, producer_id: int) -> None:
+        self._first_offsets.clear()
+        self.first_offset = -1
+
+
+def follow_newest_marker() -> None:
+    """The LSO goes to the newest marker, past transactions that are open."""
+    _put(partition, "OpenTransactions", _UpToTheNewestMarker)
+
+
+def ignore_epochs() -> None:
+    """Nobody is fenced: neither the coordinator nor a partition looks at producer epochs."""
+    for name in ("decide_add", "decide_verify", "decide_end"):
+        _put(transactions, name, _with_the_epoch_in_force(getattr(transactions, name)))
+    rule = admission.refusal
+
+    def refusal(state: Any, origin: int, producer_epoch: int, *rest: Any) -> Any:
+        is_transactional, expected_epoch = rest[-2:]
+        if state is None or producer_epoch >= state.producer_epoch or not is_transactional:
+            return rule(state, origin, producer_epoch, *rest)
+        return None if expected_epoch is not None else admission.JOIN
+
+    _put(partition, "refusal", refusal)
+
+
+def _with_the_epoch_in_force(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def decide(txn: Any, producer: Any, *rest: Any, **more: Any) -> Any:
+        if txn is not None and txn.producer_id == producer.producer_id:
+            producer = replace(producer, producer_epoch=txn.producer_epoch)
+        return rule(txn, producer, *rest, **more)
+
+    return decide
+
+
+def forget_batches() -> None:
+    """A dedup window of zero: no batch is remembered, so each is taken for the next one."""
+    rule = admission.refusal
+    misses = (admission.ADMIT, admission.DUPLICATE)
+
+    def refusal(*arguments: Any) -> Any:
+        verdict = rule(*arguments)
+        if verdict is not None and verdict[0] in misses:
+            return None
+        return None if verdict is admission.OUT_OF_ORDER_SEQUENCE else verdict
+
+    _put(partition, "refusal", refusal)
+
+
+def mark_before_prepare() -> None:
+    """Markers are written, and seen, before the Prepare that decides them is on the disk."""
+    coordinator: Any = transactions.TransactionCoordinator
+    write, mark = coordinator._write, coordinator._mark
+    marked: set[str] = set()
+
+    def write_and_mark(self: Any, transactional_id: str, txn: Any) -> None:
+        write(self, transactional_id, txn)
+        if txn is not None and txn.state in PREPARED:
+            mark(self, transactional_id)
+            marked.add(transactional_id)
+
+    def mark_once(self: Any, transactional_id: str) -> None:
+        if transactional_id in marked:
+            marked.discard(transactional_id)
+        else:
+            mark(self, transactional_id)
+
+    coordinator._write, coordinator._mark = write_and_mark, mark_once
+
+
+def prepare_before_data() -> None:
+    """The decision to commit is synced before the records that it commits."""
+    coordinator: Any = transactions.TransactionCoordinator
+    end = coordinator._end
+
+    def end_in_wrong_order(self: Any, *arguments: Any) -> Generator[Any, None, Any]:
+        steps = end(self, *arguments)
+        try:
+            data = next(steps)
+        except StopIteration as done:
+            return done.value
+        if not isinstance(data, Force) or _is_of_coordinator(data):
+            yield data
+            return (yield from steps)
+        yield next(steps)
+        yield data
+        return (yield from steps)
+
+    coordinator._end = end_in_wrong_order
+
+
+def _is_of_coordinator(force: Force) -> bool:
+    return all(store.topic == transactions.TRANSACTIONS_TOPIC for store in force.stores)
+
+
+RULES: Final[dict[str, Callable[[], None]]] = {
+    "lso-newest-marker": follow_newest_marker,
+    "no-epoch-check": ignore_epochs,
+    "no-dedup": forget_batches,
+    "marker-before-prepare": mark_before_prepare,
+    "prepare-before-data": prepare_before_data,
+    POWER: note_syncs,
+}
+
+
+def main() -> None:
+    """Break the rules, then be `txn`."""
+    for rule in sys.argv.pop(1).split(","):
+        RULES[rule]()
+    from txn.cli import main as txn_main
+
+    txn_main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A power failure, as far as one machine can play it: what was not synced is forgotten.
+
+A SIGKILL leaves the page cache, so it cannot show a sync that is missing or comes too late.
+Here the broker's process notes at every sync how long the log was when it began (from outside
+the rules: `NativeStore.sync` is wrapped), and is killed at one of these moments, before or
+after the sync. Then every log is cut back to a length between what was synced and what was
+written: all of the rest lost, none of it, or a torn piece. The directory gets another boot
+id, by which the next start knows that the power failed.
+
+What this does not play: a directory's entries, indexes and checkpoints are kept as written.
+"""
+
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+OTHER_BOOT: Final = b"00000000-0000-0000-0000-000000000000\n"
+SYNCS_LEFT_MAX: Final = 12
+SYNCED: Final = "synced"
+OPENED: Final = "opened"
+
+
+def notes_of(data: Path) -> Path:
+    """Where a broker on this directory notes its syncs: lines of what, a log's path and length."""
+    return data.with_name(data.name + ".synced")
+
+
+def _note(data: Path, what: str, lengths: Mapping[Path, int]) -> None:
+    lines = [json.dumps([what, str(path), length]) + "\n" for path, length in lengths.items()]
+    with notes_of(data).open("a") as notes:
+        notes.write("".join(lines))
+
+
+def _lengths(directory: Path) -> dict[Path, int]:
+    return {path: path.stat().st_size for path in directory.glob("*.log")}
+
+
+def _synced(notes: Path) -> dict[str, int]:
+    """How much of each log is on the disk."""
+    sure: dict[str, int] = {}
+    for line in notes.read_text().splitlines() if notes.exists() else ():
+        what, path, length = json.loads(line)
+        if what == SYNCED:
+            sure[path] = max(sure.get(path, 0), length)
+        else:  # a recovery may have cut it
+            sure[path] = min(sure.get(path, 0), length)
+    return sure
+
+
+def note_syncs() -> None:
+    """Have every sync of this process noted; on SIGUSR1, die at one of the next."""
+    from txn.storage import native
+
+    chance = random.Random()
+    lock = threading.Lock()
+    directories: dict[tuple[str, int], Path] = {}
+    left: list[int] = []
+    """Empty, or how many moments are left until the power fails."""
+
+    def arm(_number: int, _frame: FrameType | None) -> None:
+        left[:] = [chance.randrange(SYNCS_LEFT_MAX)]
+
+    def pass_moment() -> None:
+        with lock:
+            if left and left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[:] = [left[0] - 1] if left else []
+
+    original_init, original_sync = native.NativeStore.__init__, native.NativeStore.sync
+
+    def init(self: Any, root: Path, topic: str, index: int, **settings: Any) -> None:
+        original_init(self, root, topic, index, **settings)
+        directories[topic, index] = root / f"{topic}-{index}"
+        _note(root, OPENED, _lengths(directories[topic, index]))
+
+    def sync(self: Any) -> None:
+        directory = directories[self.topic, self.index]
+        lengths = _lengths(directory)
+        pass_moment()
+        original_sync(self)
+        _note(directory.parent, SYNCED, lengths)
+        pass_moment()
+
+    native.NativeStore.__init__ = init  # type: ignore[method-assign]
+    native.NativeStore.sync = sync  # type: ignore[method-assign]
+    signal.signal(signal.SIGUSR1, arm)
+
+
+def some_of(chance: random.Random) -> Callable[[int, int], int]:
+    """What a disk may keep: only what is sure, or all of it, or a torn piece."""
+    return lambda sure, written: chance.choice((sure, sure, written, chance.randint(sure, written)))
+
+
+def only_what_is_sure(sure: int, _written: int) -> int:
+    """What the unkindest disk keeps."""
+    return sure
+
+
+def lose_power(data: Path, kept: Callable[[int, int], int]) -> None:
+    """Cut every log of a directory whose broker is dead back to what may have been left.
+
+    Args:
+        data: The data directory.
+        kept: From how many bytes are sure and how many were written, how many are left.
+    """
+    synced = _synced(notes_of(data))
+    left: dict[Path, int] = {}
+    for path in sorted(data.glob("*/*.log")):
+        written = path.stat().st_size
+        left[path] = kept(min(synced.get(str(path), 0), written), written)
+        os.truncate(path, left[path])
+    notes_of(data).unlink(missing_ok=True)
+    _note(data, SYNCED, left)  # what is left has proved to be on the disk
+    (data / ".lock").write_bytes(OTHER_BOOT)

@@ -1,0 +1,249 @@
+"""A proxy between clients and a broker that knows where a request begins and ends.
+
+Whole frames pass through it, so it can cut a connection between two of them, delay one
+connection and not another, and hold an EndTxn back: the client's connection is reset, its
+request stays on its way, and reaches the broker when the client has long gone on over another
+connection. That is what a network may do to any TCP client whose connection breaks.
+
+A frame that is under way when its connection is cut is gone; only what was held arrives late.
+"""
+
+import asyncio
+import contextlib
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+
+from black_box.history import LateEndTxn
+
+END_TXN: Final = 26
+ANSWER_S: Final = 5.0
+"""For the answer to a request that was held back."""
+
+HEADER: Final = struct.Struct(">hhih")
+"""Key, version, correlation id, length of the client id."""
+
+
+class Connection:
+    """One client's connection and the one to the broker that belongs to it."""
+
+    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.broker = broker
+        self.delay_s = 0.0
+        self.is_holding = False
+        self.was_late = False
+        self.ended = asyncio.Event()
+        self.loses_answer = False
+
+    def cut(self) -> None:
+        self.client.transport.abort()
+        self.broker.transport.abort()
+
+
+class Proxy:
+    """Listens on a port of its own from the moment it is made until `close`.
+
+    Attributes:
+        late: The EndTxn requests that were held back and have arrived by now.
+    """
+
+    def __init__(self) -> None:
+        self.late: list[LateEndTxn] = []
+        self.upstream_port = 0
+        """The broker's; to be set before the first client comes."""
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hold: Callable[[str], float] = lambda _: 0.0
+        self._released = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, "127.0.0.1", 0)
+        )
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        """Cut everything and stop to listen."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # ------------------------------------------------------------ what may be done to connections
+
+    def cut(self, share: float, chance: random.Random) -> int:
+        """Cut about this share of the connections, one at least; return how many."""
+        return self._on_some(share, chance, Connection.cut)
+
+    def lose_answers(self, share: float, chance: random.Random) -> int:
+        """Cut connections instead of passing the next answer on: what was asked for is done."""
+
+        def lose(connection: Connection) -> None:
+            connection.loses_answer = True
+
+        return self._on_some(share, chance, lose)
+
+    def delay(self, share: float, seconds: float, chance: random.Random) -> int:
+        """Delay every frame of some connections, both ways; 0 seconds ends it for those."""
+
+        def slow_down(connection: Connection) -> None:
+            connection.delay_s = seconds
+
+        return self._on_some(share, chance, slow_down)
+
+    def hold_ends(self, hold_s: Callable[[str], float]) -> None:
+        """Hold EndTxn requests back.
+
+        Args:
+            hold_s: How long one of this transactional id is held at most; 0 lets it pass.
+        """
+        self._hold = hold_s
+
+    def release(self) -> None:
+        """Hand over what is held now; returns when the broker has answered it."""
+        self._call(self._release())
+
+    async def _release(self) -> int:
+        released, self._released = self._released, asyncio.Event()
+        holding = [c for c in self._connections if c.is_holding]
+        released.set()
+        await asyncio.gather(*(connection.ended.wait() for connection in holding))
+        return len(holding)
+
+    def _on_some(
+        self, share: float, chance: random.Random, do: Callable[[Connection], None]
+    ) -> int:
+        async def all_of_them() -> int:
+            among = [c for c in self._connections if not c.is_holding]
+            chosen = chance.sample(among, min(len(among), max(1, round(share * len(among)))))
+            for connection in chosen:
+                do(connection)
+            return len(chosen)
+
+        return self._call(all_of_them())
+
+    def _call(self, work: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    # ------------------------------------------------------------ the way of a frame
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a server's callback is a task"
+        self._tasks.add(task)
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port)
+        except OSError:
+            writer.transport.abort()
+            self._tasks.discard(task)
+            return
+        connection = Connection(writer, up_writer)
+        self._connections.add(connection)
+        pumps = [
+            asyncio.ensure_future(self._pump_requests(reader, connection)),
+            asyncio.ensure_future(self._pump_answers(up_reader, connection)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            if connection.is_holding:
+                await pumps[0]
+                await asyncio.wait(pumps[1:], timeout=ANSWER_S)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            self._connections.discard(connection)
+            connection.cut()
+            connection.ended.set()
+            self._tasks.discard(task)
+
+    async def _pump_requests(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                frame = await _frame(reader)
+                if _api_key(frame) == END_TXN:
+                    end = _end_txn(frame)
+                    held_s = self._hold(end.transactional_id)
+                    if held_s > 0:
+                        await self._deliver_late(frame, end, held_s, connection)
+                        return
+                await _pass_on(frame, connection.broker, connection.delay_s)
+
+    async def _pump_answers(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                frame = await _frame(reader)
+                if connection.loses_answer or connection.was_late:
+                    return
+                if not connection.is_holding:
+                    await _pass_on(frame, connection.client, connection.delay_s)
+
+    async def _deliver_late(
+        self, frame: bytes, end: Any, held_s: float, connection: Connection
+    ) -> None:
+        received_s = time.monotonic()
+        connection.is_holding = True
+        connection.client.transport.abort()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._released.wait(), held_s)
+        forwarded_s = time.monotonic()
+        connection.was_late = True
+        await _pass_on(frame, connection.broker, 0.0)
+        self.late.append(
+            LateEndTxn(
+                end.transactional_id,
+                end.producer_id,
+                end.producer_epoch,
+                end.committed,
+                received_s,
+                forwarded_s,
+            )
+        )
+
+    async def _close(self) -> None:
+        self._server.close()
+        for connection in list(self._connections):
+            connection.cut()
+        self._released.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=ANSWER_S)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    size = await reader.readexactly(4)
+    return size + await reader.readexactly(int.from_bytes(size, "big"))
+
+
+async def _pass_on(frame: bytes, writer: asyncio.StreamWriter, delay_s: float) -> None:
+    if delay_s > 0:
+        await asyncio.sleep(delay_s)
+    writer.write(frame)
+    await writer.drain()
+
+
+def _api_key(frame: bytes) -> int:
+    return int.from_bytes(frame[4:6], "big")
+
+
+def _end_txn(frame: bytes) -> Any:
+    """Decode an EndTxn request, any version."""
+    key, version, _, client_id_size = HEADER.unpack_from(frame, 4)
+    schema: Any = load_request_schema(key, version)
+    body = 4 + HEADER.size + max(client_id_size, 0)
+    if schema.__flexible__:
+        assert frame[body] == 0, "clients put no tagged fields into the header"
+        body += 1
+    entity, _ = entity_reader(schema)(frame[body:], 0)
+    return entity

@@ -1,0 +1,20 @@
+"""Names and sizes that everybody in a run agrees on."""
+
+from typing import Final
+
+from black_box.history import Partition, Stage
+
+SOURCE: Final = "source"
+STAGES: Final = (Stage("copiers", SOURCE, "copies"), Stage("chain", "copies", "chained"))
+TOPICS: Final = (SOURCE, *(stage.sink for stage in STAGES))
+PARTITIONS: Final = 3
+KEYS: Final = tuple(f"k{number}" for number in range(7))
+"""Key n goes to partition n modulo `PARTITIONS`."""
+
+TIMEOUT_MS: Final = 4_000
+"""Of every transaction; what is left open is aborted after it."""
+
+
+def partitions() -> list[Partition]:
+    """Every partition of a run."""
+    return [(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
