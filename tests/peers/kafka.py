@@ -38,6 +38,8 @@ ONE_NODE: Final[Mapping[str, str]] = {
     "share.coordinator.state.topic.min.isr": "1",
     # A group of tests need not wait for members who might still come.
     "group.initial.rebalance.delay.ms": "0",
+    # Nor for the node to look for transactions that took too long.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
 LOG_TO_FILE: Final = """\
@@ -166,7 +168,8 @@ class KafkaNode:
         done = subprocess.run(
             [
                 *self._java(),
-                *("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)),
+                *("kafka.tools.StorageTool", "format", "-c", str(config)),
+                f"--cluster-id={cluster_id}",  # which may begin with a dash
             ],
             capture_output=True,
             text=True,

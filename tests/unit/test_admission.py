@@ -104,8 +104,8 @@ def test_a_client_batch_without_sequence_is_an_invalid_record() -> None:
     assert decide(None, (-1, -1)) is INVALID_RECORD
 
 
-def test_a_client_batch_without_epoch_is_an_invalid_record() -> None:
-    assert decide(None, (0, 9), epoch=-1) is INVALID_RECORD
+def test_a_client_batch_without_epoch_has_an_invalid_one() -> None:
+    assert decide(None, (0, 9), epoch=-1) is INVALID_PRODUCER_EPOCH
 
 
 # ---------------------------------------------------------------- epochs

@@ -364,6 +364,8 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> Flow[ErrorCode]:
+        if not transactional_id:
+            return ErrorCode.invalid_request
         decision = decide_add(
             self.transactions.get(transactional_id),
             producer,
@@ -408,6 +410,8 @@ class TransactionCoordinator:
     def _verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.invalid_request
         txn = self.transactions.get(transactional_id)
         decision = decide_verify(txn, producer, partition)
         if isinstance(decision, Refuse):
@@ -418,6 +422,8 @@ class TransactionCoordinator:
     def _end(
         self, transactional_id: str, producer: Producer, outcome: Outcome, bumps_epoch: bool
     ) -> Flow[Identity]:
+        if not transactional_id:
+            return _refused(ErrorCode.invalid_request)
         txn = self.transactions.get(transactional_id)
         now_ms = self._host.now_ms()
         try:

@@ -89,8 +89,10 @@ def refusal(
     """
     if origin == COORDINATOR:
         return _refusal_to_coordinator(state, producer_epoch, is_transactional)
-    if base_sequence < 0 or producer_epoch < 0:
+    if base_sequence < 0:
         return INVALID_RECORD
+    if producer_epoch < 0:
+        return INVALID_PRODUCER_EPOCH
     must_join = is_transactional and expected_epoch != producer_epoch
     if state is None:
         if must_join:

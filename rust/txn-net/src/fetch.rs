@@ -287,7 +287,7 @@ impl FetchRequest {
             .partition(wanted.index)
             .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
         match wanted.leader_epoch {
-            -1 => {}
+            epoch if epoch < 0 => {}
             epoch if epoch < log.leader_epoch() => return Err(codes::FENCED_LEADER_EPOCH),
             epoch if epoch > log.leader_epoch() => return Err(codes::UNKNOWN_LEADER_EPOCH),
             _ => {}
@@ -390,7 +390,12 @@ impl FetchRequest {
 
     fn put_error(&self, answer: &mut Answer, code: i16) {
         self.put_offsets(answer, code, -1, -1, -1);
-        self.put_null_array(answer);
+        match code {
+            codes::UNKNOWN_TOPIC_OR_PARTITION | codes::UNKNOWN_TOPIC_ID => {
+                answer.put_length(0, is_flexible(self.version));
+            }
+            _ => self.put_null_array(answer),
+        }
         self.put_preferred_replica(answer);
         answer.put_length(0, is_flexible(self.version));
     }

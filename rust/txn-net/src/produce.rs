@@ -272,11 +272,13 @@ impl ProduceRequest {
         let origin = Origin::Client {
             transaction_version: self.transaction_version(),
         };
+        let is_transactional = matches!(self.producer, Producer::One { .. });
         let writing = Writing {
             version: self.version,
             origin,
             refused,
-            may_park: refused.is_none() && matches!(self.producer, Producer::One { .. }),
+            may_park: refused.is_none() && is_transactional,
+            is_transactional,
             keeps_logs,
         };
         let mut joining = Vec::new();
@@ -438,6 +440,7 @@ struct Writing<'a> {
     origin: Origin,
     refused: Option<&'a [Refused]>,
     may_park: bool,
+    is_transactional: bool,
     keeps_logs: bool,
 }
 
@@ -535,10 +538,16 @@ impl Writing<'_> {
             AppendError::Io(error) => (codes::KAFKA_STORAGE_ERROR, Some(error.to_string())),
             AppendError::Closed => (codes::NOT_LEADER_OR_FOLLOWER, None),
         };
+        // Kafka tells the log's start only beside what the log's producers or records refuse.
+        let is_alone = match code {
+            codes::MESSAGE_TOO_LARGE | codes::CORRUPT_MESSAGE => true,
+            codes::INVALID_PRODUCER_EPOCH => self.is_transactional,
+            _ => false,
+        };
         Err(Failure {
             code,
             message,
-            log_start_offset,
+            log_start_offset: if is_alone { -1 } else { log_start_offset },
         })
     }
 }

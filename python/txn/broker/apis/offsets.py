@@ -1,6 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -13,12 +13,16 @@ from txn.storage.base import PartitionStore
 
 LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 21, 23
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-"""Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005."""
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
+"""Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023."""
+
+KNOWN_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
+"""Special timestamp → the first version of ListOffsets that has it."""
 
 HIGH_WATERMARK = -1
 """In DeleteRecords: everything there is. Source: KIP-107."""
 
+NO_LEADER_EPOCH = -1
 READ_COMMITTED = 1
 NOTHING = (-1, -1)
 
@@ -26,12 +30,14 @@ NOTHING = (-1, -1)
 def list_offsets(node: Node, request: Any, context: Context) -> Answer:
     """Answer with offsets at both ends, or by time; exact to the record."""
     is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    version = context.api_version
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    _offset(node, topic.name, wanted, is_committed) for wanted in topic.partitions
+                    _offset(node, topic.name, wanted, is_committed, version)
+                    for wanted in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -39,16 +45,18 @@ def list_offsets(node: Node, request: Any, context: Context) -> Answer:
     }
 
 
-def _offset(node: Node, topic: str, wanted: Any, is_committed: bool) -> dict[str, Any]:
-    store = node.partition(topic, wanted.partition_index)
+def _offset(
+    node: Node, topic: str, wanted: Any, is_committed: bool, version: int
+) -> dict[str, Any]:
     answer = {"partition_index": wanted.partition_index}
+    timestamp = int(wanted.timestamp)
+    if timestamp < EARLIEST_PENDING or version < KNOWN_FROM.get(timestamp, 0):
+        return answer | {"error_code": ErrorCode.unsupported_version}
+    store = node.partition(topic, wanted.partition_index)
     code = _epoch_fault(store, getattr(wanted, "current_leader_epoch", -1))
     if store is None or code is not ErrorCode.none:
         return answer | {"error_code": code}
     end = store.last_stable_offset if is_committed else store.log_end_offset
-    timestamp = int(wanted.timestamp)
-    if timestamp < LATEST_TIERED:
-        return answer | {"error_code": ErrorCode.unsupported_version}
     try:
         offset, found_ms = _lookup(store, timestamp, end)
     except CorruptLogError as error:
@@ -74,7 +82,7 @@ def _lookup(store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
             return store.log_start_offset, -1
         case -3:
             return store.offset_of_max_timestamp(end) or NOTHING
-        case -5:
+        case -5 | -6:
             return NOTHING
         case _:
             return store.offset_for_timestamp(timestamp, end) or NOTHING
@@ -85,7 +93,7 @@ def _epoch_fault(store: PartitionStore | None, current_leader_epoch: int) -> Err
         return ErrorCode.unknown_topic_or_partition
     if current_leader_epoch > store.leader_epoch:
         return ErrorCode.unknown_leader_epoch
-    if 0 <= current_leader_epoch < store.leader_epoch:
+    if NO_LEADER_EPOCH != current_leader_epoch < store.leader_epoch:
         return ErrorCode.fenced_leader_epoch
     return ErrorCode.none
 

@@ -1,0 +1,640 @@
+"""Every difference from Apache Kafka 4.2 that is accepted, each with its reason.
+
+They are of three kinds. *Order*: Kafka ends transactions behind its answers, or checks in
+another order. *Choice*: txn says more, or refuses what would do harm. *Not served*: APIs
+and versions that txn does not announce, so that no client sends them.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from differential.batches import CREATED_MS, Batch
+from differential.known import ASKED_AGAIN, Accepted, Exchange
+from differential.names import NOW, TEXT
+from differential.plain import MISSING, Difference
+
+ADD_PARTITIONS: Final = "AddPartitionsToTxn"
+IN_PRODUCE: Final = "responses.partition_responses"
+IN_FETCH: Final = "responses.partitions"
+IN_LIST: Final = "topics.partitions"
+
+NOT_ANNOUNCED: Final = frozenset(
+    {
+        *(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),  # security, quotas
+        *(34, 43, 45, 46, 55, 57, 64, 80, 81),  # more than one node or disk
+        *(68, 69, 75),  # KIP-848, DescribeTopicPartitions
+        *(76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),  # share groups
+        *(88, 89),  # streams groups
+    }
+)
+"""API keys that Kafka announces and txn does not serve yet."""
+
+
+# -------------------------------------------------------------------- what an entry asks for
+
+
+def _batches(exchange: Exchange) -> Iterator[Batch]:
+    """Every batch of a Produce request."""
+    for topic in exchange.request.get("topic_data", ()):
+        for partition in topic["partition_data"]:
+            records = partition["records"]
+            yield from (b for b in _as_tuple(records) if isinstance(b, Batch))
+
+
+def _as_tuple(records: Any) -> tuple[Any, ...]:
+    return records if isinstance(records, tuple) else (records,)
+
+
+def _sends(**fields: Any) -> Any:
+    """A Produce with a batch that has one of these values in each of these fields."""
+
+    def when(exchange: Exchange, difference: Difference) -> bool:
+        return any(
+            all(getattr(batch, name) in values for name, values in fields.items())
+            for batch in _batches(exchange)
+        )
+
+    return when
+
+
+def _is_marker_time(exchange: Exchange, difference: Difference) -> bool:
+    """Only markers have the clock's time: Kafka answered one."""
+    return difference.within[1].get("timestamp") == NOW
+
+
+def _asks_for_max_timestamp(exchange: Exchange, difference: Difference) -> bool:
+    wanted = [p["timestamp"] for t in exchange.request["topics"] for p in t["partitions"]]
+    return -3 in wanted and difference.within[1].get("offset") == -1
+
+
+def _is_cut(exchange: Exchange, difference: Difference) -> bool:
+    """Kafka's answer ends within a batch."""
+    return "bytes of a cut batch" in str(exchange.kafka)
+
+
+def _is_beyond_the_records(exchange: Exchange, difference: Difference) -> bool:
+    """An aborted transaction that begins behind the last batch of the answer."""
+    records = difference.within[0].get("records") or [{"base_offset": -1, "last_offset_delta": 0}]
+    last = records[-1]["base_offset"] + records[-1]["last_offset_delta"]
+    return isinstance(difference.kafka, dict) and bool(difference.kafka["first_offset"] > last)
+
+
+def _without_records(exchange: Exchange, difference: Difference) -> bool:
+    return not difference.within[0].get("records") and not difference.within[1].get("records")
+
+
+def _shows_an_identity(exchange: Exchange, difference: Difference) -> bool:
+    """KIP-360, and Kafka refused it after an abort."""
+    is_refused = exchange.kafka.get("error_code") == "producer_fenced"
+    return bool(exchange.request["producer_epoch"] >= 0 and is_refused)
+
+
+def _is_key_of(keys: frozenset[int]) -> Any:
+    return lambda entry: isinstance(entry, dict) and entry["api_key"] in keys
+
+
+def _for_key(key: int) -> Any:
+    return lambda exchange, difference: difference.within[0].get("api_key") == key
+
+
+def _sends_twice(exchange: Exchange, difference: Difference) -> bool:
+    """The request names a partition twice."""
+    topics = exchange.request.get("v3_and_below_topics") or exchange.request.get("topics") or ()
+    for topic in topics:
+        indexes = [p["partition_index"] if isinstance(p, dict) else p for p in topic["partitions"]]
+        if len(indexes) != len(set(indexes)):
+            return True
+    return False
+
+
+# -------------------------------------------------------------------- order
+
+ORDER: Final = (
+    Accepted(
+        "kafka-lets-the-fenced-abort",
+        "InitProducerId with an earlier epoch over an open transaction: Kafka begins to abort "
+        "it, answers CONCURRENT_TRANSACTIONS, and only then finds that the producer is fenced. "
+        "txn refuses first: a fenced producer must not end its successor's transaction (P7).",
+        ("InitProducerId",),
+        ASKED_AGAIN,
+        when=_shows_an_identity,
+        diverges=True,
+    ),
+    Accepted(
+        "kafka-ends-transactions-behind-its-answer",
+        "Kafka answers EndTxn before the markers are written, and meanwhile answers "
+        "CONCURRENT_TRANSACTIONS (NOT_ENOUGH_REPLICAS to Produce before 12). txn writes the "
+        "markers first. The pair asks Kafka again until it has settled.",
+        (
+            "InitProducerId",
+            "Produce",
+            "EndTxn",
+            ADD_PARTITIONS,
+            "AddOffsetsToTxn",
+            "TxnOffsetCommit",
+        ),
+        ASKED_AGAIN,
+        None,
+        frozenset({"concurrent_transactions", "not_enough_replicas"}),
+    ),
+    Accepted(
+        "a-retry-is-known-after-its-transaction",
+        "A batch that is stored already is answered with its offset even if its transaction is "
+        "over or is another's: the client lost the first answer. Kafka asks the coordinator "
+        "first and refuses. Nothing is stored by either; but Kafka's Produce 12 joins the "
+        "partition before it sees the duplicate.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "none",
+        frozenset(
+            {
+                *("invalid_txn_state", "transaction_abortable", "invalid_producer_id_mapping"),
+                *("invalid_request", "invalid_producer_epoch"),
+            }
+        ),
+    ),
+    Accepted(
+        "kafka-joins-before-it-looks-at-the-batch",
+        "Produce 12 and 13 of a batch that is stored already or cannot be stored: Kafka adds "
+        "the partition to the producer's transaction, which may begin by that, before it looks "
+        "at the batch; txn leaves the transaction as it was.",
+        ("DescribeTransactions",),
+        "transaction_states.transaction_state",
+        frozenset({"Empty", "CompleteCommit", "CompleteAbort"}),
+        "Ongoing",
+        diverges=True,
+    ),
+    Accepted(
+        "kafka-joins-another-partition",
+        "The same in a transaction that is open: Kafka's has one more partition.",
+        ("DescribeTransactions",),
+        "transaction_states.topics*",
+        MISSING,
+        when=lambda _, difference: (
+            difference.within[1].get("transaction_state", "Ongoing") == "Ongoing"
+        ),
+        diverges=True,
+    ),
+    Accepted(
+        "kafka-verifies-before-it-looks-at-the-batch",
+        "A batch that cannot be stored anyway: txn says so at once, Kafka first asks the "
+        "coordinator whether the partition is in the transaction.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        frozenset(
+            {
+                *("message_too_large", "invalid_record", "invalid_producer_epoch"),
+                *("out_of_order_sequence_number", "invalid_txn_state"),
+            }
+        ),
+        frozenset(
+            {
+                *("invalid_txn_state", "transaction_abortable", "invalid_producer_epoch"),
+                "invalid_producer_id_mapping",
+            }
+        ),
+    ),
+    Accepted(
+        "kafka-asks-the-offsets-partition-first",
+        "TxnOffsetCommit with another's producer id and an earlier epoch of it: Kafka finds the "
+        "epoch in the group's partition, txn the id at the coordinator. Both refuse.",
+        ("TxnOffsetCommit",),
+        f"{IN_LIST}.error_code",
+        "invalid_producer_id_mapping",
+        "invalid_producer_epoch",
+    ),
+    Accepted(
+        "kafka-refuses-the-whole-request",
+        "A batch of unknown format or impossible length: Kafka refuses the whole request when "
+        "it reads it, txn the one partition.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "none",
+        "corrupt_message",
+        diverges=True,
+    ),
+    Accepted(
+        "kafka-says-corrupt-of-what-is-not-one-batch",
+        "Records that are not exactly one batch of format 2 are INVALID_RECORD in txn; Kafka "
+        "calls some of them CORRUPT_MESSAGE, by what it trips over first.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "invalid_record",
+        "corrupt_message",
+    ),
+)
+
+# -------------------------------------------------------------------- choice
+
+MESSAGES: Final = (
+    Accepted(
+        "txn-says-why",
+        "Error messages are for people. txn has one where Kafka says nothing, and the reverse; "
+        "that there is none is compared in all other places.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_message",
+        TEXT,
+        None,
+    ),
+    Accepted(
+        "kafka-says-the-error-again",
+        "Kafka's message is the text of the error code, which clients have too.",
+        ("Produce", "DescribeProducers"),
+        "*.error_message",
+        None,
+        TEXT,
+    ),
+    Accepted(
+        "find-coordinator-names-no-error",
+        "Beside success Kafka's message is NONE up to version 3 and empty from version 4 on; "
+        "beside an error it is empty from version 4 on. txn: null beside success, else a text.",
+        ("FindCoordinator",),
+        "*error_message",
+        frozenset({None, TEXT}),
+        frozenset({"", TEXT}),
+    ),
+)
+
+REFUSED: Final = (
+    Accepted(
+        "minus-2-is-nobody",
+        "InitProducerId with producer id -2: Kafka takes it for a new producer, txn refuses "
+        "what no client can hold.",
+        ("InitProducerId",),
+        "error_code",
+        "invalid_request",
+        "none",
+        when=lambda exchange, _: exchange.request["producer_id"] == -2,
+        diverges=True,
+    ),
+    Accepted(
+        "transactional-without-producer",
+        "A transactional batch without a producer id: Kafka stores it as if it were plain, so "
+        "read_committed readers see records of no transaction; txn refuses it.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "invalid_record",
+        "none",
+        when=_sends(producer_id=(-1,), attributes=(0x10,)),
+        diverges=True,
+    ),
+    Accepted(
+        "negative-epochs-of-unknown-producers",
+        "A plain batch with a producer id and a negative epoch: Kafka stores it where it does "
+        "not know the producer; txn refuses what no client can have been given.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "invalid_producer_epoch",
+        "none",
+        when=_sends(producer_epoch=(-1,)),
+        diverges=True,
+    ),
+    Accepted(
+        "append-time-is-the-brokers",
+        "A client's batch that says its timestamps are append times: Kafka rewrites the flag, "
+        "txn, which stores batches as they came, refuses it.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "invalid_timestamp",
+        "none",
+        when=_sends(attributes=(8,)),
+        diverges=True,
+    ),
+    Accepted(
+        "timestamps-below-minus-1",
+        "A timestamp below -1 has no meaning; Kafka stores it, txn refuses it.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "invalid_timestamp",
+        "none",
+        when=_sends(timestamp_ms=(-2,)),
+        diverges=True,
+    ),
+    Accepted(
+        "bytes-behind-a-batch",
+        "Fewer bytes than a batch header behind the only batch: Kafka cuts them off, txn "
+        "refuses what a reader could not see.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "invalid_record",
+        "none",
+        when=_sends(after=(b"x",)),
+        diverges=True,
+    ),
+    Accepted(
+        "codecs-that-do-not-exist",
+        "A codec number that nobody has: Kafka fails with UNKNOWN_SERVER_ERROR, for a whole "
+        "request of version 3; txn says UNSUPPORTED_COMPRESSION_TYPE.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        frozenset({"unsupported_compression_type", "none"}),
+        "unknown_server_error",
+        when=_sends(attributes=(7,)),
+        diverges=True,
+    ),
+    Accepted(
+        "compressed-bytes-are-not-opened",
+        "Compressed records that cannot be decompressed: Kafka opens every batch and fails "
+        "with UNKNOWN_SERVER_ERROR; txn checks header and checksum and stores what came. It "
+        "harms only the readers of what the sender itself broke.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "none",
+        "unknown_server_error",
+        when=_sends(attributes=(4,)),
+        diverges=True,
+    ),
+    Accepted(
+        "largest-timestamps-are-believed",
+        "A batch whose header understates its largest timestamp: Kafka puts it right, txn "
+        "stores the batch as it came.",
+        ("Fetch",),
+        f"{IN_FETCH}.records.max_timestamp",
+        5,
+        CREATED_MS,
+    ),
+    Accepted(
+        "no-record-is-named",
+        "Kafka names the record that made it refuse a batch for its time; txn refuses by the "
+        "batch's header.",
+        ("Produce",),
+        f"{IN_PRODUCE}.record_errors",
+        MISSING,
+    ),
+    Accepted(
+        "negative-client-ids",
+        "Any negative length is a null client id to Kafka; -1 alone is one to txn, which closes.",
+        ("a negative client id",),
+        "*",
+    ),
+    Accepted(
+        "the-log-start-beside-damage",
+        "Compressed records that end early: Kafka, which opens them in the log, also tells the "
+        "log's start; txn, which refuses them as damaged, does not.",
+        ("Produce",),
+        f"{IN_PRODUCE}.log_start_offset",
+        -1,
+        0,
+        when=_sends(attributes=(1,)),
+    ),
+    Accepted(
+        "null-records",
+        "Kafka fails on null records without an answer; txn refuses the partition.",
+        ("Produce",),
+        "connection",
+        MISSING,
+        "open, no answer in time",
+        diverges=True,
+    ),
+    Accepted(
+        "isolation-levels-that-do-not-exist",
+        "Kafka fails with UNKNOWN_SERVER_ERROR; txn closes the connection of a Fetch.",
+        ("Fetch",),
+        "connection",
+        "closed",
+        MISSING,
+        when=lambda exchange, _: exchange.request.get("isolation_level") not in (0, 1),
+    ),
+    Accepted(
+        "list-offsets-of-an-unknown-isolation",
+        "Kafka fails with UNKNOWN_SERVER_ERROR; txn takes it for read_uncommitted.",
+        ("ListOffsets",),
+        f"{IN_LIST}.error_code",
+        "none",
+        "unknown_server_error",
+        when=lambda exchange, _: exchange.request["isolation_level"] not in (0, 1),
+    ),
+    Accepted(
+        "negative-limits",
+        "Fetch with a negative size limit: Kafka fails with UNKNOWN_SERVER_ERROR, txn takes "
+        "it for 0.",
+        ("Fetch",),
+        f"{IN_FETCH}.*",
+        when=lambda exchange, _: "_bytes': -1" in str(exchange.request),
+    ),
+    Accepted(
+        "software-names",
+        "ApiVersions with a malformed client name: Kafka refuses with INVALID_REQUEST, txn, "
+        "which does not use the name, answers.",
+        ("ApiVersions",),
+        "error_code",
+        "none",
+        "invalid_request",
+    ),
+    Accepted(
+        "names-that-cannot-be",
+        "DescribeProducers of a malformed topic name: Kafka says INVALID_TOPIC_EXCEPTION, to "
+        "txn it is one more topic that does not exist.",
+        ("DescribeProducers",),
+        f"{IN_LIST}.error_code",
+        "unknown_topic_or_partition",
+        "invalid_topic_exception",
+    ),
+)
+
+CODES: Final = (
+    Accepted(
+        "an-aborted-commit-is-fenced",
+        "EndTxn 5 that commits what the coordinator has aborted: 4.2 answers INVALID_TXN_STATE, "
+        "which is fatal to clients; later versions and txn PRODUCER_FENCED (KAFKA-20785).",
+        ("EndTxn",),
+        "error_code",
+        "producer_fenced",
+        "invalid_txn_state",
+        versions=(5,),
+    ),
+    Accepted(
+        "a-retry-only-after-a-bump",
+        "EndTxn 5 with an epoch one below: a retry only if the last end bumped the epoch. Kafka "
+        "takes it for one after any end, and tells a fenced producer that its commit succeeded.",
+        ("EndTxn",),
+        "error_code",
+        "producer_fenced",
+        "none",
+        versions=(5,),
+    ),
+    Accepted(
+        "duplicates-have-no-append-time",
+        "For a duplicate Kafka answers the stored batch's timestamp as append time, though the "
+        "topic does not use append times; txn answers -1, as for the first.",
+        ("Produce",),
+        f"{IN_PRODUCE}.log_append_time",
+        None,
+        lambda time: isinstance(time, int),
+    ),
+    Accepted(
+        "markers-of-nobody",
+        "WriteTxnMarkers for producer id -1: Kafka fails with UNKNOWN_SERVER_ERROR, txn says "
+        "INVALID_REQUEST.",
+        ("WriteTxnMarkers",),
+        "markers.topics.partitions.error_code",
+        "invalid_request",
+        "unknown_server_error",
+    ),
+    Accepted(
+        "an-operator-ends-the-whole-transaction",
+        "WriteTxnMarkers into an open transaction, with an epoch of its own: Kafka puts that "
+        "marker into that partition, and the coordinator goes on as if nothing had happened; "
+        "txn aborts the whole transaction through its coordinator, under the next epoch.",
+        ("DescribeProducers",),
+        f"{IN_LIST}.active_producers.producer_epoch",
+        1,
+        7,
+        diverges=True,
+    ),
+    Accepted(
+        "an-operator-is-no-later-coordinator",
+        "The same, with a coordinator epoch of its own: in txn the marker is the coordinator's.",
+        ("DescribeProducers",),
+        f"{IN_LIST}.active_producers.coordinator_epoch",
+        0,
+        5,
+        diverges=True,
+    ),
+    Accepted(
+        "an-unknown-id-has-no-producer",
+        "DescribeTransactions of an unknown id: Kafka leaves the fields at 0, a producer id "
+        "that may exist; txn says -1.",
+        ("DescribeTransactions",),
+        "transaction_states.producer_*",
+        -1,
+        0,
+    ),
+    Accepted(
+        "a-partition-named-twice",
+        "AddPartitionsToTxn answers a partition that is named twice once; Kafka twice.",
+        (ADD_PARTITIONS,),
+        "results_by_topic_v3_and_below.results_by_partition",
+        MISSING,
+        when=_sends_twice,
+    ),
+    Accepted(
+        "a-partition-listed-twice",
+        "ListOffsets that names a partition twice: Kafka refuses that partition, txn answers "
+        "each as asked.",
+        ("ListOffsets",),
+        f"{IN_LIST}*",
+        when=_sends_twice,
+    ),
+    Accepted(
+        "a-topic-without-partitions",
+        "Produce to no partition of a topic: Kafka's answer leaves the topic out.",
+        ("Produce",),
+        "responses",
+        lambda entry: isinstance(entry, dict) and not entry["partition_responses"],
+        MISSING,
+    ),
+)
+
+READING: Final = (
+    Accepted(
+        "no-fetch-sessions",
+        "txn keeps no fetch sessions: session id 0, which KIP-227 allows. Clients then send full "
+        "requests.",
+        ("Fetch",),
+        "session_id",
+        0,
+        lambda number: isinstance(number, int) and number > 0,
+    ),
+    Accepted(
+        "kafka-cuts-the-last-batch",
+        "Where a size limit falls into a batch, Kafka sends a piece that clients throw away; "
+        "txn sends whole batches and has room left for the next partition.",
+        ("Fetch",),
+        f"{IN_FETCH}.*",
+        when=_is_cut,
+    ),
+    Accepted(
+        "aborted-transactions-of-what-is-sent",
+        "Kafka also names aborted transactions that begin behind the records it sends; txn only "
+        "those that overlap them.",
+        ("Fetch",),
+        f"{IN_FETCH}.aborted_transactions",
+        MISSING,
+        when=_is_beyond_the_records,
+    ),
+    Accepted(
+        "no-room-no-list",
+        "A partition for which the answer has no room: Kafka's list of aborted transactions is "
+        "null, txn's empty.",
+        ("Fetch",),
+        f"{IN_FETCH}.aborted_transactions",
+        lambda entries: entries == [],
+        None,
+        when=_without_records,
+    ),
+    Accepted(
+        "markers-are-no-records",
+        "ListOffsets by time: Kafka also finds markers, whose time is the broker's clock; txn "
+        "finds records alone.",
+        ("ListOffsets",),
+        f"{IN_LIST}.*",
+        when=_is_marker_time,
+    ),
+    Accepted(
+        "largest-timestamp-below-the-stable-offset",
+        "ListOffsets for the largest timestamp under read_committed: Kafka answers nothing if "
+        "it lies beyond the last stable offset; txn finds the largest below it.",
+        ("ListOffsets",),
+        f"{IN_LIST}.*",
+        kafka=-1,
+        when=_asks_for_max_timestamp,
+    ),
+    Accepted(
+        "stable-offset-below-the-log-start",
+        "DeleteRecords beyond the start of an open transaction: Kafka's ListOffsets under "
+        "read_committed still answers where it began, below the log's start; its Fetch does not.",
+        ("ListOffsets",),
+        f"{IN_LIST}.offset",
+        when=lambda exchange, difference: (
+            difference.txn > difference.kafka and exchange.request["isolation_level"] == 1
+        ),
+    ),
+)
+
+# -------------------------------------------------------------------- not served
+
+NOT_SERVED: Final = (
+    Accepted(
+        "apis-not-announced",
+        "Not served by txn; clients see it in ApiVersions.",
+        ("ApiVersions",),
+        "api_keys",
+        MISSING,
+        _is_key_of(NOT_ANNOUNCED),
+    ),
+    Accepted(
+        "two-phase-commit-is-announced",
+        "InitProducerId 6 (KIP-939) is served by txn; in Kafka 4.2 it is unstable and off.",
+        ("ApiVersions",),
+        "api_keys.max_version",
+        6,
+        5,
+        when=_for_key(22),
+    ),
+    Accepted(
+        "two-phase-commit-is-served",
+        "InitProducerId 6 (KIP-939) is served by txn; Kafka 4.2 closes the connection.",
+        ("InitProducerId",),
+        "connection",
+        MISSING,
+        "closed",
+        versions=(6,),
+        diverges=True,
+    ),
+    Accepted(
+        "features-not-announced",
+        "Features of what txn does not serve, and the metadata version it writes.",
+        ("ApiVersions",),
+        "*_features*",
+    ),
+)
+
+KNOWN: Final[tuple[Accepted, ...]] = (
+    *ORDER,
+    *MESSAGES,
+    *REFUSED,
+    *CODES,
+    *READING,
+    *NOT_SERVED,
+)

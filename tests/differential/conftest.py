@@ -1,0 +1,29 @@
+"""txn's broker beside a real Apache Kafka 4.2, both for the whole run."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import txn
+from differential.pair import Pair
+from differential.script import Talk
+from differential.side import Side
+from differential.topics import make_topic, wake
+
+
+@pytest.fixture(scope="session")
+def pair(kafka_peer: str) -> Iterator[Pair]:
+    with txn.Broker() as broker:
+        pair = Pair(Side(broker.bootstrap_servers), Side(kafka_peer))
+        wake(pair)
+        yield pair
+        pair.txn.close()
+        pair.kafka.close()
+
+
+@pytest.fixture
+def talk(pair: Pair) -> Talk:
+    """A topic of one's own on both brokers."""
+    pair.begin(uuid.uuid4().hex[:8])
+    return Talk(pair, make_topic(pair, pair.own("t")))

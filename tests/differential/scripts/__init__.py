@@ -1,0 +1,36 @@
+"""Histories that both brokers play; each function is one, its name says which."""
+
+import importlib
+from collections.abc import Callable
+from types import FunctionType
+from typing import Final
+
+from differential.script import Talk
+
+MODULES: Final = (
+    "init_producer_id",
+    "transactions",
+    "fencing",
+    "produce",
+    "fetch",
+    "offsets",
+    "listing",
+    "hostile",
+)
+
+Script = Callable[[Talk], None]
+
+
+def _scripts_of(name: str) -> list[Script]:
+    module = importlib.import_module(f"differential.scripts.{name}")
+    written = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, FunctionType)
+        and value.__module__ == module.__name__
+        and not value.__name__.startswith("_")
+    ]
+    return [*written, *getattr(module, "GENERATED", [])]
+
+
+SCRIPTS: Final[list[Script]] = [script for name in MODULES for script in _scripts_of(name)]

@@ -1,0 +1,69 @@
+"""Frames and bodies that no client sends. Both close the connection, or answer alike."""
+
+import struct
+
+from differential.pair import API_KEYS
+from differential.script import Talk, versions
+
+
+def announced_versions(talk: Talk) -> None:
+    for version in versions("ApiVersions"):
+        talk.pair.ask(
+            "ApiVersions", version, client_software_name="txn", client_software_version="1"
+        )
+    for name, number in (("", ""), ("a b", "1"), ("-a", "1"), ("a", "1" * 200)):
+        talk.pair.ask("ApiVersions", 3, client_software_name=name, client_software_version=number)
+
+
+def frames(talk: Talk) -> None:
+    good = struct.pack(">hhih", 18, 0, 5, -1)
+    for frame, data in (
+        ("a negative length", struct.pack(">i", -1)),
+        ("no length", struct.pack(">i", 0)),
+        ("too long", struct.pack(">i", 2**31 - 1) + b"x" * 64),
+        ("http", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n"),
+        ("garbage", _framed(b"\xff" * 8)),
+        ("a header that ends early", _framed(good[:7])),
+        ("an unknown API", _framed(struct.pack(">hhih", 999, 0, 5, -1))),
+        ("a negative API", _framed(struct.pack(">hhih", -1, 0, 5, -1))),
+        ("a client id longer than the frame", _framed(struct.pack(">hhih", 18, 0, 5, 500))),
+        ("a negative client id", _framed(struct.pack(">hhih", 18, 0, 5, -7))),
+    ):
+        talk.pair.ask_raw(frame, data)
+
+
+def versions_that_do_not_exist(talk: Talk) -> None:
+    for api, key in API_KEYS.items():
+        if api == "ApiVersions":
+            continue
+        for version in (-1, 99):
+            talk.pair.ask_raw(
+                f"{api} of another version", _framed(struct.pack(">hhih", key, version, 5, -1))
+            )
+    for version in (0, 1, 2):
+        talk.pair.ask_raw(
+            "Produce of another version", _framed(struct.pack(">hhih", 0, version, 5, -1))
+        )
+
+
+def bodies_that_end_early_or_lie(talk: Talk) -> None:
+    for api in API_KEYS:
+        if api in ("CreateTopics", "DeleteTopics", "ApiVersions", "WriteTxnMarkers"):
+            continue
+        for version in (versions(api)[0], versions(api)[-1]):
+            for body in (b"", b"\0", b"\xff" * 40, b"\x7f" * 40, b"\0\1\0"):
+                talk.pair.ask_bytes(api, version, body)
+
+
+def bytes_behind_a_request(talk: Talk) -> None:
+    """Ignored: librdkafka sends some."""
+    for behind in (b"", b"x", b"\0" * 30):
+        talk.pair.ask_bytes("AddOffsetsToTxn", 0, _offsets_body() + behind)
+
+
+def _offsets_body() -> bytes:
+    return struct.pack(">h6sqhh1s", 6, b"nobody", 4_000_000_000_000, 0, 1, b"g")
+
+
+def _framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload

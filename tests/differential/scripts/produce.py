@@ -1,0 +1,243 @@
+"""Produce, sound and hostile, in every version."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from differential.batches import CONTROL, TRANSACTIONAL, Batch, idempotent, transactional
+from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk, versions
+
+STRANGE_ID = 4_000_000_000_000
+
+
+def every_version_stores_a_batch(talk: Talk) -> None:
+    for version in versions("Produce"):
+        talk.produce({0: Batch(), 1: Batch(values=(b"a", None, b""))}, version=version)
+        talk.produce({0: Batch(attributes=1)}, version=version)
+    talk.look()
+
+
+def acks(talk: Talk) -> None:
+    for version in versions("Produce"):
+        for wanted in (0, 1, -1, 2, -2, 32767):
+            talk.produce({0: Batch()}, version=version, acks=wanted)
+        talk.produce({0: Batch(crc=0)}, version=version, acks=0)
+        talk.produce({9: Batch()}, version=version, acks=0)
+    talk.look()
+
+
+BROKEN: Final[Mapping[str, Batch | tuple[Batch, ...] | bytes]] = {
+    "with_a_wrong_checksum": Batch(crc=0),
+    "of_format_0": Batch(magic=0),
+    "of_format_1": Batch(magic=1),
+    "of_format_3": Batch(magic=3),
+    "of_format_minus_1": Batch(magic=-1),
+    "of_length_0": Batch(length=0),
+    "of_length_minus_1": Batch(length=-1),
+    "of_length_48": Batch(length=48),
+    "of_length_49": Batch(length=49),
+    "longer_than_its_bytes": Batch(length=10_000),
+    "that_counts_no_records": Batch(record_count=0),
+    "that_counts_minus_1_records": Batch(record_count=-1),
+    "that_counts_more_records": Batch(record_count=2),
+    "that_counts_more_records_and_offsets": Batch(record_count=2, last_offset_delta=1),
+    "without_records": Batch(values=()),
+    "whose_offsets_are_too_many": Batch(last_offset_delta=5),
+    "whose_offsets_are_negative": Batch(last_offset_delta=-1),
+    "with_a_base_offset": Batch(base_offset=77),
+    "with_a_negative_base_offset": Batch(base_offset=-5),
+    "of_codec_7": Batch(attributes=7),
+    "of_zstd_that_is_none": Batch(attributes=4),
+    "of_gzip_that_is_none": Batch(attributes=1, values=(), record_count=1, after=b"x"),
+    "with_append_time": Batch(attributes=8),
+    "with_a_delete_horizon": Batch(attributes=0x40),
+    "with_an_unknown_attribute": Batch(attributes=0x80),
+    "with_the_highest_attribute": Batch(attributes=-0x8000),
+    "whose_largest_timestamp_is_too_small": Batch(max_timestamp_ms=5),
+    "of_timestamp_minus_1": Batch(timestamp_ms=-1),
+    "of_timestamp_minus_2": Batch(timestamp_ms=-2),
+    "of_the_far_future": Batch(timestamp_ms=2**62),
+    "cut_after_its_header": Batch(cut=61),
+    "cut_in_its_header": Batch(cut=60),
+    "cut_before_its_format": Batch(cut=16),
+    "cut_in_its_records": Batch(cut=70),
+    "of_one_byte": Batch(cut=1),
+    "with_a_byte_behind_it": Batch(after=b"x"),
+    "with_bytes_behind_it": Batch(after=b"\0" * 100),
+    "without_a_key": Batch(key=None),
+    "of_no_bytes": b"",
+    "of_two_batches": (Batch(), Batch()),
+}
+
+
+def _sends(name: str, batch: Batch | tuple[Batch, ...] | bytes) -> Callable[[Talk], None]:
+    def script(talk: Talk) -> None:
+        for version in (3, 8, 9, 12, 13):
+            talk.produce({0: batch}, version=version)
+            talk.produce({0: batch, 1: Batch()}, version=version)
+        talk.look()
+
+    script.__name__ = f"a_batch_{name}"
+    return script
+
+
+GENERATED = [_sends(name, batch) for name, batch in BROKEN.items()]
+
+
+def null_records(talk: Talk) -> None:
+    """One version is enough: Kafka never answers."""
+    talk.produce({0: None, 1: Batch()}, version=13)
+
+
+def control_bits(talk: Talk) -> None:
+    """A client may not write markers."""
+    producer = talk.init(talk.pair.own("x"))
+    for version in (3, 11, 13):
+        talk.add_partitions(producer, (0,))
+        for attributes in (CONTROL, CONTROL | TRANSACTIONAL):
+            talk.produce(
+                {0: Batch(attributes=attributes)}, producer.transactional_id, version=version
+            )
+            batch = transactional(
+                producer.producer_id,
+                producer.producer_epoch,
+                0,
+                attributes=attributes,
+                key=b"\0\0\0\1",
+                values=(b"\0\0\0\0\0\0",),
+            )
+            talk.produce({0: batch}, producer.transactional_id, version=version)
+            talk.produce({0: batch}, None, version=version)
+    talk.look()
+
+
+def flags_and_ids_that_do_not_fit(talk: Talk) -> None:
+    producer = talk.init(talk.pair.own("x"))
+    identity = producer.identity
+    name = producer.transactional_id
+    for version in (3, 11, 12, 13):
+        talk.produce({0: Batch()}, name, version)
+        talk.produce({0: idempotent(*identity, 0)}, name, version)
+        talk.produce({0: transactional(*identity, 0)}, None, version)
+        talk.produce({0: Batch(producer_id=producer.producer_id)}, None, version)
+        talk.produce({0: idempotent(producer.producer_id, 0, -1)}, None, version)
+        talk.produce({0: idempotent(producer.producer_id, -1, 0)}, None, version)
+        talk.produce({0: idempotent(-1, 3, 4)}, None, version)
+        talk.produce({0: idempotent(-2, 3, 4)}, None, version)
+        talk.produce(
+            {0: transactional(*identity, 0), 1: transactional(STRANGE_ID, 0, 0)}, name, version
+        )
+        talk.produce({0: transactional(*identity, 0), 1: Batch()}, name, version)
+        talk.describe(name)
+    talk.look()
+
+
+def a_transactional_id_that_is_not_the_producers(talk: Talk) -> None:
+    producer = talk.init(talk.pair.own("x"))
+    for version in (3, 11, 12, 13):
+        batch = transactional(*producer.identity, 0)
+        talk.produce({0: batch}, talk.pair.own("other"), version)
+        talk.produce({0: batch}, "", version)
+        talk.describe(producer.transactional_id)
+    talk.look()
+
+
+def a_transactional_batch_of_no_producer(talk: Talk) -> None:
+    for version in (3, 11, 12, 13):
+        talk.produce({0: transactional(-1, -1, -1)}, talk.pair.own("x"), version)
+
+
+def an_idempotent_producer(talk: Talk) -> None:
+    """Order, retries, gaps, new epochs; unknown producers may begin anywhere."""
+    for version in (3, 11, 13):
+        producer = talk.init(None)
+        for sequence in (0, 1, 1, 0, 3, 2, 3, 4, 5, 6, 0, 1, 6):
+            talk.produce({0: idempotent(producer.producer_id, 0, sequence)}, None, version)
+        talk.produce({0: idempotent(producer.producer_id, 1, 5)}, None, version)
+        talk.produce({0: idempotent(producer.producer_id, 1, 0)}, None, version)
+        talk.produce({0: idempotent(producer.producer_id, 0, 7)}, None, version)
+        talk.produce({1: idempotent(producer.producer_id, 0, 40)}, None, version)
+        talk.describe_producers()
+        stranger = talk.init(None)
+        talk.produce({0: idempotent(stranger.producer_id, 0, 2**31 - 1)}, None, version)
+        talk.produce(
+            {0: idempotent(stranger.producer_id, 0, 0, values=(b"a", b"b"))}, None, version
+        )
+        two = idempotent(stranger.producer_id, 0, 2**31 - 1, values=(b"a", b"b"))
+        talk.produce({1: two}, None, version)
+        talk.produce({1: two}, None, version)
+        talk.produce({1: idempotent(stranger.producer_id, 0, 1)}, None, version)
+    talk.look()
+
+
+def an_idempotent_producer_without_an_epoch(talk: Talk) -> None:
+    producer = talk.init(None)
+    talk.produce({0: idempotent(producer.producer_id, -1, 0)})
+
+
+def a_batch_is_retried_with_other_records(talk: Talk) -> None:
+    producer = talk.init(None)
+    talk.produce({0: idempotent(producer.producer_id, 0, 0, values=(b"a", b"b"))})
+    talk.produce({0: idempotent(producer.producer_id, 0, 0, values=(b"c", b"d"))})
+    talk.produce({0: idempotent(producer.producer_id, 0, 0, values=(b"a",))})
+    talk.produce({0: idempotent(producer.producer_id, 0, 1, values=(b"b",))})
+    talk.produce({0: idempotent(producer.producer_id, 0, 1, values=(b"b", b"c"))})
+    talk.look()
+
+
+def idempotent_and_transactional_mixed(talk: Talk) -> None:
+    producer = talk.init(talk.pair.own("x"))
+    for version in (11, 13):
+        talk.add_partitions(producer, (0,))
+        talk.send(producer, 0, version=version)
+        talk.produce({0: idempotent(*producer.identity, 1)}, None, version)
+        talk.produce({0: idempotent(*producer.identity, 1)}, producer.transactional_id, version)
+        talk.look()
+        talk.end(producer, COMMIT)
+        talk.produce({0: idempotent(*producer.identity, 0)}, None, version)
+        talk.send(producer, 1, version=13)
+        talk.end(producer, COMMIT)
+    talk.look()
+
+
+def topics_that_are_not_there(talk: Talk) -> None:
+    for version in versions("Produce"):
+        talk.produce({0: Batch()}, version=version, topic="nowhere", topic_id=STRANGE_TOPIC_ID)
+        talk.produce({0: Batch()}, version=version, topic="", topic_id=b"\0" * 16)
+        talk.produce({2: Batch(), -1: Batch()}, version=version)
+    for version in (9, 12):
+        talk.produce({0: Batch()}, version=version, topic="__consumer_offsets")
+        talk.produce({0: Batch()}, version=version, topic="__transaction_state")
+        talk.produce({0: Batch()}, version=version, topic="a/b")
+        talk.produce({}, version=version)
+        talk.pair.ask(
+            "Produce", version, transactional_id=None, acks=-1, timeout=5_000, topic_data=[]
+        )
+    producer = talk.init(talk.pair.own("x"))
+    for version in (11, 12, 13):
+        talk.produce(
+            {0: transactional(*producer.identity, 0)},
+            producer.transactional_id,
+            version,
+            topic="nowhere",
+            topic_id=STRANGE_TOPIC_ID,
+        )
+
+
+def batches_that_are_too_large(talk: Talk) -> None:
+    producer = talk.init(talk.pair.own("x"))
+    for version in (3, 12, 13):
+        large = (b"x" * 1_100_000,)
+        talk.produce({0: Batch(values=large)}, version=version)
+        talk.produce(
+            {0: transactional(*producer.identity, 0, values=large)},
+            producer.transactional_id,
+            version,
+        )
+        # Exactly at max.message.bytes, and one byte beyond it.
+        overhead = len(Batch(values=(b"x" * 1_000_000,)).encode(-1)) - 1_000_000
+        for spare in (0, -1, 1):
+            value = b"x" * (1_048_588 - overhead - spare)
+            talk.produce({1: Batch(values=(value,))}, version=version)
+    talk.describe(producer.transactional_id)
+    for isolation in (0, 1):
+        talk.list_offsets({0: -1, 1: -1}, isolation=isolation)
