@@ -56,8 +56,6 @@ class Player:
     sequences: dict[int, int] = field(default_factory=dict)
     plain: Producer | None = None
     plain_sequences: dict[int, int] = field(default_factory=dict)
-    is_tv2: bool | None = None
-    """No client changes its way of producing; the first batch tells which it is."""
 
 
 class Players:
@@ -68,6 +66,7 @@ class Players:
         self.start = start
         self.ids = [talk.pair.own(f"{name}{number}") for name in IDS]
         talk.group = talk.pair.own(f"g{number}")
+        self.is_tv2: dict[str, bool] = {}
         self.players = [Player(Producer(name, -1, -1)) for name in self.ids]
 
     def play(self, steps: list[Step]) -> None:
@@ -128,15 +127,16 @@ class Players:
             self._produce_plainly(player, step)
             return
         shown = self._shown(player, step)
-        if player.is_tv2 is None:
-            player.is_tv2 = step.version >= JOINS_BY_ITSELF["produce"]
-        version = 12 + step.version % 2 if player.is_tv2 else 3 + step.version % 9
+        # One id, one client library: Kafka judges a TV2 batch by what an older one left behind.
+        wants_tv2 = step.version >= JOINS_BY_ITSELF["produce"]
+        is_tv2 = self.is_tv2.setdefault(shown.transactional_id, wants_tv2)
+        version = 12 + step.version % 2 if is_tv2 else 3 + step.version % 9
         sequence = max(player.sequences.get(step.partition, 0) + step.sequence_step, 0)
         batch = transactional(*shown.identity, sequence, values=(b"v",) * step.number)
         answer = self.talk.produce({step.partition: batch}, shown.transactional_id, version)
         if _is_stored(answer) and step.sequence_step >= 0:
             player.sequences[step.partition] = sequence + step.number
-        if player.is_tv2:
+        if is_tv2:
             self.talk.describe(shown.transactional_id)  # where Kafka may have joined more
 
     def _produce_plainly(self, player: Player, step: Step) -> None:
