@@ -84,8 +84,8 @@ def _without_records(exchange: Exchange, difference: Difference) -> bool:
 
 
 def _shows_an_identity(exchange: Exchange, difference: Difference) -> bool:
-    """KIP-360, and Kafka refused it after an abort."""
-    is_refused = exchange.kafka.get("error_code") == "producer_fenced"
+    """KIP-360, with an identity that is not the current one."""
+    is_refused = exchange.txn.get("error_code") == "producer_fenced"
     return bool(exchange.request["producer_epoch"] >= 0 and is_refused)
 
 
@@ -112,8 +112,8 @@ def _sends_twice(exchange: Exchange, difference: Difference) -> bool:
 ORDER: Final = (
     Accepted(
         "kafka-lets-the-fenced-abort",
-        "InitProducerId with an earlier epoch over an open transaction: Kafka begins to abort "
-        "it, answers CONCURRENT_TRANSACTIONS, and only then finds that the producer is fenced. "
+        "InitProducerId with another epoch over an open transaction: Kafka begins to abort it, "
+        "answers CONCURRENT_TRANSACTIONS, and only then looks at the epoch shown. "
         "txn refuses first: a fenced producer must not end its successor's transaction (P7).",
         ("InitProducerId",),
         ASKED_AGAIN,
