@@ -9,7 +9,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-rust test-python check fmt bench micro black-box demo wheel clean prerequisites
+.PHONY: help setup build test test-rust test-python soak check fmt bench micro black-box demo wheel clean prerequisites
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-rust: prerequisites  ## tests of the Rust crates
 
 test-python: setup  ## tests of everything, through real clients
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests
+
+soak: setup  ## the simulation on all cores: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
+	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST)) $(SOAK)
 
 check: setup  ## formatting, lints and types
 	cargo fmt --all --check

@@ -71,6 +71,7 @@ class Agenda:
     def run(self, until_us: int, is_over: Callable[[], bool] = lambda: False) -> None:
         """Let everything happen that is due up to a time, or until something is over."""
         ready, later = self._ready, self._later
+        running: SimLoop | None = None
         try:
             while True:
                 if ready:
@@ -86,7 +87,9 @@ class Agenda:
                     continue
                 entry.call = None
                 self.steps += 1
-                _set_running_loop(entry.loop)
+                if entry.loop is not running:
+                    running = entry.loop
+                    _set_running_loop(running)
                 with suppress(Crash):
                     call(*entry.args)
         finally:

@@ -10,10 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
+from kio.schema.errors import ErrorCode
+
 from sim.disk import SimLog
-from txn.broker import transactions
+from sim.plan import Plan, make_copier_plan, make_late_plan, make_plan
+from txn.broker import groups, transactions
 from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.transaction import decide, timeouts
+from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
 from txn.partition import partition
 from txn.partition.aborted_index import AbortedIndex
@@ -33,6 +38,7 @@ class Broken:
     rule: str
     must_find: str
     breaks: Breaking = field(repr=False)
+    plans: Callable[[int], Plan] = make_plan
     seeds_max: int = 400
 
     @contextmanager
@@ -208,6 +214,10 @@ def _one_partition_gets_no_marker(stack: ExitStack) -> None:
     _replaced(stack, TransactionCoordinator, "_append_marker", make)
 
 
+def _late_requests_are_served(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(LatestConnections, "is_superseded", lambda *args: False))
+
+
 def _a_starting_producer_fences_nobody(stack: ExitStack) -> None:
     def make(decide_init: Any) -> Any:
         def lenient(txn: Txn | None, shown: Any, **kwargs: Any) -> Any:
@@ -235,6 +245,36 @@ def _every_commit_is_answered_with_success(stack: ExitStack) -> None:
     _replaced(stack, transactions, "decide_end_and_bump", make)
 
 
+# -------------------------------------------------------------------- offsets
+
+
+def _offsets_are_visible_before_the_commit(stack: ExitStack) -> None:
+    def make(put: Any) -> Any:
+        def early(self: OffsetTable, key: Any, value: Any, **kwargs: Any) -> None:
+            put(self, key, value, record_offset=kwargs["record_offset"])
+
+        return early
+
+    _replaced(stack, OffsetTable, "put", make)
+
+
+def _offsets_count_though_aborted(stack: ExitStack) -> None:
+    def make(end: Any) -> Any:
+        return lambda self, producer_id, is_commit: end(self, producer_id, is_commit=True)
+
+    _replaced(stack, OffsetTable, "end_transaction", make)
+
+
+def _pending_offsets_hold_nobody_back(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(OffsetTable, "is_pending", lambda self, key: False))
+
+
+def _generations_do_not_fence_offsets(stack: ExitStack) -> None:
+    stack.enter_context(
+        patch.object(groups, "commit_refusal", lambda *args, **kwargs: ErrorCode.none)
+    )
+
+
 RULES = (
     Broken(
         "the last stable offset follows the newest marker",
@@ -249,6 +289,12 @@ RULES = (
     Broken("the epoch is not checked", "zombie-commit", _epochs_are_not_checked),
     Broken(
         "a starting producer fences nobody", "zombie-commit", _a_starting_producer_fences_nobody
+    ),
+    Broken(
+        "what a TV1 client left on a connection is served",
+        "late-end",
+        _late_requests_are_served,
+        plans=make_late_plan,
     ),
     Broken("the dedup window is zero", "duplicate", _nothing_is_known_as_a_retry),
     Broken(
@@ -269,11 +315,27 @@ RULES = (
     ),
     Broken("PREPARE is durable before the data", "lost-write", _prepare_is_durable_before_the_data),
     Broken("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
-    Broken(
-        "recovery aborts what was to commit", "torn-transaction", _recovery_aborts_prepared_commits
-    ),
+    Broken("recovery aborts what was to commit", "lost-write", _recovery_aborts_prepared_commits),
     Broken("timeouts never fire", "lso-stuck", _timeouts_never_fire),
     Broken("a partition gets no marker", "lso-stuck", _one_partition_gets_no_marker),
+    Broken(
+        "offsets are visible before the commit",
+        "inconsistent-offset",
+        _offsets_are_visible_before_the_commit,
+    ),
+    Broken("offsets count though aborted", "inconsistent-offset", _offsets_count_though_aborted),
+    Broken(
+        "pending offsets hold nobody back",
+        "offset-split",
+        _pending_offsets_hold_nobody_back,
+        plans=make_copier_plan,
+    ),
+    Broken(
+        "generations do not fence offsets",
+        "offset-split",
+        _generations_do_not_fence_offsets,
+        plans=make_copier_plan,
+    ),
     Broken(
         "every end is answered with success", "lost-write", _every_commit_is_answered_with_success
     ),

@@ -136,8 +136,8 @@ class Broker:
                 directory_id=DIRECTORY_ID,
                 power_failed=self._power_failed,
             )
-            ids = iter(range(1_000_000))
-            self.node.groups.make_id = lambda: f"id-{next(ids)}"
+            life, ids = self.agenda.now_us, count()
+            self.node.groups.make_id = lambda: f"{life}-{next(ids)}"
             for name, partitions in TOPICS.items():
                 if name not in self.node.image.topics:
                     self.node.create_topic(name, partitions, {})
@@ -176,21 +176,19 @@ class Broker:
     def spawn(self, work: Any) -> None:
         self.loop.create_task(work)
 
-    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
-        """All of them as one pass."""
-
-        def all_of_them() -> None:
-            for call in calls:
-                call()
-
-        await self.in_worker(all_of_them)
-
     async def in_worker(self, call: Callable[[], None]) -> None:
+        """A blocking call on a worker thread."""
+        await self.in_workers([call])
+
+    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
         """A pass of syncs: what was there when it began is on the disk when it ends."""
         self._in_worker = []
-        call()
+        for call in calls:
+            call()
         wanted, self._in_worker = self._in_worker, None
-        for log, batches in sorted(wanted, key=lambda each: each[0].place):
+        wanted.sort(key=lambda each: each[0].place)
+        self._chance.shuffle(wanted)  # they are side by side: any may be done before another
+        for log, batches in wanted:
             await self.loop.sleep(self._chance.choice((300, 2_000, 20_000)))
             self._boundary("sync", log)
             log.force(batches)
@@ -208,7 +206,7 @@ class Broker:
         self._boundary(operation, log)
 
     def did(self, operation: str, log: SimLog) -> None:
-        self._boundary(operation + "d" if operation == "sync" else "written", log)
+        self._boundary("synced" if operation == "sync" else "written", log)
         if operation == "write":
             self.on_write()
 
@@ -241,7 +239,10 @@ class Broker:
         answer: Callable[[Any], object],
         hang_up: Callable[[], object],
     ) -> None:
-        """Take a request; one of the two is called once, or none if the process dies before."""
+        """Take a request that came over a connection.
+
+        `answer` is called once, or `hang_up`, or neither if the process dies before.
+        """
         if key == PRODUCE:
             self._produce(version, request, answer)
             return

@@ -26,9 +26,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from sim.broker import Broker
+from sim.copiers import GROUP, SOURCES, original_of
 from sim.disk import SimLog
 from sim.history import Anomaly, Attempt, Fate, History, Place
 from sim.readers import Seen, read_all
+from txn.coordinator.group.records import OffsetKey, decode_offset_value
+from txn.coordinator.group.records import decode_key as decode_group_key
 from txn.coordinator.transaction.records import decode_key, decode_value
 from txn.coordinator.transaction.states import Txn
 from txn.storage.base import BatchKind, StoredBatch
@@ -52,8 +55,10 @@ def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Ano
         *_judge_values(history, committed, uncommitted),
         *_judge_attempts(history, committed),
         *_judge_plain(history, uncommitted, may_lose_plain=may_lose_plain),
+        *_judge_copies(broker, committed),
         *judge_logs(broker, committed),
         *judge_coordinator(broker),
+        *judge_groups(broker),
     ]
 
 
@@ -101,6 +106,25 @@ def _judge_plain(history: History, uncommitted: View, *, may_lose_plain: bool) -
     for value, write in history.plain.items():
         if write.is_acknowledged and value not in stored and not may_lose_plain:
             yield Anomaly("lost-write", f"{value.decode()} was acknowledged to {write.client}")
+
+
+def _judge_copies(broker: Broker, committed: View) -> Iterator[Anomaly]:
+    """The output holds the input up to the group's offset: all of it, once, in order."""
+    assert broker.node is not None, "it has started"
+    offsets = broker.node.groups.committed(GROUP)
+    for place in SOURCES:
+        stored = offsets.get(place)
+        position = 0 if stored is None else stored.value.offset
+        wanted = [value for offset, value in committed[place] if offset < position]
+        copies = [value for _, value in committed["sink", place[1]] if b">" in value]
+        got = [original_of(copy) for copy in copies]
+        if got != wanted:
+            missing, extra = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+            yield Anomaly(
+                "offset-split",
+                f"the group is at {position} of {_text(place)}: {len(wanted)} records, "
+                f"{len(got)} copies; missing {sorted(missing)[:3]}, too many {sorted(extra)[:3]}",
+            )
 
 
 # -------------------------------------------------------------------- logs
@@ -187,6 +211,38 @@ def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
     known = dict(broker.node.transactions.transactions.items())
     if known != replayed:
         yield Anomaly("recovery-divergence", f"coordinator: {known}, its log says {replayed}")
+
+
+def judge_groups(broker: Broker) -> Iterator[Anomaly]:
+    """Hold the committed offsets of the group against its log, folded by itself (P8)."""
+    assert broker.node is not None, "it has started"
+    for (topic, _), log in broker.storage.logs.items():
+        if topic != "__consumer_offsets":
+            continue
+        folded: dict[Place, tuple[int, int]] = {}
+        pending: dict[int, dict[Place, tuple[int, int]]] = {}
+        for batch in log.stored:
+            into = folded
+            if batch.kind is BatchKind.TRANSACTIONAL:
+                into = pending.setdefault(batch.producer_id, {})
+            elif batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):
+                for place, found in pending.pop(batch.producer_id, {}).items():
+                    if batch.kind is BatchKind.COMMIT_MARKER:
+                        folded[place] = max(found, folded.get(place, found))
+                continue
+            for record in batch.records:
+                key = decode_group_key(record.key or b"")
+                if isinstance(key, OffsetKey) and record.value is not None:
+                    offset = decode_offset_value(record.value).offset
+                    into[key.topic, key.partition] = (record.offset, offset)
+        if log.index != broker.node.groups.group_partition(GROUP):
+            continue
+        known = {
+            place: (stored.record_offset, stored.value.offset)
+            for place, stored in broker.node.groups.committed(GROUP).items()
+        }
+        if known != folded:
+            yield Anomaly("recovery-divergence", f"group: {known}, its log says {folded}")
 
 
 def _text(place: Place) -> str:

@@ -5,6 +5,7 @@ do: try again, abort, or stop because it is fenced. It notes in the `History` wh
 and nothing else. A script is data, so that a failing run can be made smaller.
 """
 
+import datetime
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ NAMES: Final = {
     ADD_OFFSETS: "AddOffsetsToTxn",
     END_TXN: "EndTxn",
     TXN_OFFSET_COMMIT: "TxnOffsetCommit",
+    9: "OffsetFetch",
+    11: "JoinGroup",
+    12: "Heartbeat",
+    14: "SyncGroup",
 }
 VERSIONS: Final = {
     1: {
@@ -96,7 +101,7 @@ class Script:
 
     name: str
     kind: str
-    """ "tv1", "tv2" or "plain"."""
+    """ "tv1", "tv2", "plain", or "copy1" and "copy2" for copiers of either version."""
     transactional_id: str
     start_us: int
     transactions: tuple[Transaction, ...]
@@ -260,7 +265,7 @@ class PlainProducer(Sender):
             await self.world.loop.sleep(step.pause_us)
 
     async def _initialize(self) -> None:
-        request = fields(transactional_id=None, transaction_timeout=_ms(1_000))
+        request = fields(transactional_id=None, transaction_timeout=milliseconds(1_000))
         code = None
         while code is not ErrorCode.none:
             answer = await self.ask(INIT_PRODUCER_ID, 4, request)
@@ -278,7 +283,7 @@ class TransactionalProducer(Sender):
     def __init__(self, world: World, script: Script, chance: random.Random) -> None:
         super().__init__(world, script.name, chance)
         self.script = script
-        self.version = 1 if script.kind == "tv1" else 2
+        self.version = 1 if script.kind in ("tv1", "copy1") else 2
         self.versions = VERSIONS[self.version]
         self.produce_version = self.versions[PRODUCE]
         self.transactional_id = script.transactional_id
@@ -321,7 +326,7 @@ class TransactionalProducer(Sender):
         known = shown or NOBODY
         request = fields(
             transactional_id=self.transactional_id,
-            transaction_timeout=_ms(self.script.timeout_ms),
+            transaction_timeout=milliseconds(self.script.timeout_ms),
             producer_id=known.producer_id,
             producer_epoch=known.producer_epoch,
         )
@@ -350,7 +355,7 @@ class TransactionalProducer(Sender):
         if key == END_TXN and self.attempt is not None:
             self.attempt.was_interrupted = True
 
-    async def transaction(self, name: str, step: Transaction) -> None:
+    async def transaction(self, name: str, step: Transaction) -> Attempt:
         """One transaction from its first write to its end."""
         attempt = self.attempt = self.history.begin(
             Attempt(
@@ -363,7 +368,7 @@ class TransactionalProducer(Sender):
         try:
             await self.write(attempt, step)
             if step.end in ("leave", "restart"):
-                return
+                return attempt
             if step.end == "sleep":
                 await self.world.loop.sleep(step.pause_us)
             await self.end(attempt, is_commit=step.end != "abort")
@@ -375,6 +380,7 @@ class TransactionalProducer(Sender):
         else:
             if step.end != "sleep":
                 await self.world.loop.sleep(step.pause_us)
+        return attempt
 
     async def write(self, attempt: Attempt, step: Transaction) -> None:
         batches = []
@@ -436,6 +442,7 @@ class TransactionalProducer(Sender):
         if is_commit and (attempt.fate is Fate.NEVER or was_fenced):
             self.history.found("zombie-commit", f"{attempt.name} was fenced, then committed")
         attempt.fate = Fate.COMMITTED if is_commit else Fate.NEVER
+        attempt.ended_us = self.world.agenda.now_us
         self.attempt = None
         if self.version == 2:
             self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
@@ -454,7 +461,6 @@ def _code_of_added(answer: Any) -> ErrorCode:
     )
 
 
-def _ms(milliseconds: int) -> Any:
-    import datetime
-
-    return datetime.timedelta(milliseconds=milliseconds)
+def milliseconds(count: int) -> datetime.timedelta:
+    """A duration as decoded requests have it."""
+    return datetime.timedelta(milliseconds=count)

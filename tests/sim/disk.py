@@ -14,7 +14,7 @@ sync nothing is taken until the log is opened again.
 
 import random
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -371,6 +371,3 @@ class NoCatalog:
 
     def remove_topic(self, name: str) -> None:
         """Nothing was served."""
-
-    def configure(self, settings: Mapping[str, Any]) -> None:
-        """Nothing to set."""

@@ -10,8 +10,6 @@ from enum import Enum
 from typing import Any
 
 Place = tuple[str, int]
-OffsetKey = tuple[str, str, int]
-"""(group, topic, partition)"""
 Identity = tuple[int, int]
 """Producer id and epoch; a later one of the same transactional id is greater."""
 
@@ -40,14 +38,16 @@ class Attempt:
     fate: Fate = Fate.OPEN
     values: dict[bytes, Place] = field(default_factory=dict)
     """Everything that was sent; a commit is asked for only when all of it was acknowledged."""
-    offsets: dict[OffsetKey, int] = field(default_factory=dict)
+    offsets: dict[Place, int] = field(default_factory=dict)
+    """What it commits for the group."""
+    ended_us: int = -1
+    """When its end was answered."""
     was_fenced: bool = False
     """A successor was initialized before a commit was asked for."""
     was_interrupted: bool = False
     """An answer to its end was lost, or said to try again."""
     follows_lost_end: bool = False
     """An earlier request of its client to end a transaction may still be under way."""
-    is_abort_asked: bool = False
 
     def ask_to_commit(self) -> None:
         self.fate = Fate.ASKED
@@ -129,3 +129,26 @@ class History:
             if attempt.initialized_us < asked_us or attempt.identity < identity:
                 attempt.was_fenced = attempt.client != client
                 attempt.fate = Fate.NEVER
+
+    def told_offset(self, place: Place, offset: int, asked_us: int) -> None:
+        """The group was told its committed offset of a partition, -1 for none.
+
+        It must be one that somebody asked to commit, and none below what was committed before
+        the question: a copier goes on where the group is, so its offsets rise.
+        """
+        where = f"{place[0]}-{place[1]}"
+        least = -1
+        owners = []
+        for attempt in self.attempts:
+            committed = attempt.offsets.get(place)
+            if committed is None:
+                continue
+            if committed == offset:
+                owners.append(attempt)
+            if attempt.fate is Fate.COMMITTED and attempt.ended_us < asked_us:
+                least = max(least, committed)
+        if offset < least:
+            self.found("inconsistent-offset", f"{where} is at {offset}, {least} was committed")
+        elif offset >= 0 and all(owner.fate in (Fate.OPEN, Fate.NEVER) for owner in owners):
+            fates = ", ".join(f"{owner.name}: {owner.fate.value}" for owner in owners)
+            self.found("inconsistent-offset", f"{where} is at {offset}; {fates or 'of nobody'}")

@@ -16,6 +16,13 @@ from sim.network import NetworkFault
 from txn.broker.host import Durability
 
 PLACES: Final[tuple[Place, ...]] = (("source", 0), ("source", 1), ("sink", 0), ("sink", 1))
+INTERNAL_PLACES: Final[tuple[Place, ...]] = tuple(
+    (topic, index) for topic in ("__transaction_state", "__consumer_offsets") for index in (0, 1)
+)
+COPIER_TIMEOUT_MS: Final = 5_000
+"""Longer than a copier is ever slow, or its transaction would be over before it goes on."""
+FROM_THE_START: Final = -1
+"""A fault at this time counts its operations from the first start of the broker."""
 FAULTS_END_US: Final = 6 * US_PER_S
 """After it nothing goes wrong any more."""
 
@@ -77,6 +84,8 @@ def make_plan(seed: int) -> Plan:
         (Durability.PROCESS, Durability.COMMIT, Durability.ALWAYS), (4, 5, 1)
     )[0]
     scripts = _scripts(chance)
+    if chance.random() < 0.3:
+        scripts = (*_only_transactions_into_the_source(scripts), *_copiers(chance))
     faults = [_fault(chance, durability) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
     network = [_network_fault(chance, scripts) for _ in range(chance.choice((0, 1, 2, 4)))]
     first_epoch = chance.choice((32_763, 32_764, 32_765, 32_766)) if chance.random() < 0.1 else None
@@ -88,6 +97,42 @@ def make_plan(seed: int) -> Plan:
         tuple(network),
         first_epoch,
     )
+
+
+def make_copier_plan(seed: int) -> Plan:
+    """A plan in which nothing fails, and copiers take over from each other all the time."""
+    chance = random.Random(seed)
+    writes = tuple((place, 2) for place in PLACES[:2])
+    steps = tuple(Transaction(writes, "commit", 500 * US_PER_MS) for _ in range(8))
+    writer = Script("tv2-0", "tv2", "pay", 0, steps)
+    rounds = (Transaction((), "commit"),) * 8
+    copiers = tuple(
+        Script(
+            f"copy{1 + seed % 2}-{number}",
+            f"copy{1 + seed % 2}",
+            f"copy-{number}",
+            at,
+            rounds,
+            COPIER_TIMEOUT_MS,
+        )
+        for number, at in enumerate((10_000, chance.choice((500_000, 1_500_000, 2_500_000))))
+    )
+    return Plan(seed, Durability.PROCESS, (writer, *copiers), (), ())
+
+
+def make_late_plan(seed: int) -> Plan:
+    """A plan in which nothing fails but connections of one TV1 client, with requests on them."""
+    chance = random.Random(seed)
+    steps = tuple(
+        Transaction(tuple((place, 1) for place in PLACES[:2]), end, 100 * US_PER_MS)
+        for end in ("commit", "commit", "abort", "commit", "abort", "commit", "abort", "abort")
+    )
+    writer = Script("tv1-0", "tv1", "pay", 0, steps, timeout_ms=5_000)
+    late = tuple(
+        NetworkFault("tv1-0", chance.randrange(2, 40), "late", chance.choice((1_000, 100_000)))
+        for _ in range(4)
+    )
+    return Plan(seed, Durability.PROCESS, (writer,), (), late)
 
 
 def _scripts(chance: random.Random) -> tuple[Script, ...]:
@@ -110,6 +155,39 @@ def _scripts(chance: random.Random) -> tuple[Script, ...]:
     return tuple(scripts)
 
 
+def _copiers(chance: random.Random) -> tuple[Script, ...]:
+    copiers = []
+    for number in range(chance.choice((1, 2, 2))):
+        kind = chance.choice(("copy1", "copy2"))
+        steps = tuple(
+            Transaction((), chance.choices(("commit", "abort", "restart"), (8, 1, 1))[0])
+            for _ in range(chance.choice((3, 6)))
+        )
+        start_us = chance.choice((10_000, 400_000, 1_000_000))
+        copiers.append(
+            Script(f"{kind}-{number}", kind, f"copy-{number}", start_us, steps, COPIER_TIMEOUT_MS)
+        )
+    return tuple(copiers)
+
+
+def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
+    """Let plain writes go elsewhere: a power failure may take them, and offsets be used again."""
+    return tuple(
+        script
+        if script.kind != "plain"
+        else replace(
+            script,
+            transactions=tuple(
+                replace(
+                    step, writes=tuple((("sink", place[1]), count) for place, count in step.writes)
+                )
+                for step in script.transactions
+            ),
+        )
+        for script in scripts
+    )
+
+
 def _transaction(chance: random.Random) -> Transaction:
     end = chance.choices(("commit", "abort", "sleep", "leave", "restart"), (12, 4, 1, 1, 2))[0]
     return Transaction(
@@ -130,7 +208,7 @@ def _fault(chance: random.Random, durability: Durability) -> Fault:
     # Most of a run happens in its first moments, between the pauses.
     at_us = int(FAULTS_END_US * chance.random() ** 3)
     if kind in ("full", "unsyncable"):
-        places = (*PLACES, ("__transaction_state", 0), ("__transaction_state", 1))
+        places = (*PLACES, *INTERNAL_PLACES)
         down_us = chance.choice((5_000, 200_000, US_PER_S))
         return Fault(kind, at_us, down_us=down_us, place=chance.choice(places))
     return Fault(
@@ -145,13 +223,10 @@ def _fault(chance: random.Random, durability: Durability) -> Fault:
 
 def _network_fault(chance: random.Random, scripts: tuple[Script, ...]) -> NetworkFault:
     script = chance.choice(scripts)
-    kinds: tuple[str, ...] = ("lost", "unanswered", "unanswered", "late")
-    if script.kind == "tv1":  # a late request of a TV1 client may do harm; see `LATE_ENDS`
-        kinds = ("lost", "unanswered")
     return NetworkFault(
         client=script.name,
         request=chance.randrange(1, 40),
-        kind=chance.choice(kinds),
+        kind=chance.choice(("lost", "unanswered", "unanswered", "late")),
         delay_us=chance.choice((0, 1_000, 100_000, 600_000)),
     )
 

@@ -73,6 +73,14 @@ class Follower:
         for ends in self._ends.values():
             ends.high_watermark = 0
 
+    def markers_are_refused(self, place: Place) -> None:
+        """Power took a marker, and its log is full when the broker starts.
+
+        The decision stands and the marker follows when there is space; until then the last
+        stable offset is where it was before the marker.
+        """
+        self._ends[place].last_stable_offset = 0
+
     def poll(self, broker: Broker, batches_max: int = 2) -> None:
         """Read what is new everywhere."""
         for place in self._places:

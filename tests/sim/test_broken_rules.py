@@ -3,11 +3,22 @@
 import pytest
 
 from sim.broken import RULES, Broken
-from sim.world import run_seed
+from sim.plan import make_copier_plan, make_late_plan
+from sim.world import run_plan
 
 
 @pytest.mark.parametrize("broken", RULES, ids=str)
 def test_a_broken_rule_is_found_by_its_anomaly(broken: Broken) -> None:
     with broken.applied():
-        found = (run_seed(seed).names for seed in range(broken.seeds_max))
+        found = (run_plan(broken.plans(seed)).names for seed in range(broken.seeds_max))
         assert any(broken.must_find in names for names in found)
+
+
+def test_what_a_tv1_client_left_on_a_connection_ends_no_later_transaction() -> None:
+    assert not [seed for seed in range(40) if run_plan(make_late_plan(seed)).anomalies]
+
+
+def test_a_broker_that_breaks_no_rule_hands_partitions_over_unharmed() -> None:
+    results = [run_plan(make_copier_plan(seed)) for seed in range(20)]
+    assert not [result for result in results if result.anomalies]
+    assert sum(result.committed for result in results) > 20 * 10

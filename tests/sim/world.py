@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from sim.agenda import US_PER_MS, US_PER_S, Agenda, Entry, SimLoop
 from sim.broker import START_MS, Broker, Failures
-from sim.checkers import judge, judge_coordinator
+from sim.checkers import judge, judge_coordinator, judge_groups
 from sim.clients import Client, PlainProducer, TransactionalProducer
 from sim.clients import World as ClientsWorld
+from sim.copiers import GROUP, SOURCES, Copier
 from sim.disk import Disk, Place
 from sim.history import Anomaly, History
 from sim.network import Connection, DisconnectedError, NetworkFault
-from sim.plan import FAULTS_END_US, PLACES, Fault, Plan, make_plan, smaller_plans
+from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_plan, smaller_plans
 from sim.readers import Follower
 from txn.broker.host import Durability
 from txn.coordinator.transaction.records import encode_key, encode_value
@@ -24,6 +25,15 @@ LONGEST_US = 120 * US_PER_S
 """Clients that are not done by now never will be."""
 REST_US = 8 * US_PER_S
 """Longer than any transaction's timeout and what may delay its end."""
+
+
+MAKERS: dict[str, Callable[..., Client]] = {
+    "tv1": TransactionalProducer,
+    "tv2": TransactionalProducer,
+    "plain": PlainProducer,
+    "copy1": Copier,
+    "copy2": Copier,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,8 @@ class World(ClientsWorld):
         self.power_failed = False
         """Since the last recovery that came to its end."""
         self.power_ever_failed = False
+        self.records_operations = False
+        """Whether each broker keeps a trace of what it does on the disk."""
         self.story: list[str] = []
         if tells:
             self.history.tell = self._tell
@@ -67,6 +79,9 @@ class World(ClientsWorld):
         self._connected = 0
         self._requests: dict[str, int] = {}
         self._network = {(each.client, each.request): each for each in plan.network}
+        self._has_copiers = any(script.kind.startswith("copy") for script in plan.scripts)
+        self._told: dict[Place, int] = {}
+        """The group's offsets as last looked at."""
         self._armed: Fault | None = None
         self._before_crash: dict[Place, tuple[object, ...]] = {}
         self._restart_due: Entry | None = None
@@ -85,12 +100,13 @@ class World(ClientsWorld):
         self._start_broker()
         for number, script in enumerate(self.plan.scripts):
             chance = self._stream(1_000 + number)
-            make = PlainProducer if script.kind == "plain" else TransactionalProducer
-            self._clients.append(make(self, script, chance))
+            self._clients.append(MAKERS[script.kind](self, script, chance))
         tasks = [self.loop.create_task(client.run()) for client in self._clients]  # type: ignore[attr-defined]
         self._poll_at = self._stream(7)
         self.loop.after(0, self._poll)
         for fault in self.plan.faults:
+            if fault.at_us == FROM_THE_START:
+                continue
             self.agenda.at(fault.at_us, self.loop, self._happen, fault)
         self.agenda.run(FAULTS_END_US, lambda: False)
         self._heal()
@@ -131,7 +147,10 @@ class World(ClientsWorld):
             raise DisconnectedError
         self._connected += 1
         connection = Connection(
-            self.agenda, self.loop, self.broker, self._stream(10_000 + self._connected)
+            self.agenda,
+            self.loop,
+            self.broker,
+            self._stream(10_000 + self._connected),
         )
         self._connections.append(connection)
         return connection
@@ -153,25 +172,40 @@ class World(ClientsWorld):
             power_failed=self.power_failed,
             failures=self.failures,
         )
+        if self.records_operations:
+            broker.trace = []
         fault, self._armed = self._armed, None
         if fault is not None and fault.in_recovery is not None:
             broker.dies_at = fault.in_recovery
+        from_the_start = [each for each in self.plan.faults if each.at_us == FROM_THE_START]
+        if self.lives == 1 and from_the_start:
+            fault = from_the_start[0]
+            broker.dies_at = fault.operations
         broker.storage.expected = self._before_crash
         self._before_crash = {}
         self.broker = broker
+        for place in PLACES if self.power_failed else ():
+            file = self.disk.files.get(place)
+            if file is not None and file.is_full:
+                self._follower.markers_are_refused(place)
         if not broker.start():
-            self.history.say("broker", f"dies at boundary {broker.operations} of its recovery")
+            self.history.say("broker", f"stops at boundary {broker.operations} of its start")
+            if fault is not None and fault.kind == "power":
+                self._lose_power(fault)
             self._restart_later(10_000)
             return
-        broker.dies_at = None
+        if self.lives == 1 and from_the_start:
+            self._armed = fault
+        else:
+            broker.dies_at = None
         self.history.anomalies += [
             Anomaly("recovery-divergence", f"{place[0]}-{place[1]}: {text}")
             for place, text in broker.storage.diverged
         ]
-        self.history.anomalies += judge_coordinator(broker)
+        self.history.anomalies += [*judge_coordinator(broker), *judge_groups(broker)]
         self.power_failed = False
         broker.on_death = lambda: self._died(broker)
-        broker.on_write = lambda: self._follower.poll(broker, 1)
+        broker.on_write = lambda: self._look(broker, 1)
 
     def _died(self, broker: Broker) -> None:
         self.history.say("broker", f"dies at boundary {broker.operations}")
@@ -180,9 +214,7 @@ class World(ClientsWorld):
         self._connections.clear()
         fault = self._armed
         if fault is not None and fault.kind == "power":
-            self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
-            self.power_failed = self.power_ever_failed = True
-            self._follower.power_failed()
+            self._lose_power(fault)
         else:
             self._before_crash = {
                 place: log.state()
@@ -190,6 +222,11 @@ class World(ClientsWorld):
                 if log.is_quiet and log is not broker.died_at
             }
         self._restart_later(fault.down_us if fault is not None else 1_000)
+
+    def _lose_power(self, fault: Fault) -> None:
+        self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
+        self.power_failed = self.power_ever_failed = True
+        self._follower.power_failed()
 
     def _restart_later(self, down_us: int) -> None:
         self.loop.after(down_us, self._start_broker)
@@ -266,9 +303,21 @@ class World(ClientsWorld):
         self._network.clear()
         self._repair()
 
+    def _look(self, broker: Broker, batches_max: int) -> None:
+        """What anybody may see at this moment."""
+        self._follower.poll(broker, batches_max)
+        if self._has_copiers and broker.node is not None:
+            committed = broker.node.groups.committed(GROUP)
+            for place in SOURCES:
+                stored = committed.get(place)
+                offset = -1 if stored is None else stored.value.offset
+                if self._told.get(place) != offset:
+                    self._told[place] = offset
+                    self.history.told_offset(place, offset, self.agenda.now_us)
+
     def _poll(self) -> None:
         if self.broker is not None and not self.broker.is_dead and self.broker.node is not None:
-            self._follower.poll(self.broker, self._poll_at.choice((1, 2, 5)))
+            self._look(self.broker, self._poll_at.choice((1, 2, 5)))
         if self.agenda.now_us < FAULTS_END_US:
             self.loop.after(self._poll_at.choice((3, 50, 300)) * US_PER_MS, self._poll)
 

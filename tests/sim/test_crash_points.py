@@ -1,0 +1,86 @@
+"""Every moment of a commit at which a broker can stop, one after the other (P1 to P9).
+
+The list of moments is not made by hand: a run in which nothing fails is watched, and every
+boundary between two operations on the disk that its broker met is one. Then the same run is
+made once for each of them: stopped there, as a process that is killed and as a machine that
+loses power with or without what was not synced, started again, and judged. The
+next start is stopped, too, at each boundary of the recovery of one of them.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from sim.clients import Script, Transaction
+from sim.disk import Place
+from sim.plan import FROM_THE_START, Fault, Plan
+from sim.world import World, run_plan, text_of
+from txn.broker.host import Durability
+
+WRITES = ((("source", 0), 2), (("source", 1), 1), (("sink", 0), 1))
+BEFORE = Transaction(WRITES, "abort")
+COMMIT = Transaction(WRITES, "commit")
+
+
+def plan_of(version: int, durability: Durability) -> Plan:
+    """An aborted and a committed transaction, then a copier that commits output and offsets."""
+    writer = Script(f"tv{version}-0", f"tv{version}", "pay", 0, (BEFORE, COMMIT, COMMIT))
+    rounds = (Transaction((), "commit"),) * 2
+    copier = Script(f"copy{version}-0", f"copy{version}", "copy-0", 400_000, rounds, 5_000)
+    return Plan(version, durability, (writer, copier), (), ())
+
+
+def boundaries_of(plan: Plan) -> list[tuple[str, Place]]:
+    """What the broker did on the disk from its start to the end, a boundary for each."""
+    world = World(plan)
+    world.records_operations = True
+    result = world.run()
+    assert not result.anomalies, text_of(result)
+    assert world.broker is not None
+    assert world.broker.trace is not None
+    return world.broker.trace
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("durability", "kind", "bias"),
+    [
+        (Durability.PROCESS, "crash", "none"),
+        (Durability.COMMIT, "power", "all"),
+        (Durability.COMMIT, "power", "none"),
+    ],
+)
+def test_a_stop_at_any_boundary_of_a_commit_keeps_every_promise(
+    version: int, durability: Durability, kind: str, bias: str
+) -> None:
+    plan = plan_of(version, durability)
+    boundaries = boundaries_of(plan)
+    assert {"write", "written"} <= {operation for operation, _ in boundaries}
+    broken = []
+    for number in range(1, len(boundaries) + 1):
+        fault = Fault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
+        result = run_plan(replace(plan, faults=(fault,)))
+        if result.anomalies:
+            broken.append((boundaries[number - 1], fault, result))
+    assert not broken, f"{broken[0][:2]}: {text_of(broken[0][2])}"
+
+
+@pytest.mark.parametrize(("version", "kind"), [(1, "crash"), (2, "power")])
+def test_a_stop_at_any_boundary_of_a_recovery_keeps_every_promise(version: int, kind: str) -> None:
+    """The first stop is where most is to be recovered: behind each PREPARE and its sync."""
+    plan = plan_of(version, Durability.COMMIT)
+    boundaries = boundaries_of(plan)
+    prepared = [
+        number
+        for number, (operation, place) in enumerate(boundaries, 1)
+        if operation in ("written", "synced") and place[0] == "__transaction_state"
+    ]
+    broken = []
+    for number in prepared:
+        for in_recovery in range(1, 12):
+            fault = Fault(kind, FROM_THE_START, number, 1_000, in_recovery, bias="all")
+            result = run_plan(replace(plan, faults=(fault,)))
+            if result.anomalies:
+                broken.append((boundaries[number - 1], fault, result))
+    assert prepared
+    assert not broken, f"{broken[0][:2]}: {text_of(broken[0][2])}"
