@@ -791,7 +791,8 @@ mod tests {
         log.append(origin, &mut batch).unwrap();
         let catalog = Catalog::default();
         let name = std::str::from_utf8(NAME).unwrap().to_owned();
-        catalog.add(Topic::new(name, ID, vec![log], false));
+        let log_of = Box::new(move |_| Some(Arc::clone(&log)));
+        catalog.add(Topic::new(name, ID, 1, log_of, false));
         let mut request = FetchRequest::parse(&request(11, 0, -1), 11, 42, &catalog).unwrap();
         let wanted = WantedPartition {
             start: 0,
