@@ -1,5 +1,6 @@
 """Brokers as processes, for tests that kill them."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -8,6 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 START_S = 30.0
+TESTS = Path(__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """For processes that run modules of the tests: `python -m black_box.broken`."""
+    paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 class BrokerProcess:
@@ -73,6 +81,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env=environment(),
         )
         log.close()
         assert self._process.stdout is not None

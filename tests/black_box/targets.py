@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from black_box.power import lose_power, some_of
-from brokers import BrokerProcess
+from brokers import BrokerProcess, environment
 from peers.kafka import KafkaNode, free_port
 
 TESTS = Path(__file__).parents[1]
@@ -110,7 +110,10 @@ class Mock:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "black_box.mock"], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "black_box.mock"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
         )
         assert self._process.stdout is not None
         with self._process.stdout as output:

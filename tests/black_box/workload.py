@@ -15,9 +15,9 @@ from typing import Final
 
 from black_box.client import GAVE_UP
 from black_box.topics import KEYS, PARTITIONS, SOURCE, STAGES, TIMEOUT_MS
+from brokers import environment
 from peers.jars import CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
 
-TESTS: Final = Path(__file__).parents[1]
 JAVA: Final = Path(__file__).parent / "java" / "Client.java"
 END_S: Final = 25.0
 """A client that has not ended by itself after it is killed."""
@@ -116,7 +116,7 @@ class Clients:
                     stdout=log,
                     stderr=log,
                     stdin=subprocess.DEVNULL,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+                    env=environment(),
                 )
             )
 
