@@ -64,6 +64,7 @@ class FakeHost:
             BreakableStore(OFFSETS_TOPIC, index)
             for index in range(self.setting("offsets.topic.num.partitions"))
         )
+        self.sync_fault: StorageError | None = None
         self.synced: list[PartitionStore] = []
         self._data = MemoryStore("data", 0)
         self._timers: list[tuple[int, int, FakeTimer]] = []
@@ -103,6 +104,8 @@ class FakeHost:
         raise AssertionError("groups need no producer ids")
 
     async def sync(self, stores: Iterable[PartitionStore]) -> None:
+        if self.sync_fault is not None:
+            raise self.sync_fault
         self.synced += stores
 
     def pass_time(self, duration_ms: int) -> None:

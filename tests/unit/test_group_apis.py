@@ -14,8 +14,9 @@ from kio.serial import entity_reader, entity_writer
 
 from group_host import TOPICS, GroupNode
 from txn.broker.apis import groups as apis
-from txn.broker.host import Context
+from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
+from txn.errors import StorageError
 from txn.wire.messages import decode_request, encode_response, entity_builder
 
 NO_ID = uuid.UUID(int=99)
@@ -530,3 +531,13 @@ def test_every_announced_version_has_a_handler_and_a_schema() -> None:
     schemas = [load_response_schema(key, version).__version__ for key, version in announced]
     assert apis.HANDLERS.keys() == apis.VERSIONS.keys()
     assert schemas == [version for _, version in announced]
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_offsets_that_cannot_be_synced_are_refused_in_the_answer(is_transactional: bool) -> None:
+    node = GroupNode()
+    node.host.durability = Durability.ALWAYS
+    node.host.sync_fault = StorageError("the disk is gone")
+    offsets = offsets_of("orders", (0, 5))
+    respond = commit_in_transaction if is_transactional else commit
+    assert codes(respond(node, 3, offsets)) == [ErrorCode.not_coordinator]

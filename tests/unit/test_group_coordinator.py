@@ -10,7 +10,7 @@ from txn.broker.groups import Committer
 from txn.broker.host import Durability
 from txn.coordinator.group.classic import GroupState, Leaver
 from txn.coordinator.group.records import OffsetKey, OffsetValue, encode_offset_key
-from txn.errors import CorruptLogError
+from txn.errors import CorruptLogError, StorageError
 
 MINUTE_MS = 60_000
 RETENTION = {"offsets_retention_minutes": 10, "offsets_retention_check_interval_ms": MINUTE_MS}
@@ -175,6 +175,15 @@ def test_durability_always_syncs_the_partition_of_the_group() -> None:
     node.commit("g", 3)
     asyncio.run(node.groups.sync_offsets("g"))
     assert node.host.synced == [node.log_of("g")]
+
+
+def test_a_commit_that_cannot_be_synced_is_to_be_tried_again() -> None:
+    # The error came up through the handler, and the client lost its connection without a word.
+    node = GroupNode()
+    node.host.durability = Durability.ALWAYS
+    node.host.sync_fault = StorageError("the disk is gone")
+    node.commit("g", 3)
+    assert asyncio.run(node.groups.sync_offsets("g")) is ErrorCode.not_coordinator
 
 
 def test_durability_commit_leaves_plain_commits_to_the_page_cache() -> None:

@@ -307,16 +307,21 @@ class GroupCoordinator:
             return error
         return self._put(committer.group_id, offsets, producer)
 
-    async def sync_offsets(self, group_id: str) -> None:
+    async def sync_offsets(self, group_id: str) -> ErrorCode:
         """Wait until what was committed for a group is on the disk, if every commit has to be.
 
         A generation is not waited for: members of one that was lost join again.
 
-        Raises:
-            StorageError: the disk refused; what was committed counts until a power failure.
+        Returns:
+            What the committer is told: if the disk refused, to try again. What it committed
+            counts until a power failure.
         """
         if self.host.durability is Durability.ALWAYS:
-            await self.host.sync([self._stores[self.group_partition(group_id)]])
+            try:
+                await self.host.sync([self._stores[self.group_partition(group_id)]])
+            except StorageError as error:
+                return commit_error(error)
+        return ErrorCode.none
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
         """The offsets that count, (topic, partition) → offset, without those of deleted topics."""

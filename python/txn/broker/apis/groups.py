@@ -208,7 +208,8 @@ async def offset_commit(groups: GroupCoordinator, request: Any, context: Context
             offsets,
             knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_FROM,
         )
-        await groups.sync_offsets(request.group_id)
+        if fault is ErrorCode.none:
+            fault = await groups.sync_offsets(request.group_id)
     else:
         fault = ErrorCode.none
     return _commit_answer(request, codes, fault)
@@ -233,7 +234,8 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
             producer=ProducerIdentity(request.producer_id, request.producer_epoch),
             transaction_version=2 if has_own_epoch else 1,
         )
-        await groups.sync_offsets(request.group_id)
+        if fault is ErrorCode.none:
+            fault = await groups.sync_offsets(request.group_id)
     else:
         fault = ErrorCode.none
     return _commit_answer(request, codes, _known_to(context.api_version, fault))
