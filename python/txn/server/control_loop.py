@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from txn import _core
@@ -70,6 +71,10 @@ def _guarded(call: Callable[[], object]) -> None:
         call()
     except Exception:
         log.exception("broker.timer_failed")
+
+
+def _close(unbegun: Coroutine[Any, Any, object], _: object) -> None:
+    unbegun.close()
 
 
 class ServerCatalog:
@@ -166,7 +171,9 @@ class ControlLoop:
         try:
             answer = api.answer(decode_request(api_key, api_version, body), context)
             if isinstance(answer, Awaitable):
-                self._start(self._finish(token, context, answer), token)
+                task = self._start(self._finish(token, context, answer), token)
+                if isinstance(answer, Coroutine):  # a stop may cancel the task before it begins
+                    task.add_done_callback(partial(_close, answer))
             else:
                 self._reply(token, context, answer)
         except MalformedRequestError as error:
@@ -236,10 +243,11 @@ class ControlLoop:
         refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]
         self._server.resume(token, refused)
 
-    def _start(self, work: Coroutine[Any, Any, None], token: int) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], token: int) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(done, token))
+        return task
 
     def _ended(self, task: asyncio.Task[None], token: int) -> None:
         self._tasks.discard(task)
