@@ -338,6 +338,19 @@ host, number of the connection). A connection that was accepted later has a high
 """
 
 @final
+class BodyShape:
+    """Where in the bodies of one version of a request counts and tagged fields are."""
+
+    def __new__(cls, steps: Sequence[tuple[int, int]], is_flexible: bool) -> BodyShape:
+        """Take the steps of a body in their order, see `txn.wire.shapes`. Raises ValueError."""
+
+    def without_tags(self, body: bytes) -> bytes:
+        """Look through a body; return it without tagged fields, itself if it has none.
+
+        Raises ValueError: it ends too soon, or has a length or count that cannot be.
+        """
+
+@final
 class Server:
     """A listening socket, its reactor threads' work, Produce and Fetch."""
 

@@ -97,6 +97,10 @@ class Pair:
         """A topic, group or transactional id that only this script uses."""
         return f"{name}-{self.suffix}"
 
+    def tag(self, tags: bytes) -> None:
+        """Send these tagged fields in every structure and header, up to the script's end."""
+        self.txn.tags = self.kafka.tags = tags
+
     # ------------------------------------------------------------ asking
 
     def ask(self, api: str, version: int, **values: Any) -> dict[str, Any]:

@@ -1,18 +1,18 @@
 """One of the two brokers: requests with names go out, answers with names come back."""
 
-import io
 import struct
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
 from kio.index import load_request_schema
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 
 from differential.answers import response_schema
 from differential.batches import Batch
 from differential.names import PORT, Name, Names
 from differential.plain import plain
+from tagged import NO_TAGS, encode, encode_plainly
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection
 
@@ -25,16 +25,21 @@ UNANSWERED: Final = {"connection": "open, no answer in time"}
 
 
 class Side:
-    """A broker and one connection to it, opened again when the broker closes it."""
+    """A broker and one connection to it, opened again when the broker closes it.
+
+    `tags` are the tagged fields of every structure and header sent.
+    """
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
+        self.tags = NO_TAGS
         self.names = Names()
         self.names.bind(PORT, int(servers.rpartition(":")[2]))
         self._connection: RawConnection | None = None
 
     def forget_names(self) -> None:
-        """Begin another script: nothing was handed out yet."""
+        """Begin another script: nothing was handed out yet, and nothing is tagged."""
+        self.tags = NO_TAGS
         self.names = Names()
         self.names.bind(PORT, int(self.servers.rpartition(":")[2]))
 
@@ -47,10 +52,10 @@ class Side:
         """Send one request; return its plain answer, or that the connection was closed."""
         schema = load_request_schema(api_key, version)
         request = entity_builder(schema)(self._resolved(values))
-        buffer = io.BytesIO()
-        entity_writer(schema)(buffer, request)
+        is_tagged = schema.__flexible__ and self.tags != NO_TAGS
+        body = encode(request, self.tags) if is_tagged else encode_plainly(request)
         has_answer = not (api_key == PRODUCE and request.acks == 0)
-        return self._exchange(api_key, version, buffer.getvalue(), has_answer=has_answer)
+        return self._exchange(api_key, version, body, has_answer=has_answer)
 
     def ask_bytes(self, api_key: int, version: int, body: bytes) -> dict[str, Any]:
         """Send a body that need not follow its schema."""
@@ -74,7 +79,7 @@ class Side:
         is_flexible = _is_flexible(api_key, version)
         header = struct.pack(">hhihs", api_key, version, CORRELATION_ID, 1, b"d")
         try:
-            self._connection.send_frame(header + (b"\0" if is_flexible else b"") + body)
+            self._connection.send_frame(header + (self.tags if is_flexible else b"") + body)
             if not has_answer:  # an answer to the next request shows that there was none to this
                 self._connection.send_frame(struct.pack(">hhih", API_VERSIONS, 0, 8, -1))
                 frame = self._connection.read_frame()

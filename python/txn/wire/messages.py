@@ -32,10 +32,10 @@ def _request_reader(api_key: int, api_version: int) -> Callable[[bytes, int], tu
 
 
 def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
-    """Decode the body that follows a request's header.
+    """Decode the body that follows a request's header; of others' bodies `server.requests.decode`.
 
-    Bytes behind the last field are ignored, as Kafka does: librdkafka sends three of them when
-    it asks for the metadata of all topics.
+    The counts of arrays are believed. Bytes behind the last field are ignored, as Kafka does:
+    librdkafka sends three of them when it asks for the metadata of all topics.
 
     Raises:
         MalformedRequestError: the bytes do not follow the schema.

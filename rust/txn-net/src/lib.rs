@@ -24,6 +24,7 @@ mod produce;
 mod purgatory;
 mod reactor;
 mod server;
+mod shape;
 mod syncer;
 mod wire;
 
@@ -32,3 +33,4 @@ pub use control::{ControlRequest, ParkedProduce};
 pub use mailbox::RequestToken;
 pub use produce::{Join, Refused};
 pub use server::{Options, Server};
+pub use shape::{Shape, Step};

@@ -156,16 +156,34 @@ impl<'a> Reader<'a> {
 
     /// How many items an array has, when each takes at least `item_bytes`.
     pub fn array(&mut self, is_flexible: bool, item_bytes: usize) -> Read<usize> {
+        match self.nullable_array(is_flexible, item_bytes)? {
+            Some(count) => Ok(count),
+            None => self.fail("an array that has to be there is null"),
+        }
+    }
+
+    /// Like [`Reader::array`], of one that may be null.
+    pub fn nullable_array(&mut self, is_flexible: bool, item_bytes: usize) -> Read<Option<usize>> {
         let count = if is_flexible {
             i64::from(self.uvarint()?) - 1
         } else {
             i64::from(self.i32()?)
         };
         match usize::try_from(count) {
-            Ok(count) if count <= self.left() / item_bytes => Ok(count),
+            Ok(count) if count <= self.left() / item_bytes => Ok(Some(count)),
             Ok(_) => self.fail("an array announces more items than the request has bytes for"),
-            Err(_) => self.fail("an array that has to be there is null or negative"),
+            Err(_) if count == -1 => Ok(None),
+            Err(_) => self.fail("an array's count is negative"),
         }
+    }
+
+    /// Skips so many bytes.
+    pub fn skip(&mut self, size: usize) -> Read<()> {
+        if size > self.left() {
+            return self.fail("it ends inside a fixed-size field");
+        }
+        self.at += size;
+        Ok(())
     }
 
     /// Skips tagged fields; versions that are not flexible have none.

@@ -10,6 +10,7 @@ mod errors;
 mod inspect;
 mod log;
 mod server;
+mod shape;
 
 use pyo3::prelude::*;
 
@@ -20,6 +21,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     log::register(module)?;
     compaction::register(module)?;
     server::register(module)?;
+    shape::register(module)?;
     client::register(module)?;
     inspect::register(module)
 }

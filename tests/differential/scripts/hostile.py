@@ -1,9 +1,15 @@
 """Frames and bodies that no client sends. Both close the connection, or answer alike."""
 
 import struct
+from typing import Final
 
+from differential.batches import Batch
 from differential.pair import API_KEYS
-from differential.script import Talk, versions
+from differential.script import COMMIT, Talk, versions
+from tagged import UNKNOWN_TAGS
+
+FOUR_BILLION: Final = b"\xff\xff\xff\xff\x0f"
+"""A compact array's length."""
 
 
 def announced_versions(talk: Talk) -> None:
@@ -51,8 +57,32 @@ def bodies_that_end_early_or_lie(talk: Talk) -> None:
         if api in ("CreateTopics", "DeleteTopics", "ApiVersions", "WriteTxnMarkers"):
             continue
         for version in (versions(api)[0], versions(api)[-1]):
-            for body in (b"", b"\0", b"\xff" * 40, b"\x7f" * 40, b"\0\1\0"):
+            for body in (b"", b"\0", b"\xff" * 40, b"\x7f" * 40, b"\0\1\0", FOUR_BILLION):
                 talk.pair.ask_bytes(api, version, body)
+
+
+def tagged_fields_that_nobody_knows(talk: Talk) -> None:
+    """Passed over in every structure (KIP-482); where one is longer than the request, malformed."""
+    talk.pair.tag(UNKNOWN_TAGS)
+    for produce, newer in ((11, 0), (13, 1)):
+        producer = talk.init(talk.pair.own(f"x{produce}"), 4 + newer)
+        if not newer:
+            talk.add_partitions(producer, (0, 1))
+            talk.add_offsets(producer, 3)
+        talk.send(producer, 0, 0, produce)
+        talk.commit_offsets(producer, {0: 3}, 4 + newer)
+        talk.describe(producer.transactional_id)
+        talk.list_transactions([producer.producer_id])
+        talk.end(producer, COMMIT, 4 + newer)
+        talk.find_coordinator([producer.transactional_id], 1, 6)
+        talk.plain_offsets({1: 2}, 8 + newer)
+        talk.look()
+    talk.delete_records({0: 1})
+    for tags in (b"\x01\x63\xff\x7f", b"\xff\xff\xff\xff\x07", b"\x01\x63\xff\xff\xff\xff\x07"):
+        talk.pair.tag(tags)
+        talk.describe(talk.pair.own("x13"))
+        talk.fetch({0: 0})
+        talk.produce({0: Batch()})
 
 
 def bytes_behind_a_request(talk: Talk) -> None:

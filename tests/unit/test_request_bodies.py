@@ -1,0 +1,111 @@
+"""Bodies of requests: unknown tagged fields are passed over, and no count is believed.
+
+A client lost its connection for one of these fields: kio refuses what it does not know, and
+KIP-482 says to pass over it. And 20 bytes ended the broker: kio reserved memory for as many
+items as an array announced, and the process was aborted for want of it.
+"""
+
+import pytest
+from kio.index import load_request_schema
+
+from tagged import NO_TAGS, UNKNOWN_TAGS, encode, encode_plainly, example, nullable_fields
+from txn.broker.apis import (
+    configs,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    transaction_tools,
+    transactions,
+)
+from txn.broker.apis.table import API_VERSIONS, API_VERSIONS_RANGE
+from txn.server.requests import decode
+from txn.wire.messages import MalformedRequestError
+
+AREAS = (configs, groups, log_dirs, metadata, offsets, transaction_tools, transactions)
+SERVED = {
+    API_VERSIONS: API_VERSIONS_RANGE,
+    **{key: found for area in AREAS for key, found in area.VERSIONS.items()},
+}
+FLEXIBLE = [
+    pytest.param(key, version, id=f"{load_request_schema(key, version).__name__}-{version}")
+    for key, (low, high) in SERVED.items()
+    for version in range(low, high + 1)
+    if load_request_schema(key, version).__flexible__
+]
+
+
+@pytest.mark.parametrize(("key", "version"), FLEXIBLE)
+def test_a_request_with_unknown_tags_reads_as_the_one_without(key: int, version: int) -> None:
+    request = example(load_request_schema(key, version), {})
+    assert encode(request, NO_TAGS) == encode_plainly(request)
+    assert decode(key, version, encode(request, UNKNOWN_TAGS) + b"behind") == request
+
+
+@pytest.mark.parametrize(("key", "version"), FLEXIBLE)
+def test_nulls_beside_unknown_tags_are_nulls(key: int, version: int) -> None:
+    schema = load_request_schema(key, version)
+    request = example(schema, dict.fromkeys(nullable_fields(schema)))
+    assert decode(key, version, encode(request, UNKNOWN_TAGS)) == request
+
+
+@pytest.mark.parametrize(("key", "version"), FLEXIBLE)
+def test_a_request_with_unknown_tags_cut_anywhere_is_malformed(key: int, version: int) -> None:
+    body = encode(example(load_request_schema(key, version), {}), UNKNOWN_TAGS)
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequestError):
+            decode(key, version, body[:end])
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        pytest.param(b"\x01\x63\x02x", id="longer than the request"),
+        pytest.param(b"\x02\x63\x01x", id="more announced than sent"),
+        pytest.param(b"\x01\x63\xff\xff\xff\xff\x0f", id="four gigabytes long"),
+        pytest.param(b"\xff\xff\xff\xff\x0f\x63\x00", id="four billion of them"),
+        pytest.param(b"\x01\x63\xff\xff\xff\xff\x1f", id="a size of more than 32 bits"),
+        pytest.param(b"\x01\xff\xff\xff\xff\xff\x01\x00", id="a tag of six bytes"),
+    ],
+)
+def test_malformed_tagged_fields_are_malformed(tags: bytes) -> None:
+    request = example(load_request_schema(26, 5), {})
+    with pytest.raises(MalformedRequestError):
+        decode(26, 5, encode(request, tags))
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        pytest.param(65, 0, b"\xff\xff\xff\xff\x0f", id="four billion ids"),
+        pytest.param(65, 0, b"\xff\xff\xff\xff\x0f" + UNKNOWN_TAGS, id="and unknown tags"),
+        pytest.param(3, 0, b"\x7f\xff\xff\xff", id="two billion topics"),
+        pytest.param(3, 0, b"\0\0\0\2" + b"\0\1x", id="one topic more than there is"),
+        pytest.param(3, 0, b"\xff\xff\xff\xfe", id="minus two topics"),
+    ],
+)
+def test_the_count_of_an_array_is_not_believed(key: int, version: int, body: bytes) -> None:
+    with pytest.raises(MalformedRequestError):
+        decode(key, version, body)
+
+
+LEGACY = [
+    pytest.param(key, version, id=f"{load_request_schema(key, version).__name__}-{version}")
+    for key, (low, high) in SERVED.items()
+    for version in range(low, high + 1)
+    if not load_request_schema(key, version).__flexible__
+]
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize(("key", "version"), LEGACY)
+def test_a_request_of_an_old_version_is_read_to_its_end(
+    key: int, version: int, nulls: bool
+) -> None:
+    schema = load_request_schema(key, version)
+    request = example(schema, dict.fromkeys(nullable_fields(schema)) if nulls else {})
+    body = encode_plainly(request)
+    assert decode(key, version, body + b"behind") == request
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequestError):
+            decode(key, version, body[:end])
