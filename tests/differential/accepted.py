@@ -84,8 +84,9 @@ def _without_records(exchange: Exchange, difference: Difference) -> bool:
 
 
 def _shows_an_identity(exchange: Exchange, difference: Difference) -> bool:
-    """KIP-360, with an identity that is not the current one."""
-    is_refused = exchange.txn.get("error_code") == "producer_fenced"
+    """KIP-360, with an identity that is not the current one; versions 0-3 have another word."""
+    refused = "producer_fenced" if exchange.version >= 4 else "invalid_producer_epoch"
+    is_refused = exchange.txn.get("error_code") == refused
     return bool(exchange.request["producer_epoch"] >= 0 and is_refused)
 
 
