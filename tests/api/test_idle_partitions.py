@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
 from clients import WAIT_S, create_topic, plain_producer, read_all, send
 from command_line import run_txn
+from txn.broker.node import OFFSETS_TOPIC
+from txn.wire.hashing import coordinator_partition
 
 COUNT = 1000
 
@@ -17,6 +20,10 @@ def opened(broker: txn.Broker, topic: str) -> list[int]:
 
 def directories(broker: txn.Broker) -> list[str]:
     return sorted(path.name for path in broker.path.glob("idle-*"))
+
+
+def group_member(broker: txn.Broker) -> Consumer:
+    return Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
 
 
 def test_partitions_are_opened_by_what_touches_them_and_by_nothing_else(tmp_path: Path) -> None:
@@ -33,6 +40,22 @@ def test_partitions_are_opened_by_what_touches_them_and_by_nothing_else(tmp_path
         send(plain_producer(broker.bootstrap_servers), "idle", [b"b"], COUNT - 1)
         assert opened(broker, "idle") == [7, COUNT - 1]
         assert set(read_all(broker.bootstrap_servers, "idle")) == {b"a", b"b"}
+
+
+def test_a_group_opens_its_own_partition_of_the_offsets_and_no_other(tmp_path: Path) -> None:
+    """Every start opened all fifty, a tenth of its time; so did every commit in a transaction."""
+    of_group = coordinator_partition("g", 50)
+    with txn.Broker(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "idle", partitions=1)
+        assert opened(broker, OFFSETS_TOPIC) == []
+        consumer = group_member(broker)
+        consumer.commit(offsets=[TopicPartition("idle", 0, 5)], asynchronous=False)
+        assert opened(broker, OFFSETS_TOPIC) == [of_group]
+
+    with txn.Broker(tmp_path / "data") as broker:
+        assert opened(broker, OFFSETS_TOPIC) == [of_group]
+        (committed,) = group_member(broker).committed([TopicPartition("idle", 0)], WAIT_S)
+        assert committed.offset == 5
 
 
 def test_a_look_for_what_hangs_opens_nothing(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.host import Durability, Host, Timer
+from txn.broker.host import CoordinatorPartitions, Durability, Host, Timer
 from txn.coordinator.group.classic import (
     Group,
     GroupState,
@@ -133,7 +133,7 @@ class GroupCoordinator:
         self.host = host
         self.transactions = transactions
         self.make_id = make_id
-        self._stores: tuple[PartitionStore, ...] = ()
+        self._stores: CoordinatorPartitions = ()
         self._tables: tuple[OffsetTable, ...] = ()
         self._groups: dict[str, Group] = {}
         self._passed_over = 0
@@ -152,8 +152,11 @@ class GroupCoordinator:
             CorruptLogError: a stored record does not follow its schema.
         """
         self._stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
-        self._tables = tuple(OffsetTable() for _ in self._stores)
-        for store, table in zip(self._stores, self._tables, strict=True):
+        self._tables = tuple(OffsetTable() for _ in range(len(self._stores)))
+        for index, table in enumerate(self._tables):
+            if self.host.is_untouched(OFFSETS_TOPIC, index):
+                continue  # it was never written
+            store = self._stores[index]
             for batch in store.batches():
                 self._replay(store, table, batch)
         if self._passed_over:

@@ -5,7 +5,7 @@ a clock of their own and logs in memory.
 """
 
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -27,6 +27,18 @@ class Timer(Protocol):
     def cancel(self) -> None:
         """Do not make the call; harmless when it was made."""
         ...
+
+
+class CoordinatorPartitions(Protocol):
+    """The partitions of a coordinator's topic, 0 first; what touches one opens it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> PartitionStore:
+        """A partition. Raises StorageError."""
+        ...
+
+    def __iter__(self) -> Iterator[PartitionStore]: ...
 
 
 class Host(Protocol):
@@ -61,7 +73,7 @@ class Host(Protocol):
         """Say whether a partition is there and nothing is known in it, so that it is not open."""
         ...
 
-    def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
+    def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of `__transaction_state` or `__consumer_offsets`, made if need be."""
         ...
 

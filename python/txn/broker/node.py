@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from typing import Any, Protocol
 
 from txn.broker.groups import GroupCoordinator
-from txn.broker.host import Durability, Timer
+from txn.broker.host import CoordinatorPartitions, Durability, Timer
 from txn.broker.kept_answers import KeptAnswers
 from txn.broker.partitions import Partitions
 from txn.broker.shared_sync import SharedSync
@@ -214,7 +214,7 @@ class Node:
         partitions = self.partitions.get(topic)
         return partitions is not None and partitions.is_untouched(index)
 
-    def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
+    def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of a coordinator's topic, made if need be.
 
         The topic is on the disk before anything is written to it: without it a start finds
@@ -229,8 +229,7 @@ class Node:
             made = self._write_topic(topic, count, settings)
             self._force_metadata()  # else a commit could outlive the topic that holds its Prepare
             self._serve([made])
-        partitions = self.partitions[topic]
-        return tuple(partitions[index] for index in range(len(partitions)))
+        return self.partitions[topic]
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The id of a topic, None if unknown."""

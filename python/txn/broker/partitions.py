@@ -7,7 +7,7 @@ Threads. Reactors open what Produce and Fetch name, beside the control loop, so 
 that a partition is opened once. Nothing waits for a partition's lock under it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Lock
 
 from txn.metadata.image import Topic
@@ -50,6 +50,10 @@ class Partitions:
                 store = self._open_store(self._topic, index)
                 self._take_in(index, store)
             return store
+
+    def __iter__(self) -> Iterator[PartitionStore]:
+        """All of them, opened one after the other."""
+        return (self[index] for index in range(len(self)))
 
     def is_untouched(self, index: int) -> bool:
         """Say whether there is one of that number that nothing has opened yet."""

@@ -38,7 +38,7 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.acting_clients import ActingClients
 from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
-from txn.broker.host import Durability, HangUpError, Host, Timer
+from txn.broker.host import CoordinatorPartitions, Durability, HangUpError, Host, Timer
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
@@ -125,7 +125,7 @@ class TransactionCoordinator:
         self._host = host
         self._flows = Flows(host)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
-        self._logs: tuple[PartitionStore, ...] = ()
+        self._logs: CoordinatorPartitions = ()
         self._connections = LatestConnections()
         self._deadlines: dict[str, Timer] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
