@@ -22,9 +22,8 @@ Source: Apache Kafka 4.2, its definitions of broker and topic configs; KIP-226 (
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from txn.errors import ConfigError
 
@@ -52,8 +51,7 @@ class Kind(IntEnum):
     LIST = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(NamedTuple):
     """One setting: how its text is read, its default, and what it is for.
 
     `is_dynamic`: of a broker's property, whether it may change while the broker runs.

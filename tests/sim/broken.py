@@ -126,7 +126,7 @@ def _markers_are_stored_as_data(stack: ExitStack) -> None:
         def leaky(self: SimLog, batch: StoredBatch, count: int) -> None:
             if batch.kind is BatchKind.COMMIT_MARKER and self.topic != "__consumer_offsets":
                 record = Record(batch.base_offset, 0, None, b"marker")
-                batch = replace(batch, records=(record,))
+                batch = batch._replace(records=(record,))
             store(self, batch, count)
 
         return leaky

@@ -1,7 +1,5 @@
 """What of a log may be compacted, and which log comes first."""
 
-from dataclasses import replace
-
 from txn.partition.compaction import (
     Candidate,
     Cleanable,
@@ -51,13 +49,13 @@ def test_nothing_beyond_the_last_stable_offset_is_cleaned_and_only_whole_segment
 def test_young_records_keep_their_segment_and_what_follows_from_being_cleaned() -> None:
     lag = Lag(min_ms=500_001, max_ms=NO_LAG.max_ms)
     assert plan(lag=lag) == Cleanable(100, 100, 1000, 0, False)
-    assert plan(lag=replace(lag, min_ms=500_000)) == Cleanable(100, 200, 1000, 500, False)
+    assert plan(lag=lag._replace(min_ms=500_000)) == Cleanable(100, 200, 1000, 500, False)
 
 
 def test_a_log_is_overdue_when_a_dirty_segment_began_too_long_ago() -> None:
     age_ms = NOW_MS - SEGMENTS[1].first_timestamp_ms
-    assert not plan(lag=replace(NO_LAG, max_ms=age_ms)).is_overdue
-    assert plan(lag=replace(NO_LAG, max_ms=age_ms - 1)).is_overdue
+    assert not plan(lag=NO_LAG._replace(max_ms=age_ms)).is_overdue
+    assert plan(lag=NO_LAG._replace(max_ms=age_ms - 1)).is_overdue
 
 
 def test_segments_without_timestamps_are_never_overdue() -> None:
@@ -83,7 +81,7 @@ def test_a_log_is_due_above_the_ratio_or_when_overdue() -> None:
     half = Cleanable(100, 200, 500, 500, False)
     assert half.is_due(0.49)
     assert not half.is_due(0.5)
-    assert replace(half, is_overdue=True).is_due(0.9)
+    assert half._replace(is_overdue=True).is_due(0.9)
 
 
 def test_a_log_with_nothing_to_clean_is_never_due() -> None:

@@ -13,8 +13,7 @@ leaves no transaction half ended.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Generator, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from txn.broker.host import Host
 from txn.errors import StorageError
@@ -23,15 +22,13 @@ from txn.storage.base import PartitionStore
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Force:
+class Force(NamedTuple):
     """Go on when these are on the disk; StorageError is raised at the yield if they are not."""
 
     stores: tuple[PartitionStore, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Answer now; the flow goes on behind it."""
 
     value: Any

@@ -23,8 +23,7 @@ import itertools
 import struct
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -110,8 +109,7 @@ class Transactions(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(NamedTuple):
     """Who commits offsets; generation -1 and no member id is a consumer outside the group."""
 
     group_id: str

@@ -6,9 +6,8 @@ a clock of their own and logs in memory.
 
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from txn.storage.base import PartitionStore
 
@@ -94,8 +93,7 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Where a request came from."""
 
     api_key: int

@@ -5,15 +5,13 @@ and mistakes among it, is left to typer, so that it is answered in one voice.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 
 
-@dataclass(frozen=True)
-class PlainServe:
+class PlainServe(NamedTuple):
     """What a plain `txn serve` asks for; `txn.server.alone.serve` takes it."""
 
     data: Path | None

@@ -10,9 +10,8 @@ KIP-569 (types and documentation); the answers of Apache Kafka 4.2.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from txn.config import (
     BROKER_PROPERTIES,
@@ -40,8 +39,7 @@ class Source(IntEnum):
     DEFAULT = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A setting that a value comes from, or would come from were it not for those before it."""
 
     name: str
@@ -49,8 +47,7 @@ class Synonym:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(NamedTuple):
     """One setting, as DescribeConfigs tells it."""
 
     name: str
@@ -143,8 +140,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Alteration:
+class Alteration(NamedTuple):
     """One change of one setting; `value` is not looked at by DELETE."""
 
     name: str

@@ -7,6 +7,7 @@ Source: KIP-631 (metadata image).
 import re
 import uuid
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from txn.metadata.records import (
     BROKER_RESOURCE,
@@ -34,8 +35,7 @@ RESERVED_DIRECTORIES = range(100)
 """Ids of no directory: Kafka's words for unassigned, lost, moving. Source: KIP-858."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a partition is, and the epoch it is led in."""
 
     replicas: tuple[int, ...]

@@ -15,7 +15,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 FRAME_VERSION = 1
 
@@ -26,16 +26,14 @@ EVERY_BROKER = ""
 """The broker resource whose settings count for each broker of the cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
+class TopicRecord(NamedTuple):
     """A topic exists."""
 
     name: str
     topic_id: uuid.UUID
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRecord:
+class PartitionRecord(NamedTuple):
     """A partition exists: on which nodes, in which of their directories, led in which epoch.
 
     `directories` go with `replicas` one by one; there are none in records older than KIP-858.
@@ -48,8 +46,7 @@ class PartitionRecord:
     leader_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChangeRecord:
+class PartitionChangeRecord(NamedTuple):
     """A partition moved; None where nothing changed. A change of leader is a leader epoch more."""
 
     partition: int
@@ -59,8 +56,7 @@ class PartitionChangeRecord:
     leader: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRecord:
+class ConfigRecord(NamedTuple):
     """A setting of a topic, or of another kind of resource, has a value; None takes it away."""
 
     resource: str
@@ -69,31 +65,27 @@ class ConfigRecord:
     kind: int = TOPIC_RESOURCE
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTopicRecord:
+class RemoveTopicRecord(NamedTuple):
     """A topic is gone, with its partitions and settings."""
 
     topic_id: uuid.UUID
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureLevelRecord:
+class FeatureLevelRecord(NamedTuple):
     """A feature is finalized at a level."""
 
     name: str
     level: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(NamedTuple):
     """Producer ids below `next_producer_id` may have been handed out."""
 
     node_id: int
     next_producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(NamedTuple):
     """An Apache Kafka broker came up; the start of the record."""
 
     node_id: int

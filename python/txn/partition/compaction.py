@@ -16,7 +16,6 @@ Pure. Source: Kafka, `LogCleanerManager`, `LogToClean`; KIP-58, KIP-354.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 Log = TypeVar("Log")
@@ -36,16 +35,14 @@ class SealedSegment(NamedTuple):
     largest_timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(NamedTuple):
     """How old records have to be to be cleaned, and may get at most without it."""
 
     min_ms: int
     max_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(NamedTuple):
     """What a cleaning of a log would take.
 
     Attributes:

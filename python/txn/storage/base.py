@@ -8,7 +8,7 @@ model tests and simulations). Appends are synchronous and go to the page cache; 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from txn.partition import Partition
 
@@ -23,8 +23,7 @@ class BatchKind(IntEnum):
     COMMIT_MARKER = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
+class ProducerIdentity(NamedTuple):
     """A producer id and its epoch."""
 
     producer_id: int
@@ -42,8 +41,7 @@ class Marker:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One stored record."""
 
     offset: int
@@ -52,8 +50,7 @@ class Record:
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(NamedTuple):
     """One stored batch, decoded. Markers carry no records."""
 
     base_offset: int
@@ -63,8 +60,7 @@ class StoredBatch:
     records: tuple[Record, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """The directory that holds every partition, and the space of its disk."""
 
     directory: str

@@ -17,8 +17,7 @@ Arrays and strings are compact: unsigned varint lengths, one up. Source: KIP-664
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 from kio.serial import readers
@@ -29,8 +28,7 @@ EXPLAIN_CLIENT_ID: Final = "txn-explain"
 ACTING_CLIENTS_TAG: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(NamedTuple):
     """What a coordinator says of one transactional id; with an error code, nothing else."""
 
     code: ErrorCode

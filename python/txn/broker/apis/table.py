@@ -4,9 +4,8 @@ ApiVersions tells what is in this table and nothing else.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -35,8 +34,7 @@ that cannot do later versions (KAFKA-18659)."""
 API_VERSIONS_RANGE = (0, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One API: the versions it is answered in, and by whom."""
 
     versions: tuple[int, int]

@@ -43,9 +43,9 @@ KIP-800 (reasons) and KIP-814 (skipped assignment); Apache Kafka's behaviour whe
 import struct
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -92,8 +92,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of the assignors a member can use, the preferred one first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One member of a group.
 
     `awaiting_join` and `awaiting_sync` are the tickets of requests that wait. `is_new` until its
@@ -124,8 +123,7 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
-@dataclass(frozen=True, slots=True)
-class InitialWait:
+class InitialWait(NamedTuple):
     """An empty group waits for more members before its first round.
 
     The wait is prolonged by `step_ms` while members keep coming (`has_grown`), up to the rebalance
@@ -138,8 +136,7 @@ class InitialWait:
     has_grown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A group.
 
     `members` are in the order they joined; `pending` are ids given out, with the time they lapse;
@@ -153,8 +150,8 @@ class Group:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: Mapping[str, Member] = field(default_factory=dict)
-    pending: Mapping[str, int] = field(default_factory=dict)
+    members: Mapping[str, Member] = MappingProxyType({})
+    pending: Mapping[str, int] = MappingProxyType({})
     unsynced: frozenset[str] = frozenset()
     state_timestamp_ms: int = NEVER
     initial: InitialWait | None = None
@@ -177,16 +174,14 @@ class Group:
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """The broker's settings for groups."""
 
     initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """A JoinGroup request. `fresh_member_id` is used if the member has none yet."""
 
     ticket: int
@@ -202,8 +197,7 @@ class Join:
     protocols: Protocols
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(NamedTuple):
     """A SyncGroup request; only the leader's has assignments (member id → bytes)."""
 
     ticket: int
@@ -212,19 +206,17 @@ class Sync:
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Leaver:
+class Leaver(NamedTuple):
     """One member named in a LeaveGroup request; an empty member id stands for its instance id."""
 
     member_id: str
     instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAnswer:
+class JoinAnswer(NamedTuple):
     """The answer to a JoinGroup; only the leader learns the members (id, instance id, metadata)."""
 
     error: ErrorCode
@@ -237,8 +229,7 @@ class JoinAnswer:
     members: tuple[tuple[str, str | None, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAnswer:
+class SyncAnswer(NamedTuple):
     """The answer to a SyncGroup."""
 
     error: ErrorCode
@@ -251,8 +242,7 @@ Answer = tuple[int, JoinAnswer | SyncAnswer]
 """(ticket, answer)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What should happen: write `record` if there is one, then take `group`, then give `answers`.
 
     `group` is None when there was none and none was made.
@@ -403,8 +393,8 @@ def touch(group: Group, member_id: str, *, now_ms: int) -> Group:
     member = group.members.get(member_id)
     if member is None:
         return group
-    prolonged = replace(member, session_deadline_ms=now_ms + member.session_timeout_ms)
-    return replace(group, members={**group.members, member_id: prolonged})
+    prolonged = member._replace(session_deadline_ms=now_ms + member.session_timeout_ms)
+    return group._replace(members={**group.members, member_id: prolonged})
 
 
 def is_subscribed(group: Group, topic: str) -> bool:
@@ -509,24 +499,23 @@ class _Draft:
         """Change the state; anything not in `MOVES` is a bug."""
         before = self.group.state
         assert state in MOVES[before], f"{self.group.group_id}: {before.value} -> {state.value}"
-        self.group = replace(self.group, state=state, state_timestamp_ms=now_ms)
+        self.group = self.group._replace(state=state, state_timestamp_ms=now_ms)
 
     def put(self, member: Member) -> None:
         """Add or change a member."""
         members = {**self.group.members, member.member_id: member}
-        self.group = replace(self.group, members=members)
+        self.group = self.group._replace(members=members)
 
     # ---- members
 
     def add(self, request: Join, member_id: str, now_ms: int) -> None:
         """Take in a new member, which waits for its first generation."""
         group = self.group
-        self.group = replace(
-            group,
+        self.group = group._replace(
             protocol_type=group.protocol_type if group.members else request.protocol_type,
             leader=group.leader or member_id,
             pending={name: ms for name, ms in group.pending.items() if name != member_id},
-            initial=group.initial and replace(group.initial, has_grown=True),
+            initial=group.initial and group.initial._replace(has_grown=True),
         )
         self.put(_new_member(request, member_id, now_ms))
 
@@ -538,8 +527,7 @@ class _Draft:
                 member.awaiting_join, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id)
             )
         self.put(
-            replace(
-                member,
+            member._replace(
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
                 session_timeout_ms=request.session_timeout_ms,
                 protocols=request.protocols,
@@ -553,8 +541,7 @@ class _Draft:
         removed = members.pop(member_id)
         self._answer_waiting(removed, ErrorCode.unknown_member_id)
         is_leader = self.group.leader == member_id
-        self.group = replace(
-            self.group,
+        self.group = self.group._replace(
             members=members,
             leader=next(iter(members), None) if is_leader else self.group.leader,
         )
@@ -564,8 +551,7 @@ class _Draft:
         """Give a static member's place, assignment and leadership to its new id."""
         self._answer_waiting(old, ErrorCode.fenced_instance_id)
         fresh = _new_member(request, request.fresh_member_id, now_ms)
-        new = replace(
-            fresh,
+        new = fresh._replace(
             assignment=old.assignment,
             is_new=False,
             session_deadline_ms=now_ms + request.session_timeout_ms,
@@ -575,8 +561,7 @@ class _Draft:
         unsynced = group.unsynced
         if old.member_id in unsynced:
             unsynced = unsynced - {old.member_id} | {new.member_id}
-        self.group = replace(
-            group,
+        self.group = group._replace(
             members={member.member_id: member for member in in_line},
             leader=new.member_id if group.leader == old.member_id else group.leader,
             unsynced=unsynced,
@@ -585,12 +570,12 @@ class _Draft:
 
     def add_pending(self, member_id: str, lapses_ms: int) -> None:
         """Remember an id that was given out."""
-        self.group = replace(self.group, pending={**self.group.pending, member_id: lapses_ms})
+        self.group = self.group._replace(pending={**self.group.pending, member_id: lapses_ms})
 
     def forget_pending(self, member_id: str) -> None:
         """Forget an id that was given out."""
         pending = {name: ms for name, ms in self.group.pending.items() if name != member_id}
-        self.group = replace(self.group, pending=pending)
+        self.group = self.group._replace(pending=pending)
 
     def _answer_waiting(self, member: Member, error: ErrorCode) -> None:
         if member.awaiting_join is not None:
@@ -615,7 +600,7 @@ class _Draft:
         """Begin a round; members that wait for an assignment have to join again."""
         if self.group.state is S.COMPLETING_REBALANCE:
             self._withdraw_assignments(now_ms)
-        self.group = replace(self.group, unsynced=frozenset(), sync_deadline_ms=None)
+        self.group = self.group._replace(unsynced=frozenset(), sync_deadline_ms=None)
         was_empty = self.group.state is S.EMPTY
         self.move_to(S.PREPARING_REBALANCE, now_ms)
         if was_empty:
@@ -629,7 +614,7 @@ class _Draft:
         """Let an empty group's first round wait for more members."""
         left_ms = max(self.group.rebalance_timeout_ms - delay_ms, 0)
         initial = InitialWait(delay_ms, delay_ms, left_ms)
-        self.group = replace(self.group, initial=initial)
+        self.group = self.group._replace(initial=initial)
         self._wait_for_joins(now_ms + delay_ms)
 
     def complete_if_all_joined(self, now_ms: int) -> None:
@@ -646,13 +631,13 @@ class _Draft:
             waiting_ms = min(initial.step_ms, initial.left_ms)
             left_ms = max(initial.left_ms - initial.waiting_ms, 0)
             prolonged = InitialWait(initial.step_ms, waiting_ms, left_ms)
-            self.group = replace(self.group, initial=prolonged)
+            self.group = self.group._replace(initial=prolonged)
             self._wait_for_joins(now_ms + waiting_ms)
         else:
             self._complete_round(now_ms)
 
     def _wait_for_joins(self, deadline_ms: int) -> None:
-        self.group = replace(self.group, join_deadline_ms=deadline_ms)
+        self.group = self.group._replace(join_deadline_ms=deadline_ms)
 
     def _complete_round(self, now_ms: int) -> None:
         """Begin the next generation with who is there.
@@ -668,8 +653,7 @@ class _Draft:
             wait_ms = max(self.group.rebalance_timeout_ms, EMPTY_REBALANCE_RETRY_MS)
             self._wait_for_joins(now_ms + wait_ms)
             return
-        self.group = replace(
-            self.group,
+        self.group = self.group._replace(
             generation=self.group.generation + 1,
             leader=leader,
             protocol=_select_protocol(self.group) if leader is not None else None,
@@ -690,14 +674,12 @@ class _Draft:
         for member in group.members.values():
             if member.awaiting_join is not None:
                 self.answer(member.awaiting_join, _generation_answer(group, member.member_id))
-            members[member.member_id] = replace(
-                member,
+            members[member.member_id] = member._replace(
                 awaiting_join=None,
                 is_new=False,
                 session_deadline_ms=now_ms + member.session_timeout_ms,
             )
-        self.group = replace(
-            group,
+        self.group = group._replace(
             members=members,
             unsynced=frozenset(members),
             sync_deadline_ms=now_ms + group.rebalance_timeout_ms,
@@ -709,7 +691,7 @@ class _Draft:
         """A member asked for its assignment, or will not ask any more."""
         unsynced = self.group.unsynced - {member_id}
         deadline_ms = self.group.sync_deadline_ms if unsynced else None
-        self.group = replace(self.group, unsynced=unsynced, sync_deadline_ms=deadline_ms)
+        self.group = self.group._replace(unsynced=unsynced, sync_deadline_ms=deadline_ms)
 
     def await_sync(self, member_id: str, ticket: int) -> None:
         """Let a member wait for the leader's assignments."""
@@ -717,25 +699,25 @@ class _Draft:
         if member.awaiting_sync is not None:
             # The client asked again, on another connection.
             self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.rebalance_in_progress))
-        self.put(replace(member, awaiting_sync=ticket))
+        self.put(member._replace(awaiting_sync=ticket))
 
     def become_stable(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         """Hand out the leader's assignments; members it left out get an empty one."""
         members = {
-            member.member_id: replace(member, assignment=assignments.get(member.member_id, b""))
+            member.member_id: member._replace(assignment=assignments.get(member.member_id, b""))
             for member in self.group.members.values()
         }
-        self.group = replace(self.group, members=members)
+        self.group = self.group._replace(members=members)
         self.move_to(S.STABLE, now_ms)
         self.write()
         self._answer_syncs(now_ms)
 
     def _withdraw_assignments(self, now_ms: int) -> None:
         members = {
-            member.member_id: replace(member, assignment=b"")
+            member.member_id: member._replace(assignment=b"")
             for member in self.group.members.values()
         }
-        self.group = replace(self.group, members=members)
+        self.group = self.group._replace(members=members)
         self._answer_syncs(now_ms)
 
     def _answer_syncs(self, now_ms: int) -> None:
@@ -744,12 +726,11 @@ class _Draft:
         for member in group.members.values():
             if member.awaiting_sync is not None:
                 self.answer(member.awaiting_sync, _assignment(group, member.member_id))
-                members[member.member_id] = replace(
-                    member,
+                members[member.member_id] = member._replace(
                     awaiting_sync=None,
                     session_deadline_ms=now_ms + member.session_timeout_ms,
                 )
-        self.group = replace(group, members=members)
+        self.group = group._replace(members=members)
 
 
 # ---------------------------------------------------------------- joining, case by case
@@ -820,15 +801,15 @@ def _replace_static(draft: _Draft, known: Member, request: Join, now_ms: int) ->
     if group.state is not S.STABLE or _select_protocol(group) != group.protocol:
         draft.rebalance_or_complete(now_ms)
         return
-    draft.put(replace(member, awaiting_join=None))
+    draft.put(member._replace(awaiting_join=None))
     draft.write()
     answer = _generation_answer(group, member.member_id)
     if request.api_version >= SKIP_ASSIGNMENT_FROM:
         is_leader = group.leader == member.member_id
-        draft.answer(request.ticket, replace(answer, skip_assignment=is_leader))
+        draft.answer(request.ticket, answer._replace(skip_assignment=is_leader))
     else:
         # It must not take itself for the leader: a Stable group takes no assignment.
-        draft.answer(request.ticket, replace(answer, leader=leader_before or "", members=()))
+        draft.answer(request.ticket, answer._replace(leader=leader_before or "", members=()))
 
 
 def _refused_join(request: Join, error: ErrorCode) -> Outcome:

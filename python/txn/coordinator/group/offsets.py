@@ -16,7 +16,7 @@ Sources: KIP-98 (offsets in transactions), KIP-447 (pending offsets hold a fetch
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from txn.coordinator.group.classic import (
     CONSUMER_PROTOCOL_TYPE,
@@ -29,8 +29,7 @@ from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOffset:
+class StoredOffset(NamedTuple):
     """A committed offset and where in the log it is."""
 
     value: OffsetValue

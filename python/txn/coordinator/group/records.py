@@ -22,8 +22,7 @@ fields), KIP-848 (topic id of an offset).
 import struct
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
@@ -40,8 +39,7 @@ NEVER: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetKey:
+class OffsetKey(NamedTuple):
     """Whose offset a record holds."""
 
     group_id: str
@@ -49,15 +47,13 @@ class OffsetKey:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(NamedTuple):
     """Whose generation a record holds."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetValue:
+class OffsetValue(NamedTuple):
     """One committed offset.
 
     `expire_timestamp_ms` is set only by OffsetCommit v2-4 with a retention time.
@@ -72,8 +68,7 @@ class OffsetValue:
     topic_id: uuid.UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberValue:
+class MemberValue(NamedTuple):
     """One member of a generation. `assignment` is opaque: a client computed it."""
 
     member_id: str
@@ -86,8 +81,7 @@ class MemberValue:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupValue:
+class GroupValue(NamedTuple):
     """One generation of a group; without members the group is empty."""
 
     protocol_type: str
