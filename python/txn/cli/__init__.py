@@ -10,6 +10,7 @@ imports inside `main`: it is the fork in the road.
 
 import gc
 import sys
+from importlib import import_module
 
 from txn.errors import ConfigError, TxnError
 
@@ -22,6 +23,7 @@ def main() -> None:
         asked = read_plain_serve(sys.argv[1:])
         if asked is not None:
             gc.disable()  # what is being loaded is no garbage; looking for it takes 6 % of a start
+            _load_asyncio_without_ssl()
             from txn.server.alone import serve
 
             serve(asked.data, asked.listen, asked.durability, asked.options)
@@ -32,3 +34,15 @@ def main() -> None:
     except TxnError as error:
         print(f"txn: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _load_asyncio_without_ssl() -> None:
+    """Load asyncio as on a Python that was built without ssl; whoever imports that later has it.
+
+    asyncio speaks TLS for its own connections, and a broker's loop has none: the sockets are
+    Rust's. ssl takes 8 ms and 4 MB.
+    """
+    if "ssl" not in sys.modules:
+        sys.modules["ssl"] = None  # type: ignore[assignment]
+        import_module("asyncio")
+        del sys.modules["ssl"]

@@ -484,7 +484,7 @@ class NativeStorage:
     def _present(self, names: Sequence[str]) -> Collection[str]:
         """Those of the partitions' directories that are there."""
         if len(names) < LISTED_FROM:
-            return {name for name in names if (self.root / name).exists()}
+            return {name for name in names if os.path.exists(os.path.join(self.root, name))}
         return {entry.name for entry in os.scandir(self.root)}
 
     def _recovered(
