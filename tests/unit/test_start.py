@@ -1,4 +1,4 @@
-"""What a broker loads before it serves, and how its log lines look."""
+"""What a broker loads and forces to the disk before it serves, and how its log lines look."""
 
 import logging
 import subprocess
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import txn
+from txn import _core
 from txn.cli.commands import app
 from txn.cli.plain_serve import read_plain_serve
 from txn.logs import log
@@ -29,7 +31,7 @@ main()
 NOT_NEEDED = (
     *("typer", "click", "pydantic", "rich", "pygments", "argparse", "difflib"),
     *("confluent_kafka", "pyspark", "pyarrow", "crc32c"),
-    *("email", "importlib.metadata", "tempfile", "shutil", "multiprocessing"),
+    *("email", "importlib.metadata", "tempfile", "shutil", "multiprocessing", "ssl"),
 )
 
 
@@ -45,6 +47,13 @@ def test_a_server_loads_nothing_that_only_other_commands_or_later_moments_need(
         check=True,
     )
     assert done.stdout.split() == ["listening"]
+
+
+def test_a_first_start_forces_its_metadata_log_once(tmp_path: Path) -> None:
+    """It forced the features it had written, and again the topic that it writes next."""
+    before = _core.sync_count()
+    with txn.Broker(tmp_path / "data", durability="commit"):
+        assert _core.sync_count() - before == 2  # the segment, and its leader epochs
 
 
 Asked = tuple[Path | None, str, str | None, list[str]]

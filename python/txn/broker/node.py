@@ -398,7 +398,10 @@ class Node:
             )
         if self._power_failed:
             self._begin_leader_epochs()
-        self._force_metadata()  # a process that died may have left it in memory
+        if (
+            OFFSETS_TOPIC in self.image.topics
+        ):  # else it is forced with that topic, which comes next
+            self._force_metadata()  # a process that died may have left it in memory
         self._serve(list(self.image.topics.values()))
 
     def _begin_leader_epochs(self) -> None:
