@@ -7,6 +7,7 @@ import pytest
 import txn
 from clients import create_topic, plain_producer, send
 from txn.broker.apis import metadata, offsets
+from txn.broker.apis.table import API_VERSIONS
 from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
@@ -193,3 +194,24 @@ def test_offset_for_leader_epoch_ends_at_the_log_end(broker: txn.Broker, version
     )
     found = [(p.end_offset, int(p.error_code)) for p in answer.topics[0].partitions]
     assert found == [(2, 0), (-1, 0), (-1, UNKNOWN_TOPIC)]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (3, [("metadata.version", 7)]),
+        (4, [("metadata.version", 7), ("transaction.version", 0)]),
+    ],
+)
+def test_api_versions_names_no_feature_from_level_0_before_version_4(
+    broker: txn.Broker, version: int, expected: list[tuple[str, int]]
+) -> None:
+    """A client that asks in version 3 may not be able to read the answer otherwise."""
+    answer = ask(
+        broker, API_VERSIONS, version, client_software_name="c", client_software_version="1"
+    )
+    assert [(one.name, one.min_version) for one in answer.supported_features] == expected
+    assert {one.name for one in answer.finalized_features} == {
+        "metadata.version",
+        "transaction.version",
+    }

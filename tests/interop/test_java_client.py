@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peers.jars import CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
+from peers.jars import CLIENTS_3_7, CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
 
 PROGRAM = Path(__file__).parent / "java" / "JavaClient.java"
 SECONDS_MAX = 240.0
@@ -19,7 +19,11 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(SECONDS_MAX + 60)]
 
 @pytest.mark.parametrize(
     "jars",
-    [pytest.param(NODE_4_2, id="clients-4.2.0"), pytest.param(CLIENTS_3_9, id="clients-3.9.2")],
+    [
+        pytest.param(NODE_4_2, id="clients-4.2.0"),
+        pytest.param(CLIENTS_3_9, id="clients-3.9.2"),
+        pytest.param(CLIENTS_3_7, id="clients-3.7.2"),
+    ],
 )
 def test_every_step_of_the_java_client_holds(bootstrap: str, jars: JarSet) -> None:
     done = subprocess.run(

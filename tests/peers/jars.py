@@ -60,6 +60,9 @@ NODE_4_2: Final = JarSet(
 CLIENTS_3_9: Final = JarSet("kafka-clients-3.9.2", (Artifact(KAFKA, "kafka-clients", "3.9.2"),))
 """The older Java client, the one Spark 4.2 ships: it knows transaction version 1 only."""
 
+CLIENTS_3_7: Final = JarSet("kafka-clients-3.7.2", (Artifact(KAFKA, "kafka-clients", "3.7.2"),))
+"""A Java client that cannot read a supported feature that begins at level 0 (KAFKA-17011)."""
+
 
 def class_path(jars: JarSet) -> str:
     """Return the Java class path of a set, fetching it when it is not in the cache.

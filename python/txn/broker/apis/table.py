@@ -33,6 +33,13 @@ that cannot do later versions (KAFKA-18659)."""
 
 API_VERSIONS_RANGE = (0, 4)
 
+OLDEST_LEVELS = {"metadata.version": 7, "transaction.version": 0}
+"""The oldest level of each feature that an Apache Kafka 4 supports."""
+
+FEATURES_FROM_LEVEL_0 = 4
+"""The ApiVersions version from which on a supported feature may begin at level 0; clients that
+ask in version 3, Java's before 3.8 among them, cannot read it (KAFKA-17011, KAFKA-17492)."""
+
 
 class Api(NamedTuple):
     """One API: the versions it is answered in, and by whom."""
@@ -83,11 +90,11 @@ class _ApiVersions:
         version = context.api_version
         if version not in self._answers:
             self._answers[version] = encode_response(
-                API_VERSIONS, version, self._content(ErrorCode.none)
+                API_VERSIONS, version, self._content(version, ErrorCode.none)
             )
         return self._answers[version]
 
-    def _content(self, code: ErrorCode) -> dict[str, Any]:
+    def _content(self, version: int, code: ErrorCode) -> dict[str, Any]:
         finalized = self._node.image.features
         features = {name: finalized[name] for name in FEATURES if name in finalized}
         return {
@@ -97,8 +104,9 @@ class _ApiVersions:
                 for key, (low, high) in sorted(self._ranges().items())
             ],
             "supported_features": [
-                {"name": name, "min_version": 0, "max_version": level}
+                {"name": name, "min_version": OLDEST_LEVELS[name], "max_version": level}
                 for name, level in features.items()
+                if version >= FEATURES_FROM_LEVEL_0 or OLDEST_LEVELS[name] > 0
             ],
             "finalized_features_epoch": 0,
             "finalized_features": [
@@ -121,5 +129,5 @@ def unsupported_api_versions(table: Mapping[int, Api]) -> bytes:
     """
     answer = table[API_VERSIONS].answer
     assert isinstance(answer, _ApiVersions)
-    content = answer._content(ErrorCode.unsupported_version)
+    content = answer._content(0, ErrorCode.unsupported_version)
     return encode_response(API_VERSIONS, 0, content)
