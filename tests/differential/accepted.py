@@ -29,6 +29,14 @@ NOT_ANNOUNCED: Final = frozenset(
 )
 """API keys that Kafka announces and txn does not serve yet."""
 
+FEATURES_NOT_SERVED: Final = frozenset(
+    {
+        *("group.version", "share.version", "streams.version"),
+        *("eligible.leader.replicas.version", "kraft.version"),
+    }
+)
+"""Features that Kafka announces and txn does not have yet."""
+
 
 # -------------------------------------------------------------------- what an entry asks for
 
@@ -67,9 +75,18 @@ def _asks_for_max_timestamp(exchange: Exchange, difference: Difference) -> bool:
     return -3 in wanted and difference.within[1].get("offset") == -1
 
 
-def _is_cut(exchange: Exchange, difference: Difference) -> bool:
-    """Kafka's answer ends within a batch."""
-    return "bytes of a cut batch" in str(exchange.kafka)
+def _is_a_piece(record: Any) -> bool:
+    return isinstance(record, dict) and list(record) == ["bytes of a cut batch"]
+
+
+def _follows_a_piece(exchange: Exchange, difference: Difference) -> bool:
+    """In Kafka's answer an earlier partition ends within a batch, and this one is empty."""
+    partitions = exchange.kafka["responses"][0]["partitions"]
+    here = difference.within[1]
+    earlier = partitions[: partitions.index(here)]
+    return not here["records"] and any(
+        _is_a_piece(p["records"][-1]) for p in earlier if p["records"]
+    )
 
 
 def _is_beyond_the_records(exchange: Exchange, difference: Difference) -> bool:
@@ -141,18 +158,18 @@ ORDER: Final = (
     Accepted(
         "a-retry-is-known-after-its-transaction",
         "A batch that is stored already is answered with its offset even if its transaction is "
-        "over or is another's: the client lost the first answer. Kafka asks the coordinator "
-        "first and refuses. Nothing is stored by either; but Kafka's Produce 12 joins the "
-        "partition before it sees the duplicate.",
+        "over: the client lost the first answer. Kafka asks the coordinator of the request's "
+        "transactional id first and refuses. Nothing is stored by either.",
         ("Produce",),
         f"{IN_PRODUCE}.error_code",
         "none",
         frozenset(
             {
-                *("invalid_txn_state", "transaction_abortable", "invalid_producer_id_mapping"),
-                *("invalid_request", "invalid_producer_epoch"),
+                *("invalid_txn_state", "transaction_abortable"),
+                *("invalid_producer_id_mapping", "invalid_request"),
             }
         ),
+        versions=range(3, 12),
     ),
     Accepted(
         "kafka-joins-before-it-looks-at-the-batch",
@@ -169,11 +186,9 @@ ORDER: Final = (
         "kafka-joins-another-partition",
         "The same in a transaction that is open: Kafka's has one more partition.",
         ("DescribeTransactions",),
-        "transaction_states.topics*",
+        "transaction_states.topics.partitions",
         MISSING,
-        when=lambda _, difference: (
-            difference.within[1].get("transaction_state", "Ongoing") == "Ongoing"
-        ),
+        lambda partition: isinstance(partition, int),
         diverges=True,
     ),
     Accepted(
@@ -455,6 +470,21 @@ CODES: Final = (
         versions=(5,),
     ),
     Accepted(
+        "a-used-epoch-was-not-lost",
+        "InitProducerId with the epoch before the current one: the answer that gave the current "
+        "one may have been lost, but not if a transaction was begun with it. Kafka gives it to "
+        "whoever shows the one before, so that two would have it; txn refuses.",
+        ("InitProducerId",),
+        "error_code",
+        frozenset({"producer_fenced", "invalid_producer_epoch"}),
+        "none",
+        versions=range(3, 6),
+        when=lambda exchange, _: (
+            exchange.kafka["producer_epoch"] == exchange.request["producer_epoch"] + 1
+        ),
+        diverges=True,
+    ),
+    Accepted(
         "duplicates-have-no-append-time",
         "For a duplicate Kafka answers the stored batch's timestamp as append time, though the "
         "topic does not use append times; txn answers -1, as for the first.",
@@ -540,10 +570,21 @@ READING: Final = (
     Accepted(
         "kafka-cuts-the-last-batch",
         "Where a size limit falls into a batch, Kafka sends a piece that clients throw away; "
-        "txn sends whole batches and has room left for the next partition.",
+        "txn sends whole batches.",
         ("Fetch",),
-        f"{IN_FETCH}.*",
-        when=_is_cut,
+        f"{IN_FETCH}.records",
+        MISSING,
+        _is_a_piece,
+    ),
+    Accepted(
+        "room-for-the-next-partition",
+        "Where Kafka has filled the answer with a piece of a batch, txn has room left for "
+        "batches of the partitions behind it.",
+        ("Fetch",),
+        f"{IN_FETCH}.records",
+        lambda record: isinstance(record, dict) and record["is_sound"],
+        MISSING,
+        when=_follows_a_piece,
     ),
     Accepted(
         "aborted-transactions-of-what-is-sent",
@@ -625,9 +666,37 @@ NOT_SERVED: Final = (
     ),
     Accepted(
         "features-not-announced",
-        "Features of what txn does not serve, and the metadata version it writes.",
+        "Features of what txn does not serve.",
+        ("ApiVersions",),
+        "*_features",
+        MISSING,
+        lambda entry: isinstance(entry, dict) and entry["name"] in FEATURES_NOT_SERVED,
+    ),
+    Accepted(
+        "the-metadata-version",
+        "txn writes and reads metadata records of an older version.",
+        ("ApiVersions",),
+        "*_features.m*",
+        25,
+        29,
+        when=lambda _, difference: difference.within[0].get("name") == "metadata.version",
+    ),
+    Accepted(
+        "features-do-not-change",
+        "Kafka's epoch of the finalized features is an offset of its metadata log; those of "
+        "txn never change, and their epoch is 0.",
+        ("ApiVersions",),
+        "finalized_features_epoch",
+        0,
+        lambda epoch: epoch > 0,
+    ),
+    Accepted(
+        "features-beside-a-refusal",
+        "Where Kafka refuses the client's name, its answer has no features.",
         ("ApiVersions",),
         "*_features*",
+        kafka=frozenset({MISSING, -1}),
+        when=lambda exchange, _: exchange.kafka["error_code"] == "invalid_request",
     ),
 )
 

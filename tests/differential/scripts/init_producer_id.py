@@ -75,6 +75,17 @@ def a_producer_goes_on_without_the_answer_to_its_end(talk: Talk) -> None:
             talk.describe(name)
 
 
+def a_producer_shows_the_epoch_before_one_that_was_used(talk: Talk) -> None:
+    name = talk.pair.own("x")
+    producer = talk.init(name)
+    before = producer.identity
+    talk.end(producer, ABORT)
+    talk.send(producer, 0)
+    talk.end(producer, ABORT, 4)
+    talk.look()
+    talk.init(name, shown=before)
+
+
 def a_producer_goes_on_out_of_an_open_transaction(talk: Talk) -> None:
     name = talk.pair.own("x")
     producer = talk.init(name)

@@ -141,6 +141,50 @@ def a_transactional_id_that_is_not_the_producers(talk: Talk) -> None:
     talk.look()
 
 
+def a_transactional_id_that_is_not_the_open_transactions(talk: Talk) -> None:
+    """A partition in which the producer's transaction is open asks nobody whose it is."""
+    for version in (3, 11, 12, 13):
+        mine = talk.init(talk.pair.own(f"x{version}"))
+        another = talk.init(talk.pair.own(f"y{version}"))
+        if version < 12:
+            talk.add_partitions(mine, (0,))
+        talk.send(mine, 0, version=version)
+        names = (talk.pair.own("nobody"), another.transactional_id, "")
+        for sequence, name in enumerate(names, 1):
+            talk.produce({0: transactional(*mine.identity, sequence)}, name, version)
+            talk.produce({0: transactional(*mine.identity, sequence)}, name, version)
+            talk.produce({1: transactional(*mine.identity, 0)}, name, version)
+            talk.describe(mine.transactional_id, another.transactional_id)
+        talk.look()
+        talk.end(mine, COMMIT, 5 if version >= 12 else 4)
+        talk.look()
+
+
+def a_retry_under_another_transactional_id(talk: Talk) -> None:
+    """Once the transaction is over Kafka asks the coordinator, txn knows the batch."""
+    for version in (3, 11):
+        mine = talk.init(talk.pair.own(f"x{version}"))
+        another = talk.init(talk.pair.own(f"y{version}"))
+        talk.add_partitions(mine, (0,))
+        talk.send(mine, 0, version=version)
+        talk.end(mine, COMMIT, 4)
+        for name in (mine.transactional_id, talk.pair.own("nobody"), another.transactional_id, ""):
+            talk.produce({0: transactional(*mine.identity, 0)}, name, version)
+        talk.look()
+
+
+def a_retry_beside_the_next_transaction(talk: Talk) -> None:
+    """Ended without a new epoch, as TV2 clients do not: Kafka joins, then sees the duplicate."""
+    producer = talk.init(talk.pair.own("x"))
+    talk.send(producer, 0, 0)
+    talk.send(producer, 0, 1)
+    talk.end(producer, COMMIT, 4)
+    talk.send(producer, 1, 0)
+    talk.describe(producer.transactional_id)
+    talk.send(producer, 0, 1)
+    talk.describe(producer.transactional_id)
+
+
 def a_transactional_batch_of_no_producer(talk: Talk) -> None:
     for version in (3, 11, 12, 13):
         talk.produce({0: transactional(-1, -1, -1)}, talk.pair.own("x"), version)
