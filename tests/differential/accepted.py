@@ -158,18 +158,21 @@ ORDER: Final = (
     Accepted(
         "a-retry-is-known-after-its-transaction",
         "A batch that is stored already is answered with its offset even if its transaction is "
-        "over: the client lost the first answer. Kafka asks the coordinator of the request's "
-        "transactional id first and refuses. Nothing is stored by either.",
+        "over: the client lost the first answer. Kafka first asks the coordinator whether the "
+        "partition is in the transaction, and refuses. Nothing is stored by either.",
         ("Produce",),
         f"{IN_PRODUCE}.error_code",
         "none",
-        frozenset(
-            {
-                *("invalid_txn_state", "transaction_abortable"),
-                *("invalid_producer_id_mapping", "invalid_request"),
-            }
-        ),
+        frozenset({"invalid_txn_state", "transaction_abortable"}),
         versions=range(3, 12),
+    ),
+    Accepted(
+        "a-retry-is-known-whoever-sends-it",
+        "The same, under another's transactional id, or when the producer has a successor.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "none",
+        frozenset({"invalid_producer_id_mapping", "invalid_request", "invalid_producer_epoch"}),
     ),
     Accepted(
         "kafka-joins-before-it-looks-at-the-batch",
@@ -478,7 +481,7 @@ CODES: Final = (
         "error_code",
         frozenset({"producer_fenced", "invalid_producer_epoch"}),
         "none",
-        versions=range(3, 6),
+        versions=range(3, 7),
         when=lambda exchange, _: (
             exchange.kafka["producer_epoch"] == exchange.request["producer_epoch"] + 1
         ),
@@ -646,25 +649,6 @@ NOT_SERVED: Final = (
         _is_key_of(NOT_ANNOUNCED),
     ),
     Accepted(
-        "two-phase-commit-is-announced",
-        "InitProducerId 6 (KIP-939) is served by txn; in Kafka 4.2 it is unstable and off.",
-        ("ApiVersions",),
-        "api_keys.max_version",
-        6,
-        5,
-        when=_for_key(22),
-    ),
-    Accepted(
-        "two-phase-commit-is-served",
-        "InitProducerId 6 (KIP-939) is served by txn; Kafka 4.2 closes the connection.",
-        ("InitProducerId",),
-        "connection",
-        MISSING,
-        "closed",
-        versions=(6,),
-        diverges=True,
-    ),
-    Accepted(
         "features-not-announced",
         "Features of what txn does not serve.",
         ("ApiVersions",),
@@ -700,6 +684,42 @@ NOT_SERVED: Final = (
     ),
 )
 
+ANNOUNCED_BY_TXN: Final = (
+    Accepted(
+        "two-phase-commit-is-announced",
+        "InitProducerId 6 (KIP-939) is served by txn; in Kafka 4.2 it is unstable and off.",
+        ("ApiVersions",),
+        "api_keys.max_version",
+        6,
+        5,
+        when=_for_key(22),
+    ),
+    Accepted(
+        "two-phase-commit-is-served",
+        "InitProducerId 6 (KIP-939) is served by txn; Kafka 4.2 closes the connection.",
+        ("InitProducerId",),
+        "connection",
+        MISSING,
+        "closed",
+        versions=(6,),
+        diverges=True,
+    ),
+)
+
+TWO_PHASE: Final = (
+    Accepted(
+        "prepared-transactions-are-kept",
+        "keepPreparedTxn (KIP-939): Kafka 4.2 says UNSUPPORTED_VERSION, txn does it.",
+        ("InitProducerId",),
+        "error_code",
+        kafka="unsupported_version",
+        versions=(6,),
+        when=lambda exchange, _: exchange.request["keep_prepared_txn"],
+        diverges=True,
+    ),
+)
+"""Where both serve InitProducerId 6."""
+
 KNOWN: Final[tuple[Accepted, ...]] = (
     *ORDER,
     *MESSAGES,
@@ -707,4 +727,5 @@ KNOWN: Final[tuple[Accepted, ...]] = (
     *CODES,
     *READING,
     *NOT_SERVED,
+    *ANNOUNCED_BY_TXN,
 )

@@ -11,12 +11,12 @@ pair waits for Kafka's markers, so that what follows sees the same logs on both 
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from differential.accepted import KNOWN
-from differential.known import ASKED_AGAIN, Exchange, accepted_by
+from differential.known import ASKED_AGAIN, Accepted, Exchange, accepted_by
 from differential.names import KIND_OF_FIELD, Name
 from differential.plain import Difference, differences
 from differential.side import Side
@@ -66,6 +66,7 @@ class Pair:
     """txn and Apache Kafka.
 
     Attributes:
+        known: The differences that are accepted.
         accepted: The names of the accepted differences that occurred, over all scripts.
         differences: What the script in hand found that nobody accepted.
         history: Its requests and, where both agree, its answers, for the report.
@@ -75,6 +76,7 @@ class Pair:
 
     txn: Side
     kafka: Side
+    known: Sequence[Accepted] = KNOWN
     suffix: str = ""
     accepted: dict[str, int] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
@@ -183,7 +185,7 @@ class Pair:
         if not found:
             self.history.append(f"{said}\n      both: {short(exchange.txn)}")
             return
-        left, accepted = accepted_by(KNOWN, exchange, found)
+        left, accepted = accepted_by(self.known, exchange, found)
         for entry in accepted:
             self._note(entry.name)
             self.has_diverged |= entry.diverges

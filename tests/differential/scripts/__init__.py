@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Final
 
 from differential.script import Talk
@@ -21,8 +21,8 @@ MODULES: Final = (
 Script = Callable[[Talk], None]
 
 
-def _scripts_of(name: str) -> list[Script]:
-    module = importlib.import_module(f"differential.scripts.{name}")
+def scripts_of(module: ModuleType) -> list[Script]:
+    """The scripts that a module holds."""
     written = [
         value
         for value in vars(module).values()
@@ -33,4 +33,8 @@ def _scripts_of(name: str) -> list[Script]:
     return [*written, *getattr(module, "GENERATED", [])]
 
 
-SCRIPTS: Final[list[Script]] = [script for name in MODULES for script in _scripts_of(name)]
+SCRIPTS: Final[list[Script]] = [
+    script
+    for name in MODULES
+    for script in scripts_of(importlib.import_module(f"differential.scripts.{name}"))
+]

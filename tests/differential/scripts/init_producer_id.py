@@ -32,7 +32,7 @@ def arguments_that_cannot_be(talk: Talk) -> None:
 
 def a_producer_goes_on_from_its_epoch(talk: Talk) -> None:
     """KIP-360: whoever shows the current epoch gets the next, also again if the answer was lost."""
-    for version in (3, 4, 5):
+    for version in versions("InitProducerId")[3:]:
         name = talk.pair.own(f"x{version}")
         producer = talk.init(name, version)
         second = talk.init(name, version, shown=producer.identity)

@@ -162,14 +162,28 @@ def a_transactional_id_that_is_not_the_open_transactions(talk: Talk) -> None:
 
 def a_retry_under_another_transactional_id(talk: Talk) -> None:
     """Once the transaction is over Kafka asks the coordinator, txn knows the batch."""
-    for version in (3, 11):
+    for version in (3, 11, 12, 13):
         mine = talk.init(talk.pair.own(f"x{version}"))
         another = talk.init(talk.pair.own(f"y{version}"))
-        talk.add_partitions(mine, (0,))
+        if version < 12:
+            talk.add_partitions(mine, (0,))
         talk.send(mine, 0, version=version)
         talk.end(mine, COMMIT, 4)
-        for name in (mine.transactional_id, talk.pair.own("nobody"), another.transactional_id, ""):
+        for name in (talk.pair.own("nobody"), another.transactional_id, ""):
             talk.produce({0: transactional(*mine.identity, 0)}, name, version)
+        talk.look()
+
+
+def a_retry_of_who_has_a_successor(talk: Talk) -> None:
+    for version in (3, 11, 12, 13):
+        old = talk.init(talk.pair.own(f"x{version}"))
+        if version < 12:
+            talk.add_partitions(old, (0,))
+        talk.send(old, 0, version=version)
+        talk.end(old, COMMIT, 4)
+        talk.init(old.transactional_id)
+        talk.send(old, 0, version=version)
+        talk.describe(old.transactional_id)
         talk.look()
 
 
