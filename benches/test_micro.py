@@ -21,8 +21,9 @@ from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
 from txn.partition import Partition
+from txn.server.requests import decode_request
 from txn.wire.hashing import coordinator_partition
-from txn.wire.messages import decode_request, encode_response
+from txn.wire.messages import encode_response
 
 RECORDS_PER_BATCH = 600
 BATCHES = 2000

@@ -17,7 +17,8 @@ from txn.broker.apis import groups as apis
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
 from txn.errors import StorageError
-from txn.wire.messages import decode_request, encode_response, entity_builder
+from txn.server.requests import decode_request
+from txn.wire.messages import encode_response, entity_builder
 
 NO_ID = uuid.UUID(int=99)
 RANGE = [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x01\x00\x06orders"}]

@@ -19,8 +19,7 @@ from txn.broker.apis import (
     transactions,
 )
 from txn.broker.apis.table import API_VERSIONS, API_VERSIONS_RANGE
-from txn.server.requests import decode
-from txn.wire.messages import MalformedRequestError
+from txn.server.requests import MalformedRequestError, decode_request
 
 AREAS = (configs, groups, log_dirs, metadata, offsets, transaction_tools, transactions)
 SERVED = {
@@ -39,14 +38,14 @@ FLEXIBLE = [
 def test_a_request_with_unknown_tags_reads_as_the_one_without(key: int, version: int) -> None:
     request = example(load_request_schema(key, version), {})
     assert encode(request, NO_TAGS) == encode_plainly(request)
-    assert decode(key, version, encode(request, UNKNOWN_TAGS) + b"behind") == request
+    assert decode_request(key, version, encode(request, UNKNOWN_TAGS) + b"behind") == request
 
 
 @pytest.mark.parametrize(("key", "version"), FLEXIBLE)
 def test_nulls_beside_unknown_tags_are_nulls(key: int, version: int) -> None:
     schema = load_request_schema(key, version)
     request = example(schema, dict.fromkeys(nullable_fields(schema)))
-    assert decode(key, version, encode(request, UNKNOWN_TAGS)) == request
+    assert decode_request(key, version, encode(request, UNKNOWN_TAGS)) == request
 
 
 @pytest.mark.parametrize(("key", "version"), FLEXIBLE)
@@ -54,7 +53,7 @@ def test_a_request_with_unknown_tags_cut_anywhere_is_malformed(key: int, version
     body = encode(example(load_request_schema(key, version), {}), UNKNOWN_TAGS)
     for end in range(len(body)):
         with pytest.raises(MalformedRequestError):
-            decode(key, version, body[:end])
+            decode_request(key, version, body[:end])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_a_request_with_unknown_tags_cut_anywhere_is_malformed(key: int, version
 def test_malformed_tagged_fields_are_malformed(tags: bytes) -> None:
     request = example(load_request_schema(26, 5), {})
     with pytest.raises(MalformedRequestError):
-        decode(26, 5, encode(request, tags))
+        decode_request(26, 5, encode(request, tags))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_malformed_tagged_fields_are_malformed(tags: bytes) -> None:
 )
 def test_the_count_of_an_array_is_not_believed(key: int, version: int, body: bytes) -> None:
     with pytest.raises(MalformedRequestError):
-        decode(key, version, body)
+        decode_request(key, version, body)
 
 
 LEGACY = [
@@ -105,7 +104,7 @@ def test_a_request_of_an_old_version_is_read_to_its_end(
     schema = load_request_schema(key, version)
     request = example(schema, dict.fromkeys(nullable_fields(schema)) if nulls else {})
     body = encode_plainly(request)
-    assert decode(key, version, body + b"behind") == request
+    assert decode_request(key, version, body + b"behind") == request
     for end in range(len(body)):
         with pytest.raises(MalformedRequestError):
-            decode(key, version, body[:end])
+            decode_request(key, version, body[:end])

@@ -15,7 +15,8 @@ from txn.broker.apis import transaction_tools, transactions
 from txn.broker.host import Context
 from txn.broker.transactions import OFFSETS_TOPIC, TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
-from txn.wire.messages import decode_request, encode_response, entity_builder
+from txn.server.requests import decode_request
+from txn.wire.messages import encode_response, entity_builder
 from txn_host import TOPIC, MemoryHost
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66

@@ -21,13 +21,9 @@ from txn.clock import now_ms
 from txn.errors import TxnError
 from txn.logs import log
 from txn.metadata.image import Topic
-from txn.server.requests import decode
+from txn.server.requests import MalformedRequestError, decode_request
 from txn.storage.native import NativeStore
-from txn.wire.messages import (
-    MalformedRequestError,
-    encode_response,
-    is_flexible,
-)
+from txn.wire.messages import encode_response, is_flexible
 
 
 class LoopScheduler:
@@ -169,7 +165,7 @@ class ControlLoop:
             return
         context = Context(api_key, api_version, client_id or "", client_host, connection)
         try:
-            answer = api.answer(decode(api_key, api_version, body), context)
+            answer = api.answer(decode_request(api_key, api_version, body), context)
             if isinstance(answer, Awaitable):
                 task = self._start(self._finish(token, context, answer), token)
                 if isinstance(answer, Coroutine):  # a stop may cancel the task before it begins

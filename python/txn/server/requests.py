@@ -5,28 +5,42 @@ from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema
+from kio.serial import entity_reader
 
 from txn import _core
-from txn.wire.messages import MalformedRequestError, decode_request
 from txn.wire.shapes import steps_of
 
 
+class MalformedRequestError(Exception):
+    """A request body does not follow its schema; the connection that sent it is closed."""
+
+
+Parts = tuple[Callable[[bytes], bytes], Callable[[bytes, int], tuple[Any, int]]]
+"""Takes unknown tagged fields out of a body; reads a request and tells where it ends."""
+
+
 @cache
-def _without_tags(api_key: int, api_version: int) -> Callable[[bytes], bytes]:
+def _parts(api_key: int, api_version: int) -> Parts:
     schema = load_request_schema(api_key, api_version)
-    return _core.BodyShape(steps_of(schema), schema.__flexible__).without_tags
+    shape = _core.BodyShape(steps_of(schema), schema.__flexible__)
+    return shape.without_tags, entity_reader(schema)
 
 
-def decode(api_key: int, api_version: int, body: bytes) -> Any:
-    """Decode the body that follows a request's header; pass over what is tagged and unknown.
+def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
+    """Decode the body that follows a request's header.
+
+    Tagged fields that the schema does not have are passed over. Bytes behind the last field are
+    ignored, as Kafka does: librdkafka sends three of them when it asks for the metadata of all
+    topics.
 
     Raises:
         MalformedRequestError: the bytes do not follow the schema.
     """
     try:
-        body = _without_tags(api_key, api_version)(body)
-    except ValueError as error:
+        without_tags, read = _parts(api_key, api_version)
+        request, _ = read(without_tags(body), 0)
+    except Exception as error:
         raise MalformedRequestError(
-            f"request with api key {api_key} version {api_version}: {error}"
+            f"request with api key {api_key} version {api_version}: {error!r}"
         ) from error
-    return decode_request(api_key, api_version, body)
+    return request

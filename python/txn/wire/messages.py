@@ -1,8 +1,8 @@
 """Kafka's request and response bodies, by the protocol library kio.
 
-Requests come out as kio's frozen dataclasses. Responses go in as plain mappings: `encode`
-knows which fields the version has, leaves out the others, and fills defaults, so that a
-handler is written once for all versions.
+Messages go in as plain mappings: `encode` knows which fields the version has, leaves out the
+others, and fills defaults, so that a handler is written once for all versions. Requests from
+others are decoded by `txn.server.requests`.
 """
 
 import datetime
@@ -20,33 +20,6 @@ from kio.static.primitive import i32Timedelta
 
 NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
 """throttle_time_ms = 0."""
-
-
-class MalformedRequestError(Exception):
-    """A request body does not follow its schema; the connection that sent it is closed."""
-
-
-@cache
-def _request_reader(api_key: int, api_version: int) -> Callable[[bytes, int], tuple[Any, int]]:
-    return entity_reader(load_request_schema(api_key, api_version))
-
-
-def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
-    """Decode the body that follows a request's header; of others' bodies `server.requests.decode`.
-
-    The counts of arrays are believed. Bytes behind the last field are ignored, as Kafka does:
-    librdkafka sends three of them when it asks for the metadata of all topics.
-
-    Raises:
-        MalformedRequestError: the bytes do not follow the schema.
-    """
-    try:
-        request, _ = _request_reader(api_key, api_version)(body, 0)
-    except Exception as error:
-        raise MalformedRequestError(
-            f"request with api key {api_key} version {api_version}: {error!r}"
-        ) from error
-    return request
 
 
 def encode_request(api_key: int, api_version: int, values: Mapping[str, Any]) -> bytes:
