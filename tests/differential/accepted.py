@@ -11,7 +11,7 @@ from typing import Any, Final
 from differential.batches import CREATED_MS, Batch
 from differential.known import ASKED_AGAIN, Accepted, Exchange
 from differential.names import NOW, TEXT
-from differential.plain import MISSING, Difference
+from differential.plain import MISSING, Difference, error_codes
 
 ADD_PARTITIONS: Final = "AddPartitionsToTxn"
 IN_PRODUCE: Final = "responses.partition_responses"
@@ -79,6 +79,10 @@ def _is_a_piece(record: Any) -> bool:
     return isinstance(record, dict) and list(record) == ["bytes of a cut batch"]
 
 
+def _is_a_sound_batch(record: Any) -> bool:
+    return isinstance(record, dict) and bool(record.get("is_sound"))
+
+
 def _follows_a_piece(exchange: Exchange, difference: Difference) -> bool:
     """In Kafka's answer an earlier partition ends within a batch, and this one is empty."""
     partitions = exchange.kafka["responses"][0]["partitions"]
@@ -105,6 +109,12 @@ def _shows_an_identity(exchange: Exchange, difference: Difference) -> bool:
     refused = "producer_fenced" if exchange.version >= 4 else "invalid_producer_epoch"
     is_refused = exchange.txn.get("error_code") == refused
     return bool(exchange.request["producer_epoch"] >= 0 and is_refused)
+
+
+def _asks_for_less_than_nothing(exchange: Exchange, difference: Difference) -> bool:
+    """One of the size limits is negative, and Kafka has failed on it."""
+    is_negative = "_bytes': -1" in str(exchange.request)
+    return is_negative and "unknown_server_error" in error_codes(exchange.kafka)
 
 
 def _is_key_of(keys: frozenset[int]) -> Any:
@@ -384,7 +394,9 @@ REFUSED: Final = (
         "negative-client-ids",
         "Any negative length is a null client id to Kafka; -1 alone is one to txn, which closes.",
         ("a negative client id",),
-        "*",
+        "connection",
+        "closed",
+        MISSING,
     ),
     Accepted(
         "the-log-start-beside-damage",
@@ -428,8 +440,20 @@ REFUSED: Final = (
         "Fetch with a negative size limit: Kafka fails with UNKNOWN_SERVER_ERROR, txn takes "
         "it for 0.",
         ("Fetch",),
-        f"{IN_FETCH}.*",
-        when=lambda exchange, _: "_bytes': -1" in str(exchange.request),
+        f"{IN_FETCH}.error_code",
+        "none",
+        "unknown_server_error",
+        when=_asks_for_less_than_nothing,
+    ),
+    Accepted(
+        "the-first-batch-beside-negative-limits",
+        "The same: the one batch that there is always room for is the next partition's in "
+        "Kafka, since the first has failed.",
+        ("Fetch",),
+        f"{IN_FETCH}.records",
+        MISSING,
+        _is_a_sound_batch,
+        when=_asks_for_less_than_nothing,
     ),
     Accepted(
         "software-names",
@@ -547,7 +571,18 @@ CODES: Final = (
         "ListOffsets that names a partition twice: Kafka refuses that partition, txn answers "
         "each as asked.",
         ("ListOffsets",),
-        f"{IN_LIST}*",
+        f"{IN_LIST}.error_code",
+        "none",
+        "invalid_request",
+        when=_sends_twice,
+    ),
+    Accepted(
+        "a-partition-answered-twice",
+        "The same: the second answer.",
+        ("ListOffsets",),
+        IN_LIST,
+        lambda entry: isinstance(entry, dict),
+        MISSING,
         when=_sends_twice,
     ),
     Accepted(
@@ -585,7 +620,7 @@ READING: Final = (
         "batches of the partitions behind it.",
         ("Fetch",),
         f"{IN_FETCH}.records",
-        lambda record: isinstance(record, dict) and record["is_sound"],
+        _is_a_sound_batch,
         MISSING,
         when=_follows_a_piece,
     ),

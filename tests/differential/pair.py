@@ -18,7 +18,7 @@ from typing import Any, Final
 from differential.accepted import KNOWN
 from differential.known import ASKED_AGAIN, Accepted, Exchange, accepted_by
 from differential.names import KIND_OF_FIELD, Name
-from differential.plain import Difference, differences
+from differential.plain import Difference, differences, error_codes
 from differential.side import Side
 
 SETTLE_S: Final = 20.0
@@ -207,16 +207,6 @@ class Pair:
         """What the script found, and how it came there."""
         lines = "\n".join(f"  {n}. {line}" for n, line in enumerate(self.history, 1))
         return "\n".join([*self.differences, "after", lines])
-
-
-def error_codes(answer: Any) -> set[str]:
-    """The names of all error codes anywhere in an answer."""
-    if isinstance(answer, list):
-        return set().union(*map(error_codes, answer)) if answer else set()
-    if not isinstance(answer, Mapping):
-        return set()
-    found = {str(v) for k, v in answer.items() if str(k).endswith("error_code")}
-    return found.union(*map(error_codes, answer.values()))
 
 
 def short(value: Any) -> str:

@@ -120,3 +120,13 @@ def _keyed(items: list[Any]) -> dict[str, Any]:
             key += "'"
         keyed[key] = item
     return keyed
+
+
+def error_codes(answer: Any) -> set[str]:
+    """The names of all error codes anywhere in an answer."""
+    if isinstance(answer, list):
+        return set().union(*map(error_codes, answer)) if answer else set()
+    if not isinstance(answer, Mapping):
+        return set()
+    found = {str(v) for k, v in answer.items() if str(k).endswith("error_code")}
+    return found.union(*map(error_codes, answer.values()))
