@@ -56,8 +56,12 @@ def run_chunk(first: int) -> Chunk:
     done = Chunk()
     began_s = time.process_time()
     for seed in range(first, first + CHUNK):
-        result = run_seed(seed)
         done.seeds += 1
+        try:
+            result = run_seed(seed)
+        except Exception as error:
+            done.failed[seed] = [f"the simulation raised {error!r}"]
+            continue
         done.steps += result.steps
         done.committed += result.committed
         done.lives += result.lives

@@ -5,7 +5,7 @@ for any of it. `must_find` is the anomaly it has to be caught by.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
@@ -13,20 +13,32 @@ from unittest.mock import patch
 from kio.schema.errors import ErrorCode
 
 from sim.disk import SimLog
-from sim.plan import Plan, make_copier_plan, make_late_plan, make_plan
+from sim.plan import (
+    Plan,
+    make_copier_plan,
+    make_damage_plan,
+    make_late_plan,
+    make_operator_plan,
+    make_plan,
+    make_power_plan,
+    make_two_phase_plan,
+)
 from txn.broker import groups, transactions
 from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.transaction import decide, timeouts
+from txn.coordinator.transaction import transactions as coordinator_transactions
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
-from txn.partition import partition
+from txn.errors import CorruptLogError
+from txn.partition import ADMIT, partition
 from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import COORDINATOR, DUPLICATE, OUT_OF_ORDER_SEQUENCE
 from txn.partition.partition import TRANSACTIONAL, Partition
 from txn.partition.producer_state import ProducerState
 from txn.partition.stable_offset import OpenTransactions
 from txn.storage.base import BatchKind, Record, StoredBatch
+from txn.storage.memory import MemoryStore
 
 Breaking = Callable[[ExitStack], None]
 
@@ -245,6 +257,105 @@ def _every_commit_is_answered_with_success(stack: ExitStack) -> None:
     _replaced(stack, transactions, "decide_end_and_bump", make)
 
 
+def _what_is_prepared_is_not_kept(stack: ExitStack) -> None:
+    def make(decide_init: Any) -> Any:
+        def deaf(*args: Any, keep_prepared: bool, **kwargs: Any) -> Any:
+            return decide_init(*args, keep_prepared=False, **kwargs)
+
+        return deaf
+
+    _replaced(stack, transactions, "decide_init", make)
+
+
+def _what_is_prepared_times_out(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(transactions, "NO_TIMEOUT_MS", 700))
+
+
+def _operators_end_a_part(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(TransactionCoordinator, "_owner_of", lambda *args: None))
+
+
+def _operators_end_nothing_unknown(stack: ExitStack) -> None:
+    def make(write_marker: Any) -> Any:
+        def idle(self: TransactionCoordinator, partition: Any, marker: Any, **kwargs: Any) -> Any:
+            if self._owner_of(partition, marker.producer_id) is None:
+                return ErrorCode.none
+            return write_marker(self, partition, marker, **kwargs)
+
+        return idle
+
+    _replaced(stack, TransactionCoordinator, "write_marker", make)
+
+
+def _open_transactions_expire(stack: ExitStack) -> None:
+    def make(_: Any) -> Any:
+        return lambda txn, now_ms, expiration_ms: txn.updated_ms <= now_ms - expiration_ms
+
+    _replaced(stack, coordinator_transactions, "is_expired", make)
+
+
+def _refused_markers_are_not_tried_again(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(TransactionCoordinator, "_retry_later", lambda *args: None))
+
+
+# -------------------------------------------------------------------- what is deleted or damaged
+
+
+def _deletion_ends_what_began_below(stack: ExitStack) -> None:
+    def make(forget_below: Any) -> Any:
+        def forgetful(self: Partition, log_start_offset: int) -> None:
+            for producer_id, first_offset in list(self._open._first_offsets.items()):
+                if first_offset < log_start_offset:
+                    self._producers[producer_id].txn_first_offset = -1
+                    self._open.end(producer_id)
+                    self._admitted = (ADMIT, self._open.first_offset, None)
+            forget_below(self, log_start_offset)
+
+        return forgetful
+
+    _replaced(stack, Partition, "forget_below", make)
+
+
+def _deletion_forgets_every_abort(stack: ExitStack) -> None:
+    def make(forget_below: Any) -> Any:
+        return lambda self, log_start_offset: forget_below(self, 1 << 62 if log_start_offset else 0)
+
+    _replaced(stack, AbortedIndex, "forget_below", make)
+
+
+def _log_starts_are_not_kept(stack: ExitStack) -> None:
+    def make(load: Any) -> Any:
+        def forgetful(self: SimLog, file: Any) -> None:
+            file.log_start_offset = 0
+            load(self, file)
+
+        return forgetful
+
+    _replaced(stack, SimLog, "_load", make)
+
+
+def _damaged_decisions_are_passed_over(stack: ExitStack) -> None:
+    def make(replay: Any) -> Any:
+        def lenient(self: TransactionCoordinator, store: Any) -> None:
+            with suppress(CorruptLogError):
+                replay(self, store)
+
+        return lenient
+
+    _replaced(stack, TransactionCoordinator, "_replay", make)
+
+
+def _damage_is_shown(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(SimLog, "batches", MemoryStore.batches))
+
+
+def _damage_is_not_named(stack: ExitStack) -> None:
+    def nameless(self: SimLog, base_offset: int) -> CorruptLogError:
+        return CorruptLogError("a log is damaged")
+
+    stack.enter_context(patch.object(SimLog, "_damage", nameless))
+
+
 # -------------------------------------------------------------------- offsets
 
 
@@ -312,6 +423,7 @@ RULES = (
         "markers come before PREPARE is durable",
         "torn-transaction",
         _markers_come_before_prepare_is_durable,
+        plans=make_power_plan,
     ),
     Broken("PREPARE is durable before the data", "lost-write", _prepare_is_durable_before_the_data),
     Broken("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
@@ -339,5 +451,54 @@ RULES = (
     Broken(
         "every end is answered with success", "lost-write", _every_commit_is_answered_with_success
     ),
+    Broken(
+        "what is prepared is not kept",
+        "lost-write",
+        _what_is_prepared_is_not_kept,
+        plans=make_two_phase_plan,
+    ),
+    Broken(
+        "what is prepared times out",
+        "lost-write",
+        _what_is_prepared_times_out,
+        plans=make_two_phase_plan,
+    ),
+    Broken(
+        "an operator ends a part of a transaction",
+        "zombie-commit",
+        _operators_end_a_part,
+        plans=make_operator_plan,
+    ),
+    Broken(
+        "an operator ends nothing that is unknown",
+        "lso-stuck",
+        _operators_end_nothing_unknown,
+        plans=make_operator_plan,
+    ),
+    Broken("open transactions expire", "lso-stuck", _open_transactions_expire),
+    Broken(
+        "a refused marker is not tried again", "lso-stuck", _refused_markers_are_not_tried_again
+    ),
+    Broken(
+        "a deletion ends what began below it",
+        "precommitted-read",
+        _deletion_ends_what_began_below,
+        plans=make_operator_plan,
+    ),
+    Broken(
+        "a deletion forgets every aborted transaction",
+        "aborted-read",
+        _deletion_forgets_every_abort,
+        plans=make_operator_plan,
+    ),
+    Broken("a log start is not kept", "deleted-read", _log_starts_are_not_kept),
+    Broken(
+        "damaged decisions are passed over",
+        "damage-served",
+        _damaged_decisions_are_passed_over,
+        plans=make_damage_plan,
+    ),
+    Broken("damage is shown", "damage-served", _damage_is_shown, plans=make_damage_plan),
+    Broken("damage is not named", "damage-unnamed", _damage_is_not_named, plans=make_damage_plan),
 )
 """The table: the rule, what it has to be caught by."""

@@ -37,6 +37,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,
     "group.min.session.timeout.ms": 1_000,
+    "transaction.two.phase.commit.enable": True,
 }
 TOPICS = {"source": 2, "sink": 2}
 DIRECTORY_ID = uuid.UUID(int=77)
@@ -121,10 +122,15 @@ class Broker:
         self._in_worker: list[tuple[SimLog, int]] | None = None
         self._in_reactor = False
         self.node: Node | None = None
+        self.refusal: CorruptLogError | None = None
+        """Why it would not start, if for damage."""
         self.storage = SimStorage(disk, self)
 
     def start(self) -> bool:
-        """Recover and be ready for requests; False if it died on the way, or a disk refused."""
+        """Recover and be ready for requests.
+
+        False if it died on the way, a disk refused, or what is stored is damaged.
+        """
         try:
             self.node = Node(
                 settings=BrokerSettings(self._settings),
@@ -143,6 +149,10 @@ class Broker:
                     self.node.create_topic(name, partitions, {})
                     self.storage.logs["__cluster_metadata", 0].sync()
         except (Crash, StorageError):
+            self.loop.is_dead = True
+            return False
+        except CorruptLogError as error:
+            self.refusal = error
             self.loop.is_dead = True
             return False
         self._table = build_table(self.node)
@@ -182,10 +192,12 @@ class Broker:
 
     async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
         """A pass of syncs: what was there when it began is on the disk when it ends."""
-        self._in_worker = []
-        for call in calls:
-            call()
-        wanted, self._in_worker = self._in_worker, None
+        wanted = self._in_worker = []
+        try:
+            for call in calls:
+                call()
+        finally:
+            self._in_worker = None
         wanted.sort(key=lambda each: each[0].place)
         self._chance.shuffle(wanted)  # they are side by side: any may be done before another
         for log, batches in wanted:
@@ -397,7 +409,7 @@ class Broker:
         log = self.storage.logs[place]
         stable, end = log.last_stable_offset, log.log_end_offset
         fetched = Fetched(high_watermark=end, last_stable_offset=stable, next_offset=offset)
-        if offset > end:
+        if not log.log_start_offset <= offset <= end:
             fetched.code = int(ErrorCode.offset_out_of_range)
             return fetched
         limit = stable if is_committed else end
@@ -416,6 +428,12 @@ class Broker:
         if is_committed:
             fetched.aborted = log.gate.aborted_in(offset, fetched.next_offset)
         return fetched
+
+    def behind_damage(self, place: Place, offset: int) -> int:
+        """Where a reader goes on that was refused a damaged batch."""
+        log = self.storage.logs[place]
+        bases = (batch.base_offset for batch in log.stored)
+        return next((base for base in bases if base > offset), log.log_end_offset)
 
 
 def _below(batches: Iterator[StoredBatch], limit: int) -> Iterator[StoredBatch]:

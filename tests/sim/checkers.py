@@ -13,17 +13,21 @@ last stable offset, the aborted transactions and the coordinators' state by them
     duplicate            a value is stored twice
     offset-split         offsets and the output written with them disagree
     inconsistent-offset  a group is told another offset than was committed last
-    lso-regress          the last stable offset moved back (`readers.py`)
+    lso-regress          the last stable offset moved back (`readers.py`); but for a marker that
+                         power took and a full disk refuses at the start (`first_without_marker`)
     lso-stuck            the last stable offset did not reach the log end after every timeout
     txnindex-mismatch    the aborted transactions named are not those of the log
     recovery-divergence  state is not what replaying the log gives
     marker-leak          a reader got a record that nobody wrote
+    deleted-read         records that were deleted are there again (`readers.py`)
+    damage-served        a damaged batch was shown, or taken for the state of a coordinator
+    damage-unnamed       a broker that will not start for damage does not say where
     stuck-client         a client never came to an end
     broker-error         the broker raised what it must not
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from sim.broker import Broker
 from sim.copiers import GROUP, SOURCES, original_of
@@ -33,33 +37,47 @@ from sim.readers import Seen, read_all
 from txn.coordinator.group.records import OffsetKey, decode_offset_value
 from txn.coordinator.group.records import decode_key as decode_group_key
 from txn.coordinator.transaction.records import decode_key, decode_value
-from txn.coordinator.transaction.states import Txn
+from txn.coordinator.transaction.states import PREPARED, Txn
 from txn.storage.base import BatchKind, StoredBatch
 
 View = Mapping[Place, list[Seen]]
 
 
-def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Anomaly]:
+def judge(
+    history: History, broker: Broker, *, may_lose_plain: bool, may_lose_prepared: bool
+) -> list[Anomaly]:
     """Name every anomaly of a run; none when all promises were kept.
 
     Args:
         history: What clients and readers were told.
         broker: The last one, when everything has come to rest.
         may_lose_plain: The power failed, and single writes were not promised to survive it.
+        may_lose_prepared: Nor were transactions that another system decides on; or a disk refused
+            to force them.
     """
     places = [place for place in broker.storage.logs if not place[0].startswith("__")]
     committed = {place: read_all(broker, place, is_committed=True) for place in places}
     uncommitted = {place: read_all(broker, place, is_committed=False) for place in places}
+    gone = {value for place in places for value in _gone(broker.storage.logs[place])}
     return [
         *history.anomalies,
         *_judge_values(history, committed, uncommitted),
-        *_judge_attempts(history, committed),
-        *_judge_plain(history, uncommitted, may_lose_plain=may_lose_plain),
+        *_judge_attempts(history, committed, gone, may_lose_prepared=may_lose_prepared),
+        *_judge_plain(history, uncommitted, gone, may_lose_plain=may_lose_plain),
         *_judge_copies(broker, committed),
         *judge_logs(broker, committed),
         *judge_coordinator(broker),
         *judge_groups(broker),
     ]
+
+
+def _gone(log: SimLog) -> Iterator[bytes]:
+    """The values that nobody is to be shown: those deleted, and those found damaged."""
+    for batch in log.stored:
+        is_damaged = log.is_damaged(batch.base_offset)
+        for record in batch.records:
+            if is_damaged or record.offset < log.log_start_offset:
+                yield record.value or b""
 
 
 # -------------------------------------------------------------------- records
@@ -77,20 +95,25 @@ def _judge_values(history: History, committed: View, uncommitted: View) -> Itera
             yield Anomaly("marker-leak", f"{value!r} at {offset} only under read_committed")
 
 
-def _judge_attempts(history: History, committed: View) -> Iterator[Anomaly]:
+def _judge_attempts(
+    history: History, committed: View, gone: Set[bytes], *, may_lose_prepared: bool
+) -> Iterator[Anomaly]:
     shown = {value for seen in committed.values() for _, value in seen}
     for attempt in history.attempts:
+        wanted = attempt.values.keys() - gone
         here = [value for value in attempt.values if value in shown]
         ever = [value for value in attempt.values if value in history.seen_committed]
-        about = f"{len(here)} of {len(attempt.values)} records of {attempt.name} are shown"
+        about = f"{len(here)} of {len(wanted)} records of {attempt.name} are shown"
         if attempt.fate in (Fate.NEVER, Fate.OPEN):
             if here or ever:
                 yield Anomaly(_name_of_wrong_end(attempt), f"{about}; it never may be")
-        elif len(here) < len(attempt.values):
+        elif len(here) < len(wanted):
             if here:
                 yield Anomaly("torn-transaction", about)
             elif attempt.fate is Fate.COMMITTED:
                 yield Anomaly("lost-write", f"{about}; it was committed")
+            elif attempt.is_decided and not may_lose_prepared:
+                yield Anomaly("lost-write", f"{about}; its commit was decided elsewhere")
             elif ever:
                 yield Anomaly("lost-write", f"{about}; a reader saw {len(ever)} of them")
 
@@ -101,8 +124,10 @@ def _name_of_wrong_end(attempt: Attempt) -> str:
     return "late-end" if attempt.follows_lost_end else "aborted-read"
 
 
-def _judge_plain(history: History, uncommitted: View, *, may_lose_plain: bool) -> Iterator[Anomaly]:
-    stored = {value for seen in uncommitted.values() for _, value in seen}
+def _judge_plain(
+    history: History, uncommitted: View, gone: Set[bytes], *, may_lose_plain: bool
+) -> Iterator[Anomaly]:
+    stored = {value for seen in uncommitted.values() for _, value in seen} | gone
     for value, write in history.plain.items():
         if write.is_acknowledged and value not in stored and not may_lose_plain:
             yield Anomaly("lost-write", f"{value.decode()} was acknowledged to {write.client}")
@@ -142,10 +167,13 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
                 f"{_text(place)}: {log.last_stable_offset} of {end}, held by {holders or 'nobody'}",
             )
         known = [entry[:3] for entry in log.gate.aborted_entries()]
+        aborted = [entry for entry in aborted if entry[2] >= log.first_kept]
         if known != aborted:
             yield Anomaly(
                 "txnindex-mismatch", f"{_text(place)}: {known} is known, the log has {aborted}"
             )
+        gone = set(_gone(log))
+        visible = [each for each in visible if each[1] not in gone]
         if place in committed and committed[place] != visible and not open_firsts:
             missing = [value for value in visible if value not in committed[place]]
             yield Anomaly(
@@ -197,6 +225,13 @@ def _judge_gate(log: SimLog) -> Iterator[Anomaly]:
 def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
     """Hold what the coordinator knows against the newest record of every id (P8)."""
     assert broker.node is not None, "it has started"
+    replayed = _stored_transactions(broker)
+    known = dict(broker.node.transactions.transactions.items())
+    if known != replayed:
+        yield Anomaly("recovery-divergence", f"coordinator: {known}, its log says {replayed}")
+
+
+def _stored_transactions(broker: Broker) -> dict[str, Txn]:
     replayed: dict[str, Txn] = {}
     for (topic, _), log in broker.storage.logs.items():
         if topic != "__transaction_state":
@@ -208,9 +243,32 @@ def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
                     replayed.pop(transactional_id, None)
                 else:
                     replayed[transactional_id] = decode_value(record.value)
-    known = dict(broker.node.transactions.transactions.items())
-    if known != replayed:
-        yield Anomaly("recovery-divergence", f"coordinator: {known}, its log says {replayed}")
+    return replayed
+
+
+def first_without_marker(broker: Broker, place: Place) -> int | None:
+    """Where the first transaction begins that is decided and has no marker in a partition.
+
+    After a power failure the last stable offset may be back there, if the disk refuses the
+    marker anew. P5 is kept for readers all the same: they are told of the cut by the leader
+    epoch, and the marker comes before anything behind it is shown.
+    """
+    decided = {
+        txn.producer_id
+        for txn in _stored_transactions(broker).values()
+        if txn.state in PREPARED and place in txn.partitions
+    }
+    open_firsts, _, _ = _transactions_of(broker.storage.logs[place].stored)
+    return min((first for each, first in open_firsts.items() if each in decided), default=None)
+
+
+def judge_damage(broker: Broker) -> Iterator[Anomaly]:
+    """A broker that has started read every batch of its coordinators, and found none damaged."""
+    for (topic, index), log in broker.storage.logs.items():
+        for batch in log.stored if topic.startswith("__") else ():
+            if log.is_damaged(batch.base_offset):
+                text = f"it started on {topic}-{index}, damaged at {batch.base_offset}"
+                yield Anomaly("damage-served", text)
 
 
 def judge_groups(broker: Broker) -> Iterator[Anomaly]:

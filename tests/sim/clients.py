@@ -31,6 +31,9 @@ NAMES: Final = {
     11: "JoinGroup",
     12: "Heartbeat",
     14: "SyncGroup",
+    21: "DeleteRecords",
+    27: "WriteTxnMarkers",
+    61: "DescribeProducers",
 }
 VERSIONS: Final = {
     1: {
@@ -87,6 +90,7 @@ class Transaction:
 
     `end` is "commit", "abort", "sleep" (silent until `pause_us` has passed, then commit),
     "leave" (nothing more ever comes) or "restart" (a new instance of the same client).
+    What it is for other kinds of clients, `two_phase.py` and `operators.py` say.
     """
 
     writes: tuple[tuple[Place, int], ...]
@@ -101,7 +105,8 @@ class Script:
 
     name: str
     kind: str
-    """ "tv1", "tv2", "plain", or "copy1" and "copy2" for copiers of either version."""
+    """ "tv1", "tv2", "plain", "copy1" and "copy2" for copiers of either version, "db" for a
+    producer with two-phase commit, "abort" and "delete" for operators."""
     transactional_id: str
     start_us: int
     transactions: tuple[Transaction, ...]
@@ -436,8 +441,7 @@ class TransactionalProducer(Sender):
         code = answer["error_code"]
         self.say(f"  EndTxn: {code.name}")
         if code is not ErrorCode.none:
-            attempt.refused()
-            attempt.give_up()
+            self.was_refused(attempt, code)
             raise FencedError
         if is_commit and (attempt.fate is Fate.NEVER or was_fenced):
             self.history.found("zombie-commit", f"{attempt.name} was fenced, then committed")
@@ -446,6 +450,11 @@ class TransactionalProducer(Sender):
         self.attempt = None
         if self.version == 2:
             self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+
+    def was_refused(self, attempt: Attempt, code: ErrorCode) -> None:
+        """The end of a transaction was refused for good."""
+        attempt.refused()
+        attempt.give_up()
 
 
 def _code_of_added(answer: Any) -> ErrorCode:

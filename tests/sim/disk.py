@@ -14,7 +14,8 @@ sync nothing is taken until the log is opened again.
 
 import random
 import uuid
-from collections.abc import Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -43,7 +44,18 @@ Append = tuple[int, int]
 class File:
     """One log as the disk and the page cache hold it."""
 
-    __slots__ = ("batches", "damaged", "is_full", "is_unsyncable", "replays", "synced", "topic_id")
+    __slots__ = (
+        "batches",
+        "believed",
+        "damaged",
+        "first_kept",
+        "is_full",
+        "is_unsyncable",
+        "log_start_offset",
+        "replays",
+        "synced",
+        "topic_id",
+    )
 
     def __init__(self, topic_id: uuid.UUID) -> None:
         self.topic_id = topic_id
@@ -54,8 +66,14 @@ class File:
         self.is_full = False
         """Every write fails."""
         self.is_unsyncable = False
+        self.log_start_offset = 0
+        """Below it records were deleted."""
+        self.first_kept = 0
+        """Base offset of the first batch that was not removed for it."""
         self.damaged: set[int] = set()
         """Base offsets of batches in which a bit is wrong."""
+        self.believed = 0
+        """Recovery reads no checksum of the first batches: they lie below the recovery point."""
 
     def cut(self, batches: int) -> None:
         """Lose everything but the first batches."""
@@ -63,6 +81,68 @@ class File:
         self.damaged.difference_update(batch.base_offset for batch in lost)
         del self.batches[batches:], self.replays[batches:]
         self.synced = min(self.synced, batches)
+        self.believed = min(self.believed, batches)
+
+    def flip(self, number: int, *, is_believed: bool) -> int | None:
+        """Damage a batch; return its base offset, None if that could not be told from a torn tail.
+
+        Args:
+            number: Of the batch, counted round and round.
+            is_believed: It lies below the recovery point. Else a start finds it by its checksum,
+                unless no batch is behind it: then the process may have died writing it.
+        """
+        count = len(self.batches)
+        if not is_believed:
+            count -= 1
+        if count <= 0:
+            return None
+        number %= count
+        if is_believed:
+            self.believed = max(self.believed, number + 1)
+            self.synced = max(self.synced, self.believed)
+        self.damaged.add(self.batches[number].base_offset)
+        return self.batches[number].base_offset
+
+    def first_damaged(self, start: int) -> int:
+        """The position of the first damaged batch from a position on; the end if there is none."""
+        for position in range(start, len(self.batches)):
+            if self.batches[position].base_offset in self.damaged:
+                return position
+        return len(self.batches)
+
+    def compact(self, end: int) -> None:
+        """Drop what later records of the same key have replaced, below an offset.
+
+        Every batch stays, if only its header, and the newest one as it is: what a replay needs
+        of producers is in them. Stands for `rust/txn-log/src/compaction`.
+        """
+        self.synced = len(self.batches)  # it takes what is on the disk
+        aborted = _aborted_below(self.batches, end)
+        newest: dict[bytes | None, int] = {}
+        for position, batch in enumerate(self.batches):
+            if batch.base_offset < end and position not in aborted:
+                newest.update((record.key, record.offset) for record in batch.records)
+        for position, batch in enumerate(self.batches[:-1]):
+            if batch.base_offset < end:
+                kept = () if position in aborted else batch.records
+                kept = tuple(each for each in kept if newest[each.key] == each.offset)
+                self.batches[position] = batch._replace(records=kept)
+
+
+def _aborted_below(batches: Sequence[StoredBatch], end: int) -> set[int]:
+    """The positions of the batches of transactions that were aborted below an offset."""
+    aborted: set[int] = set()
+    undecided: dict[int, set[int]] = {}
+    for position, batch in enumerate(batches):
+        if batch.base_offset >= end:
+            break
+        if batch.kind is BatchKind.TRANSACTIONAL:
+            undecided.setdefault(batch.producer_id, set()).add(position)
+        elif batch.kind >= BatchKind.ABORT_MARKER:
+            ended = undecided.pop(batch.producer_id, set())
+            if batch.kind is BatchKind.ABORT_MARKER:
+                aborted |= ended
+    return aborted
 
 
 class Disk:
@@ -79,6 +159,10 @@ class Disk:
             bias: "all", "none", or "any".
         """
         for _, file in sorted(self.files.items()):
+            # What is damaged counts as a torn tail, unless a recovery point is above it.
+            if file.damaged:
+                file.believed = file.synced
+                file.cut(file.first_damaged(file.synced))
             written = len(file.batches)
             if bias == "all":
                 file.cut(file.synced)
@@ -126,6 +210,8 @@ class SimLog(MemoryStore):
         """Base sequence, timestamp and coordinator epoch of the batch being appended."""
         self._is_diverged = False
         self._has_failed = False
+        self._unverified: set[int] = set()
+        """Base offsets of batches that are read with their checksum when somebody wants them."""
         file = disk.files.get((topic, index))
         if file is not None:
             self._load(file)
@@ -163,6 +249,11 @@ class SimLog(MemoryStore):
             raise StorageError(f"{self.topic}-{self.index} is of another topic: {file.topic_id}")
         self.stored = list(file.batches)
         self._bases = [batch.base_offset for batch in self.stored]
+        self.log_start_offset = file.log_start_offset
+        self._unverified = set(self._bases[: file.believed])
+        for base in self._bases[file.believed :]:
+            if base in file.damaged:
+                raise self._damage(base)
         if self.stored:
             last = self.stored[-1]
             self.log_end_offset = last.base_offset + max(len(last.records), 1)
@@ -171,11 +262,17 @@ class SimLog(MemoryStore):
 
     def _replay(self, file: File) -> None:
         self.gate.replay([replay for replay in file.replays if replay is not None])
+        self.gate.forget_below(file.first_kept)
 
     def _publish(self) -> None:
         unstable = self.gate.first_unstable_offset()
         stable = self.log_end_offset if unstable < 0 else unstable
-        self._stable = max(self._stable, stable)
+        self._stable = max(self._stable, stable, self.log_start_offset)
+
+    @property
+    def first_kept(self) -> int:
+        """Base offset of the first batch that the gate still knows of."""
+        return 0 if self.file is None else self.file.first_kept
 
     # ------------------------------------------------------------ reading
 
@@ -183,15 +280,26 @@ class SimLog(MemoryStore):
     def last_stable_offset(self) -> int:
         return self._stable
 
-    def batches(self, start: int = 0) -> Any:
-        damaged = self.file.damaged if self.file is not None else ()
-        for batch in super().batches(start):
-            if batch.base_offset in damaged:
-                raise CorruptLogError(
-                    f"{self.topic}-{self.index} is damaged at {batch.base_offset}",
-                    offset=batch.base_offset,
-                )
+    def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+        file = self.file
+        for batch in super().batches(max(start, self.log_start_offset)):
+            if file is not None and self.is_damaged(batch.base_offset):
+                raise self._damage(batch.base_offset)
+            self._unverified.discard(batch.base_offset)
             yield batch
+
+    def is_damaged(self, base_offset: int) -> bool:
+        """Whether a batch is damaged and this process has not had it in memory before."""
+        file = self.file
+        is_damaged = file is not None and base_offset in file.damaged
+        return is_damaged and base_offset in self._unverified
+
+    def _damage(self, base_offset: int) -> CorruptLogError:
+        return CorruptLogError(
+            f"{self.topic}-{self.index} is damaged at offset {base_offset}",
+            path=f"{self.topic}-{self.index}",
+            offset=base_offset,
+        )
 
     # ------------------------------------------------------------ writing
 
@@ -289,6 +397,35 @@ class SimLog(MemoryStore):
         self._publish()
         if self.watcher is not None:
             self.watcher.did("write", self)
+
+    def delete_records(self, offset: int) -> int:
+        file = self.file
+        if file is None or offset > self.log_end_offset:
+            return super().delete_records(offset)
+        if offset <= self.log_start_offset:
+            return self.log_start_offset
+        if self._has_failed:
+            raise self._error("failed to sync before")
+        if file.is_unsyncable:
+            self._has_failed = True
+            raise self._error("cannot be synced")
+        self.force(len(self.stored))
+        self.log_start_offset = offset
+        self._publish()
+        self._tell("log start")
+        file.log_start_offset = offset
+        file.first_kept = self._bases[bisect_right(self._bases, offset) - 1]
+        self.gate.forget_below(file.first_kept)
+        if self.watcher is not None:
+            self.watcher.did("log start", self)
+        return offset
+
+    def compact(self) -> None:
+        """Have the cleaner pass."""
+        file = self.file
+        if file is not None and not file.damaged:
+            file.compact(self.last_stable_offset)
+            self.stored = list(file.batches)
 
     def sync(self) -> None:
         if self._has_failed:

@@ -46,6 +46,10 @@ class Attempt:
     """A successor was initialized before a commit was asked for."""
     was_interrupted: bool = False
     """An answer to its end was lost, or said to try again."""
+    is_two_phase: bool = False
+    """Another system decides on it (`two_phase.py`)."""
+    is_decided: bool = False
+    """It has noted that it is to be committed."""
     follows_lost_end: bool = False
     """An earlier request of its client to end a transaction may still be under way."""
 
@@ -56,6 +60,12 @@ class Attempt:
         """The commit was refused for good."""
         if self.fate is Fate.ASKED:
             self.fate = Fate.UNCERTAIN if self.was_interrupted else Fate.NEVER
+
+    def aborted_by_operator(self) -> None:
+        """An operator was told that it is aborted; whoever asks for its commit comes too late."""
+        if self.fate is Fate.OPEN:
+            self.was_fenced = True
+            self.fate = Fate.NEVER
 
     def give_up(self) -> None:
         """No more requests will come for it."""
@@ -95,6 +105,8 @@ class History:
         self.plain: dict[bytes, PlainWrite] = {}
         self.seen_committed: dict[bytes, Place] = {}
         """Every value any read_committed reader ever saw."""
+        self.log_starts: dict[Place, int] = {}
+        """Below which offset of a partition records were deleted."""
         self.anomalies: list[Anomaly] = []
         self.tell: Callable[[str], Any] | None = None
         """Takes the story, a line at a time, if somebody wants to hear it."""
@@ -129,6 +141,10 @@ class History:
             if attempt.initialized_us < asked_us or attempt.identity < identity:
                 attempt.was_fenced = attempt.client != client
                 attempt.fate = Fate.NEVER
+
+    def deleted(self, place: Place, log_start_offset: int) -> None:
+        """Records below an offset were deleted, and are never shown again."""
+        self.log_starts[place] = max(log_start_offset, self.log_starts.get(place, 0))
 
     def told_offset(self, place: Place, offset: int, asked_us: int) -> None:
         """The group was told its committed offset of a partition, -1 for none.

@@ -19,10 +19,16 @@ PLACES: Final[tuple[Place, ...]] = (("source", 0), ("source", 1), ("sink", 0), (
 INTERNAL_PLACES: Final[tuple[Place, ...]] = tuple(
     (topic, index) for topic in ("__transaction_state", "__consumer_offsets") for index in (0, 1)
 )
+METADATA_PLACE: Final[Place] = ("__cluster_metadata", 0)
 COPIER_TIMEOUT_MS: Final = 5_000
 """Longer than a copier is ever slow, or its transaction would be over before it goes on."""
 FROM_THE_START: Final = -1
 """A fault at this time counts its operations from the first start of the broker."""
+SHORT_MEMORY: Final = (
+    ("transactional.id.expiration.ms", 600),
+    ("transaction.remove.expired.transaction.cleanup.interval.ms", 200),
+)
+"""Transactional ids are forgotten soon."""
 FAULTS_END_US: Final = 6 * US_PER_S
 """After it nothing goes wrong any more."""
 
@@ -32,7 +38,8 @@ class Fault:
     """Something that happens to the broker or its disk.
 
     `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to
-    one log fail for a while) or "unsyncable" (its next sync fails).
+    one log fail for a while), "unsyncable" (its next sync fails), "flip" (a bit of one log is
+    wrong; the process dies, too, or nobody would look) or "compact" (the cleaner passes one).
     """
 
     kind: str
@@ -44,7 +51,13 @@ class Fault:
     in_recovery: int | None = None
     """The next process dies, too, at this boundary of its recovery."""
     bias: str = "any"
-    """Of what was not synced a power failure takes "all", "none", or "any" part."""
+    """Of what was not synced a power failure takes "all", "none", or "any" part.
+
+    A flip is "believed" (below the recovery point, so found by who reads there) or "scanned"
+    (found by the next start); or "at rest": believed, and nobody dies of it.
+    """
+    batch: int = 0
+    """In which batch a bit is wrong, counted round and round."""
     place: Place = ("source", 0)
 
     def __str__(self) -> str:
@@ -55,6 +68,8 @@ class Fault:
                 again = "" if self.in_recovery is None else f", again {self.in_recovery} into it"
                 lost = f", unsynced lost: {self.bias}" if self.kind == "power" else ""
                 return f"{at}{boundary}{lost}{again}"
+            case "flip":
+                return f"{at}: {self.place[0]}-{self.place[1]}, {self.bias}"
             case _:
                 return f"{at}: {self.place[0]}-{self.place[1]}"
 
@@ -70,6 +85,8 @@ class Plan:
     network: tuple[NetworkFault, ...]
     first_epoch: int | None = None
     """Transactional ids have a long history: their epochs begin here."""
+    settings: tuple[tuple[str, int], ...] = ()
+    """Of the broker."""
 
     def size(self) -> int:
         """How much there is to read."""
@@ -89,6 +106,17 @@ def make_plan(seed: int) -> Plan:
     faults = [_fault(chance, durability) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
     network = [_network_fault(chance, scripts) for _ in range(chance.choice((0, 1, 2, 4)))]
     first_epoch = chance.choice((32_763, 32_764, 32_765, 32_766)) if chance.random() < 0.1 else None
+    has_copiers = any(script.kind.startswith("copy") for script in scripts)
+    if chance.random() < 0.2:
+        scripts = (*scripts, *_two_phase(chance))
+    if chance.random() < 0.2:
+        scripts = (*scripts, _aborter(chance, has_copiers=has_copiers))
+    if chance.random() < 0.2 and not has_copiers:
+        scripts = (*scripts, _deleter(chance))
+    if chance.random() < 0.2:
+        faults.append(_flip(chance, has_copiers=has_copiers))
+    if chance.random() < 0.2:
+        faults += [_compaction(chance) for _ in range(3)]
     return Plan(
         seed,
         durability,
@@ -96,6 +124,7 @@ def make_plan(seed: int) -> Plan:
         tuple(sorted(faults, key=lambda fault: fault.at_us)),
         tuple(network),
         first_epoch,
+        SHORT_MEMORY if chance.random() < 0.15 else (),
     )
 
 
@@ -135,6 +164,66 @@ def make_late_plan(seed: int) -> Plan:
     return Plan(seed, Durability.PROCESS, (writer,), (), late)
 
 
+def make_two_phase_plan(seed: int) -> Plan:
+    """A plan in which nothing fails, and instances leave what another system decides on."""
+    chance = random.Random(seed)
+    steps = tuple(
+        Transaction(tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 2_000_000)))
+        for end in ("commit", "decided", "sleep", "restart", "decided", "abort")
+    )
+    scripts = tuple(
+        Script(f"db-{number}", "db", "db", at_us, steps, timeout_ms=700, comes_back=True)
+        for number, at_us in enumerate((0, chance.choice((1_000, 500_000))))
+    )
+    return Plan(seed, Durability.PROCESS, scripts, (), ())
+
+
+def make_operator_plan(seed: int) -> Plan:
+    """A plan in which nothing fails, and operators abort and delete all the time."""
+    chance = random.Random(seed)
+    steps = tuple(
+        Transaction(tuple((place, 2) for place in PLACES * 2), end, 20_000)
+        for end in ("commit", "abort", "sleep", "commit", "sleep", "abort", "sleep")
+    )
+    writers = tuple(
+        Script(f"tv{1 + number}-0", f"tv{1 + number}", f"pay-{number}", 0, steps, comes_back=True)
+        for number in (0, 1)
+    )
+    looks = tuple(Transaction(((chance.choice(PLACES), 1),), "abort", 1_000) for _ in range(20))
+    hanging = Transaction(((chance.choice(PLACES), 1),), "hanging")
+    aborter = Script("operator", "abort", "", 1_000, (*looks, hanging))
+    deletions = tuple(
+        Transaction(((chance.choice(PLACES), 1),), "delete", chance.choice((1_000, 10_000)))
+        for _ in range(30)
+    )
+    deleter = Script("deleter", "delete", "", 2_000, deletions)
+    return Plan(seed, Durability.PROCESS, (*writers, aborter, deleter), (), ())
+
+
+def make_power_plan(seed: int) -> Plan:
+    """A plan in which the power fails in the midst of commits."""
+    chance = random.Random(seed)
+    steps = (Transaction(tuple((place, 1) for place in PLACES[:2]), "commit"),) * 6
+    writers = tuple(
+        Script(f"tv{1 + number}-0", f"tv{1 + number}", f"pay-{number}", 0, steps)
+        for number in (0, 1)
+    )
+    fault = Fault("power", FROM_THE_START, chance.randrange(20, 120), US_PER_MS)
+    return Plan(seed, Durability.COMMIT, writers, (fault,), ())
+
+
+def make_damage_plan(seed: int) -> Plan:
+    """A plan in which a bit flips, and nothing else goes wrong."""
+    chance = random.Random(seed)
+    scripts = _scripts(chance)
+    flip = replace(
+        _flip(chance, has_copiers=False),
+        at_us=chance.choice((50_000, 400_000)),
+        place=chance.choice((*INTERNAL_PLACES[:2], *PLACES)),
+    )
+    return Plan(seed, Durability.PROCESS, scripts, (flip,), ())
+
+
 def _scripts(chance: random.Random) -> tuple[Script, ...]:
     scripts = []
     for number in range(chance.choice((1, 2, 2, 3))):
@@ -168,6 +257,67 @@ def _copiers(chance: random.Random) -> tuple[Script, ...]:
             Script(f"{kind}-{number}", kind, f"copy-{number}", start_us, steps, COPIER_TIMEOUT_MS)
         )
     return tuple(copiers)
+
+
+def _two_phase(chance: random.Random) -> tuple[Script, ...]:
+    return tuple(
+        Script(
+            name=f"db-{number}",
+            kind="db",
+            transactional_id="db",
+            start_us=chance.choice((0, 5_000, 300_000, 1_500_000)),
+            transactions=tuple(
+                replace(
+                    _transaction(chance),
+                    end=chance.choices(
+                        ("commit", "abort", "sleep", "decided", "restart", "leave"),
+                        (6, 2, 1, 3, 2, 1),
+                    )[0],
+                )
+                for _ in range(chance.choice((1, 2, 4)))
+            ),
+            timeout_ms=700,
+            comes_back=chance.random() < 0.5,
+        )
+        for number in range(chance.choice((1, 1, 2)))
+    )
+
+
+def _aborter(chance: random.Random, *, has_copiers: bool) -> Script:
+    places = (*PLACES, *(INTERNAL_PLACES[2:] if has_copiers else ()))
+    steps = [
+        Transaction(((chance.choice(places), 1),), "abort", chance.choice((0, 1_000, 100_000)))
+        for _ in range(chance.choice((1, 3, 10)))
+    ]
+    if chance.random() < 0.3:
+        steps.append(Transaction(((chance.choice(PLACES), 1),), "hanging"))
+    start_us = chance.choice((2_000, 20_000, 300_000))
+    return Script("operator", "abort", "", start_us, tuple(steps))
+
+
+def _deleter(chance: random.Random) -> Script:
+    steps = tuple(
+        Transaction(((chance.choice(PLACES), 1),), "delete", chance.choice((0, 1_000, 400_000)))
+        for _ in range(chance.choice((1, 3, 10)))
+    )
+    return Script("deleter", "delete", "", chance.choice((5_000, 50_000, 400_000)), steps)
+
+
+def _flip(chance: random.Random, *, has_copiers: bool) -> Fault:
+    places = (*INTERNAL_PLACES, METADATA_PLACE, *(() if has_copiers else PLACES * 2))
+    return Fault(
+        "flip",
+        int(FAULTS_END_US * chance.random() ** 3),
+        down_us=chance.choice((100, 50 * US_PER_MS)),
+        bias=chance.choice(("believed", "scanned", "at rest")),
+        place=chance.choice(places),
+        batch=chance.randrange(100),
+    )
+
+
+def _compaction(chance: random.Random) -> Fault:
+    at_us = int(FAULTS_END_US * chance.random() ** 3)
+    return Fault("compact", at_us, place=chance.choice(INTERNAL_PLACES))
 
 
 def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
@@ -244,6 +394,8 @@ def smaller_plans(plan: Plan) -> "list[Plan]":
         smaller.append(replace(plan, network=_without(plan.network, number)))
     if plan.first_epoch is not None:
         smaller.append(replace(plan, first_epoch=None))
+    if plan.settings:
+        smaller.append(replace(plan, settings=()))
     for which, script in enumerate(plan.scripts):
         for simpler in _simpler_scripts(script):
             scripts = (*plan.scripts[:which], simpler, *plan.scripts[which + 1 :])

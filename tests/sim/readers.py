@@ -15,6 +15,7 @@ from sim.history import Fate, History, Place
 from txn.storage.base import BatchKind
 
 OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
+CORRUPT_MESSAGE = int(ErrorCode.corrupt_message)
 MARKERS = (BatchKind.ABORT_MARKER, BatchKind.COMMIT_MARKER)
 Seen = tuple[int, bytes]
 """Offset and value."""
@@ -39,11 +40,14 @@ def records_of(fetched: Fetched, *, is_committed: bool, start: int = 0) -> Itera
 
 
 def read_all(broker: Broker, place: Place, *, is_committed: bool, step: int = 3) -> list[Seen]:
-    """Read a partition from its start, a few batches at a time."""
+    """Read a partition from its start, a few batches at a time; damaged ones are passed over."""
     seen: list[Seen] = []
-    offset = 0
+    offset = broker.storage.logs[place].log_start_offset
     while True:
         fetched = broker.fetch(place, offset, step, is_committed=is_committed)
+        if fetched.code == CORRUPT_MESSAGE:
+            offset = broker.behind_damage(place, offset)
+            continue
         seen += records_of(fetched, is_committed=is_committed, start=offset)
         if fetched.next_offset == offset:
             return seen
@@ -73,19 +77,27 @@ class Follower:
         for ends in self._ends.values():
             ends.high_watermark = 0
 
-    def markers_are_refused(self, place: Place) -> None:
+    def marker_is_refused(self, place: Place, first_offset: int) -> None:
         """Power took a marker, and its log is full when the broker starts.
 
         The decision stands and the marker follows when there is space; until then the last
-        stable offset is where it was before the marker.
+        stable offset is where it was before the marker: at the transaction's first offset.
         """
-        self._ends[place].last_stable_offset = 0
+        ends = self._ends[place]
+        ends.last_stable_offset = min(ends.last_stable_offset, first_offset)
 
     def poll(self, broker: Broker, batches_max: int = 2) -> None:
         """Read what is new everywhere."""
         for place in self._places:
             log = broker.storage.logs[place]
             ends = self._ends[place]
+            deleted = self._history.log_starts.get(place, 0)
+            if log.log_start_offset < deleted:
+                self._history.found(
+                    "deleted-read",
+                    f"{place[0]}-{place[1]} is read from {log.log_start_offset} on; records below "
+                    f"{deleted} were deleted",
+                )
             if (
                 ends.high_watermark == log.log_end_offset
                 and ends.last_stable_offset == log.last_stable_offset == self._positions[place]
@@ -112,8 +124,14 @@ class Follower:
         ends.last_stable_offset = fetched.last_stable_offset
         ends.high_watermark = fetched.high_watermark
         if fetched.code == OUT_OF_RANGE:
-            self._positions[place] = 0
+            self._positions[place] = broker.storage.logs[place].log_start_offset
             return
+        if fetched.code == CORRUPT_MESSAGE:
+            self._positions[place] = broker.behind_damage(place, position)
+            return
+        for batch in fetched.batches:
+            if broker.storage.logs[place].is_damaged(batch.base_offset):
+                history.found("damage-served", f"{where}: the batch at {batch.base_offset}")
         for offset, value in records_of(fetched, is_committed=True, start=position):
             self._see(place, offset, value)
         self._positions[place] = fetched.next_offset

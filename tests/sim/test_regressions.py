@@ -1,8 +1,12 @@
 """Histories in which the simulation found a promise broken, kept as plans."""
 
+from dataclasses import replace
+from unittest.mock import patch
+
 from sim.clients import Script, Transaction
-from sim.plan import Fault, Plan
-from sim.world import run_plan, text_of
+from sim.plan import FROM_THE_START, Fault, Plan
+from sim.readers import Follower
+from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
 
 COMMIT = Transaction(((("sink", 0), 1),), "commit")
@@ -28,3 +32,32 @@ def test_P2_the_first_commit_of_a_broker_survives_a_power_failure() -> None:
     result = run_plan(plan)
     assert not result.anomalies, text_of(result)
     assert result.committed == 2
+
+
+def test_P5_the_stable_offset_goes_back_only_before_a_marker_that_a_full_disk_refuses() -> None:
+    """Power took a marker that readers had passed, and its log was full at the start.
+
+    The commit stands, and until there is room for its marker the last stable offset is where the
+    transaction begins. Nothing is shown out of turn meanwhile, so this alone is let pass.
+    """
+    writer = Script("writer", "tv1", "pay", start_us=0, transactions=(COMMIT,))
+    plan = Plan(1, Durability.COMMIT, (writer,), (), ())
+    watched = World(plan)
+    watched.records_operations = True
+    watched.run()
+    assert watched.broker is not None
+    assert watched.broker.trace is not None
+    boundaries = watched.broker.trace
+    passed = max(n for n, each in enumerate(boundaries, 1) if each == ("sync", ("sink", 0)))
+    failed = replace(
+        plan,
+        faults=(
+            Fault("power", FROM_THE_START, passed, down_us=100_000, bias="all"),
+            Fault("full", at_us=90_000, down_us=1_000_000, place=("sink", 0)),
+        ),
+    )
+    with patch.object(Follower, "marker_is_refused", lambda *args: None):
+        assert run_plan(failed).names == {"lso-regress"}
+    result = run_plan(failed)
+    assert not result.anomalies, text_of(result)
+    assert result.committed == 1

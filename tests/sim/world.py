@@ -7,18 +7,28 @@ from dataclasses import dataclass
 
 from sim.agenda import US_PER_MS, US_PER_S, Agenda, Entry, SimLoop
 from sim.broker import START_MS, Broker, Failures
-from sim.checkers import judge, judge_coordinator, judge_groups
+from sim.checkers import (
+    first_without_marker,
+    judge,
+    judge_coordinator,
+    judge_damage,
+    judge_groups,
+)
 from sim.clients import Client, PlainProducer, TransactionalProducer
 from sim.clients import World as ClientsWorld
 from sim.copiers import GROUP, SOURCES, Copier
 from sim.disk import Disk, Place
-from sim.history import Anomaly, History
+from sim.history import Anomaly, Attempt, Fate, History
 from sim.network import Connection, DisconnectedError, NetworkFault
+from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_places
 from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_plan, smaller_plans
 from sim.readers import Follower
+from sim.two_phase import TwoPhaseProducer
 from txn.broker.host import Durability
+from txn.broker.node import Node
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
+from txn.errors import CorruptLogError
 from txn.wire.hashing import coordinator_partition
 
 LONGEST_US = 120 * US_PER_S
@@ -33,6 +43,9 @@ MAKERS: dict[str, Callable[..., Client]] = {
     "plain": PlainProducer,
     "copy1": Copier,
     "copy2": Copier,
+    "db": TwoPhaseProducer,
+    "abort": Aborter,
+    "delete": Deleter,
 }
 
 
@@ -96,7 +109,7 @@ class World(ClientsWorld):
             log.setLevel(level)
 
     def _run(self) -> Result:
-        self._seed_epochs()
+        self._seed()
         self._start_broker()
         for number, script in enumerate(self.plan.scripts):
             chance = self._stream(1_000 + number)
@@ -124,6 +137,7 @@ class World(ClientsWorld):
             self.history,
             self.broker,
             may_lose_plain=self.power_ever_failed and self.plan.durability is not Durability.ALWAYS,
+            may_lose_prepared=self._may_lose_prepared(),
         )
         return Result(
             self.plan,
@@ -132,6 +146,14 @@ class World(ClientsWorld):
             self.agenda.steps,
             sum(attempt.fate.name == "COMMITTED" for attempt in self.history.attempts),
             self.lives,
+        )
+
+    def _may_lose_prepared(self) -> bool:
+        if self.plan.durability is Durability.PROCESS:
+            return False
+        is_refused = any(fault.kind == "unsyncable" for fault in self.plan.faults)
+        return is_refused or (
+            self.power_ever_failed and self.plan.durability is not Durability.ALWAYS
         )
 
     def _stream(self, number: int) -> random.Random:
@@ -171,6 +193,7 @@ class World(ClientsWorld):
             durability=self.plan.durability,
             power_failed=self.power_failed,
             failures=self.failures,
+            settings=dict(self.plan.settings),
         )
         if self.records_operations:
             broker.trace = []
@@ -184,11 +207,9 @@ class World(ClientsWorld):
         broker.storage.expected = self._before_crash
         self._before_crash = {}
         self.broker = broker
-        for place in PLACES if self.power_failed else ():
-            file = self.disk.files.get(place)
-            if file is not None and file.is_full:
-                self._follower.markers_are_refused(place)
         if not broker.start():
+            if broker.refusal is not None:
+                self._put_back(broker.refusal)
             self.history.say("broker", f"stops at boundary {broker.operations} of its start")
             if fault is not None and fault.kind == "power":
                 self._lose_power(fault)
@@ -202,7 +223,16 @@ class World(ClientsWorld):
             Anomaly("recovery-divergence", f"{place[0]}-{place[1]}: {text}")
             for place, text in broker.storage.diverged
         ]
-        self.history.anomalies += [*judge_coordinator(broker), *judge_groups(broker)]
+        self.history.anomalies += [
+            *judge_damage(broker),
+            *judge_coordinator(broker),
+            *judge_groups(broker),
+        ]
+        for place in PLACES if self.power_failed else ():
+            file = self.disk.files.get(place)
+            first_offset = first_without_marker(broker, place)
+            if file is not None and file.is_full and first_offset is not None:
+                self._follower.marker_is_refused(place, first_offset)
         self.power_failed = False
         broker.on_death = lambda: self._died(broker)
         broker.on_write = lambda: self._look(broker, 1)
@@ -216,12 +246,32 @@ class World(ClientsWorld):
         if fault is not None and fault.kind == "power":
             self._lose_power(fault)
         else:
+            if fault is not None and fault.kind == "flip":
+                self._flip(fault)
             self._before_crash = {
                 place: log.state()
                 for place, log in broker.storage.logs.items()
                 if log.is_quiet and log is not broker.died_at
             }
         self._restart_later(fault.down_us if fault is not None else 1_000)
+
+    def _flip(self, fault: Fault) -> None:
+        file = self.disk.files.get(fault.place)
+        if file is not None:
+            offset = file.flip(fault.batch, is_believed=fault.bias != "scanned")
+            self.history.say("fault", f"a bit of the batch at {offset} is wrong")
+
+    def _put_back(self, refusal: CorruptLogError) -> None:
+        """An operator puts a copy in the place of the log that was said to be damaged."""
+        self.history.say("broker", f"will not start: {refusal.message}")
+        for (topic, index), file in self.disk.files.items():
+            is_named = f"{topic}-{index}" in refusal.message
+            if is_named and any(str(offset) in refusal.message for offset in file.damaged):
+                file.damaged.clear()
+                return
+        self.history.found("damage-unnamed", refusal.message)
+        for file in self.disk.files.values():
+            file.damaged.clear()
 
     def _lose_power(self, fault: Fault) -> None:
         self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
@@ -231,9 +281,14 @@ class World(ClientsWorld):
     def _restart_later(self, down_us: int) -> None:
         self.loop.after(down_us, self._start_broker)
 
-    def _seed_epochs(self) -> None:
-        """Give transactional ids a long history, so that their epochs are soon used up."""
-        if self.plan.first_epoch is None:
+    def _seed(self) -> None:
+        """Leave on the disk what was there before the run.
+
+        Transactional ids have a long history, so that their epochs are soon used up;
+        transactions hang.
+        """
+        hanging = {place for script in self.plan.scripts for place in hanging_places(script)}
+        if self.plan.first_epoch is None and not hanging:
             return
         broker = Broker(
             self.agenda,
@@ -245,23 +300,31 @@ class World(ClientsWorld):
         )
         broker.start()
         assert broker.node is not None, "nothing keeps it from starting"
-        producer_ids = broker.node.allocate_producer_ids()
-        for producer_id, name in zip(producer_ids, ("pay", "ship"), strict=False):
+        for place in sorted(hanging):
+            log = broker.storage.logs[place]
+            log.append([(None, HANGING_VALUE)], timestamp_ms=START_MS, producer=HANGING)
+            attempt = Attempt("hanging", "", "", (-1, -1), 0, Fate.NEVER, {HANGING_VALUE: place})
+            self.history.owner[HANGING_VALUE] = self.history.begin(attempt)
+        if self.plan.first_epoch is not None:
+            self._seed_epochs(broker.node, self.plan.first_epoch)
+        for log in broker.storage.logs.values():
+            log.sync()
+        broker.loop.is_dead = True
+
+    def _seed_epochs(self, node: Node, first_epoch: int) -> None:
+        for producer_id, name in zip(node.allocate_producer_ids(), ("pay", "ship"), strict=False):
             txn = Txn(
                 producer_id=producer_id,
-                producer_epoch=self.plan.first_epoch,
+                producer_epoch=first_epoch,
                 timeout_ms=2_000,
                 state=TxnState.EMPTY,
                 partitions=frozenset(),
                 start_ms=-1,
                 updated_ms=START_MS,
             )
-            stores = broker.node.coordinator_partitions("__transaction_state")
+            stores = node.coordinator_partitions("__transaction_state")
             store = stores[coordinator_partition(name, len(stores))]
             store.append([(encode_key(name), encode_value(txn))], timestamp_ms=START_MS)
-        for log in broker.storage.logs.values():
-            log.sync()
-        broker.loop.is_dead = True
 
     # ------------------------------------------------------------ what goes wrong
 
@@ -275,7 +338,14 @@ class World(ClientsWorld):
                 setattr(file, "is_full" if fault.kind == "full" else "is_unsyncable", True)
                 self.loop.after(fault.down_us, self._repair)
             return
+        if fault.kind == "flip" and fault.bias == "at rest":
+            self._flip(fault)
+            return
         if broker.is_dead or self._armed is not None:
+            return
+        if fault.kind == "compact":
+            if fault.place in broker.storage.logs:
+                broker.storage.logs[fault.place].compact()
             return
         self._armed = fault
         if fault.operations:

@@ -1,0 +1,155 @@
+"""Producers whose transactions another system decides on (KIP-939, two-phase commit).
+
+What a database and a producer do together: write, *prepare*, have the database note the
+decision, end the transaction. An instance that dies in between leaves its transaction open, for
+as long as it takes. The next one takes the transactional id over and keeps what is open,
+commits it if the database noted that, and aborts it if not.
+
+The database is `Attempt.is_decided`. It fences as the broker does: an instance that was taken
+over notes nothing any more.
+"""
+
+import random
+
+from kio.schema.errors import ErrorCode
+
+from sim.broker import fields
+from sim.clients import (
+    INIT_PRODUCER_ID,
+    VERSIONS,
+    AbortableError,
+    FencedError,
+    Script,
+    Transaction,
+    TransactionalProducer,
+    World,
+    milliseconds,
+)
+from sim.history import Attempt, Fate
+from txn.storage.base import ProducerIdentity
+
+ENDS_IT_LATER = ("decided", "restart", "leave")
+"""What a transaction ends with that its instance leaves open."""
+
+
+class TwoPhaseProducer(TransactionalProducer):
+    """One instance after another; the last ends what is left.
+
+    A transaction's `end` is "commit", "abort", "sleep" (decided, and committed only after
+    `pause_us`), "decided" (the instance dies behind the decision), "restart" (it dies before) or
+    "leave" (likewise, and no other transaction follows).
+    """
+
+    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+        super().__init__(world, script, chance)
+        self.versions = {**VERSIONS[2], INIT_PRODUCER_ID: 6}
+
+    async def run(self) -> None:
+        await self.world.loop.sleep(self.script.start_us)
+        is_initialized = False
+        for number, step in enumerate(self.script.transactions):
+            try:
+                if not is_initialized:
+                    await self.initialize(None)
+                    is_initialized = True
+                await self.transaction(f"{self.name}.{number}", step)
+            except FencedError:
+                self.give_up()
+                is_initialized = False
+                if not self.script.comes_back:
+                    break
+            if step.end in ENDS_IT_LATER:
+                self.give_up()
+                is_initialized = False
+                await self.world.loop.sleep(step.pause_us)
+            if step.end == "leave":
+                break
+        self.give_up()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """End what is open; against another instance that does the same, too."""
+        while True:
+            try:
+                await self.initialize(None)
+            except FencedError:
+                await self.back_off()
+            else:
+                return
+
+    async def initialize(self, shown: ProducerIdentity | None) -> None:
+        """Take the transactional id over, keep what is open, and end it as was decided."""
+        request = fields(
+            transactional_id=self.transactional_id,
+            transaction_timeout=milliseconds(self.script.timeout_ms),
+            producer_id=-1,
+            producer_epoch=-1,
+            enable2_pc=True,
+            keep_prepared_txn=True,
+        )
+        asked_us = self.world.agenda.now_us
+        answer = await self.decided(INIT_PRODUCER_ID, request, lambda a: a["error_code"])
+        self.initialized_us = self.world.agenda.now_us
+        code = answer["error_code"]
+        ongoing = answer["ongoing_txn_producer_id"], answer["ongoing_txn_producer_epoch"]
+        self.say(
+            f"  {code.name}: {answer['producer_id']}/{answer['producer_epoch']}, "
+            f"open is {ongoing[0]}/{ongoing[1]}"
+        )
+        if code is not ErrorCode.none:
+            raise FencedError
+        self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+        self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
+        self.has_lost_end = False
+        if ongoing[0] >= 0:
+            attempt = self._attempt_of(ongoing)
+            await self.end(attempt, is_commit=attempt.is_decided)
+
+    def _attempt_of(self, identity: tuple[int, int]) -> Attempt:
+        """The transaction that was written under an identity; under version 2 there is one."""
+        return next(each for each in self.history.attempts if each.identity == identity)
+
+    async def transaction(self, name: str, step: Transaction) -> Attempt:
+        attempt = self.attempt = self.history.begin(
+            Attempt(
+                name,
+                self.name,
+                self.script.transactional_id,
+                self.identity,
+                self.initialized_us,
+                is_two_phase=True,
+            )
+        )
+        attempt.follows_lost_end = self.has_lost_end
+        self.say(f"begins {name}")
+        try:
+            await self.write(attempt, step)
+        except AbortableError:
+            await self.end(attempt, is_commit=False)
+            return attempt
+        if step.end in ("restart", "leave"):
+            return attempt
+        if step.end == "abort":
+            await self.end(attempt, is_commit=False)
+            return attempt
+        self._decide(attempt)
+        if step.end == "sleep":
+            await self.world.loop.sleep(step.pause_us)
+        if step.end != "decided":
+            await self.end(attempt, is_commit=True)
+        return attempt
+
+    def _decide(self, attempt: Attempt) -> None:
+        """Have the database note that a transaction is to be committed."""
+        if attempt.fate is not Fate.OPEN:
+            raise FencedError
+        self.say(f"  {attempt.name} is decided")
+        attempt.ask_to_commit()
+        attempt.is_decided = True
+
+    def was_refused(self, attempt: Attempt, code: ErrorCode) -> None:
+        """Another instance may have taken the transaction over; it does what was decided."""
+        if code is ErrorCode.transaction_abortable:  # the broker could not make it durable
+            attempt.is_decided = False
+        if not attempt.is_decided:
+            super().was_refused(attempt, code)
