@@ -62,9 +62,11 @@ class Gate(Protocol):
         record_count: int,
         max_timestamp_ms: int,
         is_transactional: bool,
+        transactional_id_hash: int | None = None,
     ) -> Verdict:
         """Decide on a batch with a producer id. origin: 0 coordinator, 1 client under transaction
-        version 1, 2 under 2.
+        version 1, 2 under 2. transactional_id_hash: of the request of a client's transactional
+        batch, see `txn.wire.hashing.java_hash`.
         """
     def admit_marker(
         self,

@@ -362,7 +362,7 @@ class Broker:
                 batch.base_sequence,
                 batch.values,
                 self.now_ms(),
-                is_transactional=request.transactional_id is not None,
+                transactional_id=request.transactional_id,
             )
         except StorageError:
             return KAFKA_STORAGE_ERROR

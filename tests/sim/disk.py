@@ -33,6 +33,7 @@ from txn.storage.base import (
     StoredBatch,
 )
 from txn.storage.memory import ADMIT, MemoryStore
+from txn.wire.hashing import java_hash
 
 KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
 
@@ -327,11 +328,12 @@ class SimLog(MemoryStore):
         values: Sequence[bytes],
         timestamp_ms: int,
         *,
-        is_transactional: bool,
+        transactional_id: str | None,
     ) -> Append:
         """Append a batch as a Produce does; raises StorageError if it cannot be written."""
         self._make_ready()
         base = self.log_end_offset
+        is_transactional = transactional_id is not None
         self._meta = (base_sequence, timestamp_ms, -1)
         kind, value, _ = self.gate.admit(
             origin,
@@ -342,6 +344,7 @@ class SimLog(MemoryStore):
             len(values),
             timestamp_ms,
             is_transactional,
+            None if transactional_id is None else java_hash(transactional_id),
         )
         if kind != ADMIT:
             return kind, value

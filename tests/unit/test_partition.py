@@ -24,9 +24,10 @@ class Log:
         count: int = 1,
         transactional: bool = False,
         origin: int = CLIENT_V1,
+        id_hash: int | None = None,
     ) -> Verdict:
         verdict = self.gate.admit(
-            origin, self.end, producer_id, epoch, sequence, count, 1, transactional
+            origin, self.end, producer_id, epoch, sequence, count, 1, transactional, id_hash
         )
         self.end += count if verdict[0] == ADMIT else 0
         return verdict
@@ -76,6 +77,22 @@ def test_P6_a_late_retry_does_not_resurrect_a_finished_transaction() -> None:
 
 
 # ---------------------------------------------------------------- joining
+
+
+def test_the_first_batch_of_a_declared_transaction_shows_its_transactional_id() -> None:
+    """One under another id was stored, which Kafka refuses: it asks the coordinator of that id."""
+    log = Log()
+    log.gate.expect(7, 0, 1234)
+    assert log.produce(7, transactional=True, id_hash=99)[0] == ASK_TO_JOIN
+    assert log.gate.first_unstable_offset() == -1
+    assert log.produce(7, transactional=True, id_hash=1234) == (ADMIT, 0, None)
+
+
+def test_nobody_asks_whose_an_open_transaction_is() -> None:
+    log = Log()
+    log.gate.expect(7, 0, 1234)
+    log.produce(7, transactional=True, id_hash=1234)
+    assert log.produce(7, sequence=1, transactional=True, id_hash=99) == (ADMIT, 0, None)
 
 
 def test_P7_a_transactional_batch_has_to_join_first() -> None:

@@ -80,7 +80,7 @@ from txn.coordinator.transaction.transactions import Transactions
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.storage.base import Marker, PartitionStore
-from txn.wire.hashing import coordinator_partition
+from txn.wire.hashing import coordinator_partition, java_hash
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -350,7 +350,7 @@ class TransactionCoordinator:
             if isinstance(decision, Refuse):
                 return _refused(decision.code)
             self._write(transactional_id, decision.txn)
-            self._let_in(decision.txn)
+            self._let_in(transactional_id, decision.txn)
             yield from self._force([self._log_of(transactional_id)])
         except StorageError:
             return _refused(ErrorCode.coordinator_not_available)
@@ -382,7 +382,7 @@ class TransactionCoordinator:
                     yield from self._force([self._log_of(transactional_id)])
         except StorageError:
             return ErrorCode.coordinator_not_available
-        self._expect(producer, partitions)
+        self._expect(transactional_id, producer, partitions)
         return ErrorCode.none
 
     def _join(
@@ -416,7 +416,7 @@ class TransactionCoordinator:
         decision = decide_verify(txn, producer, partition)
         if isinstance(decision, Refuse):
             return decision.code
-        self._expect(producer, [partition])
+        self._expect(transactional_id, producer, [partition])
         return ErrorCode.none
 
     def _end(
@@ -627,18 +627,21 @@ class TransactionCoordinator:
             for tell in self.marker_listeners:
                 tell(store.index, marker.producer_id, marker.is_commit)
 
-    def _let_in(self, txn: Txn) -> None:
+    def _let_in(self, transactional_id: str, txn: Txn) -> None:
         """Let the partitions of an open transaction take batches of it, or none any longer."""
         if txn.is_kept:
             for store in self._stores_of(txn.partitions):
                 store.gate.seal(txn.producer_id)
         elif txn.state is TxnState.ONGOING:
-            self._expect(txn.producer, txn.partitions)
+            self._expect(transactional_id, txn.producer, txn.partitions)
 
-    def _expect(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
+    def _expect(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> None:
         """Let partitions take the transaction's first batch without asking again."""
+        id_hash = java_hash(transactional_id)
         for store in self._stores_of(partitions):
-            store.gate.expect(producer.producer_id, producer.producer_epoch)
+            store.gate.expect(producer.producer_id, producer.producer_epoch, id_hash)
 
     def _stores_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionStore]:
         """The partitions that still exist."""
@@ -750,7 +753,7 @@ class TransactionCoordinator:
             self._end_orphans(stores)
         for transactional_id, txn in self.transactions.awake():
             self._watch(transactional_id, txn)
-            self._let_in(txn)
+            self._let_in(transactional_id, txn)
         run_blocking(self._force(self._logs))
         self._sweep_later()
 

@@ -10,7 +10,8 @@ A batch is judged by what the log already holds of its producer id, from left to
 
 *Joined* is asked only of transactional client batches, and only while no transaction of
 that epoch is open here: the coordinator must have told this partition that it belongs to
-the producer's ongoing transaction, else the batch has to wait while it is asked (`JOIN`).
+the producer's ongoing transaction, and the batch show its transactional id, else the batch
+has to wait while the coordinator is asked (`JOIN`).
 That is what keeps a late batch of a finished transaction from opening another one that
 nobody would ever end. Duplicates and epochs come before it: a retry of a stored batch is
 answered with the offset it has, even if its transaction is over, and changes nothing.

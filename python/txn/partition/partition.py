@@ -59,6 +59,11 @@ ReplayedBatch = tuple[int, int, int, int, int, int, int, int]
 """(base_offset, last_offset, producer_id, producer_epoch, base_sequence, max_timestamp_ms,
 kind, coordinator_epoch); see `Gate`."""
 
+Expectation = tuple[int | None, int | None]
+"""(producer_epoch, hash of the transactional id) of an ongoing transaction."""
+
+NOT_EXPECTED: Final[Expectation] = (None, None)
+
 # Kinds of a replayed batch: 0 idempotent data, then
 TRANSACTIONAL: Final = 1
 COMMIT_MARKER: Final = 3
@@ -105,6 +110,7 @@ class Partition:
         record_count: int,
         max_timestamp_ms: int,
         is_transactional: bool,
+        transactional_id_hash: int | None = None,
     ) -> Verdict:
         """Decide on a data batch with a producer id, and apply it if it is admitted.
 
@@ -117,6 +123,7 @@ class Partition:
             record_count: At least 1.
             max_timestamp_ms: As it will be stored: the append time, where the log sets it.
             is_transactional: Whether it belongs to a transaction.
+            transactional_id_hash: Of the id that the request shows; None if nobody looks at it.
 
         Returns:
             A verdict, see `Gate`. A refused batch leaves the state as it is.
@@ -125,6 +132,9 @@ class Partition:
             self._drop_idle()
         state = self._producers.get(producer_id)
         last_sequence = last_sequence_of(base_sequence, record_count)
+        expected_epoch, expected_hash = self._expected.get(producer_id, NOT_EXPECTED)
+        if transactional_id_hash is not None and transactional_id_hash != expected_hash:
+            expected_epoch = None  # whose it is says the coordinator
         refused = refusal(
             state,
             origin,
@@ -132,7 +142,7 @@ class Partition:
             base_sequence,
             last_sequence,
             is_transactional,
-            self._expected.get(producer_id),
+            expected_epoch,
         )
         if self._sealed and producer_id in self._sealed and refused is not JOIN:
             return INVALID_PRODUCER_EPOCH
@@ -247,7 +257,7 @@ class Partition:
         self._producers: dict[int, ProducerState] = producers
         self._open = OpenTransactions(first_offsets)
         self._aborted = AbortedIndex(aborted)
-        self._expected: dict[int, int] = {}
+        self._expected: dict[int, Expectation] = {}
         self._sealed: set[int] = set()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._admitted: Verdict = (ADMIT, self._open.first_offset, None)
@@ -309,12 +319,15 @@ class Partition:
 
     # -------------------------------------------------------- the control loop
 
-    def expect(self, producer_id: int, producer_epoch: int) -> None:
+    def expect(
+        self, producer_id: int, producer_epoch: int, transactional_id_hash: int | None = None
+    ) -> None:
         """Note that this partition belongs to the producer's ongoing transaction.
 
         To be called once the coordinator's record of it is written. Holds until the marker.
+        Batches that show another transactional id have to ask, while nothing is open here.
         """
-        self._expected[producer_id] = producer_epoch
+        self._expected[producer_id] = producer_epoch, transactional_id_hash
 
     def forget(self, producer_id: int) -> None:
         """Withdraw an expectation; batches that came in under it stay, and need a marker."""

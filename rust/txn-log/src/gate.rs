@@ -21,6 +21,9 @@ pub enum Origin {
     Client {
         /// 1: partitions join a transaction beforehand; 2: by their first batch (KIP-890).
         transaction_version: u8,
+        /// Java's `hashCode` of the request's transactional id, where it has transactional
+        /// batches.
+        transactional_id_hash: Option<i32>,
     },
 }
 
@@ -32,7 +35,20 @@ impl Origin {
             Self::Coordinator => 0,
             Self::Client {
                 transaction_version,
+                ..
             } => transaction_version,
+        }
+    }
+
+    /// Whose transaction a client's batch says it belongs to.
+    #[must_use]
+    pub fn transactional_id_hash(self) -> Option<i32> {
+        match self {
+            Self::Coordinator => None,
+            Self::Client {
+                transactional_id_hash,
+                ..
+            } => transactional_id_hash,
         }
     }
 }

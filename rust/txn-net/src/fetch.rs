@@ -787,6 +787,7 @@ mod tests {
         let mut batch = builder.seal().unwrap();
         let origin = Origin::Client {
             transaction_version: 2,
+            transactional_id_hash: None,
         };
         log.append(origin, &mut batch).unwrap();
         let catalog = Catalog::default();

@@ -269,10 +269,14 @@ impl ProduceRequest {
             }
             return Progress::Done;
         }
+        let is_transactional = matches!(self.producer, Producer::One { .. });
         let origin = Origin::Client {
             transaction_version: self.transaction_version(),
+            transactional_id_hash: is_transactional.then(|| {
+                let id = self.transactional_id.clone().unwrap_or_default();
+                java_hash(std::str::from_utf8(&body[id]).expect("`parse` checks it"))
+            }),
         };
-        let is_transactional = matches!(self.producer, Producer::One { .. });
         let writing = Writing {
             version: self.version,
             origin,
@@ -604,6 +608,14 @@ fn code_for(version: i16, code: i16) -> i16 {
     }
 }
 
+/// The `hashCode` of a Java string, by which Python knows a transactional id too
+/// (`txn.wire.hashing`).
+fn java_hash(text: &str) -> i32 {
+    text.encode_utf16().fold(0, |hash: i32, unit| {
+        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
+    })
+}
+
 fn is_flexible(version: i16) -> bool {
     version >= 9
 }
@@ -815,6 +827,13 @@ mod tests {
             code_for(13, codes::PRODUCER_FENCED),
             codes::INVALID_PRODUCER_EPOCH
         );
+    }
+
+    #[test]
+    fn a_hash_is_javas() {
+        assert_eq!(java_hash(""), 0);
+        assert_eq!(java_hash("payments-7"), 1_612_905_879);
+        assert_eq!(java_hash("\u{1f600}"), 1_772_899);
     }
 
     #[test]

@@ -158,6 +158,7 @@ impl Gate for PyGate {
                 candidate.record_count,
                 candidate.max_timestamp_ms,
                 candidate.is_transactional,
+                candidate.origin.transactional_id_hash(),
             ))
         })
     }

@@ -160,6 +160,24 @@ def a_transactional_id_that_is_not_the_open_transactions(talk: Talk) -> None:
         talk.look()
 
 
+def a_transactional_id_that_is_not_the_declared_transactions(talk: Talk) -> None:
+    """The first batch that a partition gets of a transaction is verified, declared or not."""
+    for version in (3, 11, 12, 13):
+        mine = talk.init(talk.pair.own(f"x{version}"))
+        another = talk.init(talk.pair.own(f"y{version}"))
+        for partition, name in enumerate((another.transactional_id, "")):
+            talk.add_partitions(mine, (partition,))
+            batch = transactional(*mine.identity, 0)
+            talk.produce({partition: batch}, name, version)
+            talk.produce({partition: batch}, talk.pair.own("nobody"), version)
+            talk.look()
+            talk.produce({partition: batch}, mine.transactional_id, version)
+            talk.look()
+        talk.describe(mine.transactional_id, another.transactional_id)
+        talk.end(mine, COMMIT, 4)
+        talk.look()
+
+
 def a_retry_under_another_transactional_id(talk: Talk) -> None:
     """Once the transaction is over Kafka asks the coordinator, txn knows the batch."""
     for version in (3, 11, 12, 13):

@@ -213,6 +213,7 @@ impl Gate for TestGate {
 
 pub const CLIENT: Origin = Origin::Client {
     transaction_version: 2,
+    transactional_id_hash: None,
 };
 
 /// Segments of a few batches, an index entry every few batches.
