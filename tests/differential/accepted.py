@@ -5,10 +5,9 @@ another order. *Choice*: txn says more, or refuses what would do harm. *Not serv
 and versions that txn does not announce, so that no client sends them.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from differential.batches import CREATED_MS, Batch
+from differential.batches import CREATED_MS, batches
 from differential.known import ASKED_AGAIN, Accepted, Exchange
 from differential.names import NOW, TEXT
 from differential.plain import MISSING, Difference, error_codes
@@ -41,28 +40,23 @@ FEATURES_NOT_SERVED: Final = frozenset(
 # -------------------------------------------------------------------- what an entry asks for
 
 
-def _batches(exchange: Exchange) -> Iterator[Batch]:
-    """Every batch of a Produce request."""
-    for topic in exchange.request.get("topic_data", ()):
-        for partition in topic["partition_data"]:
-            records = partition["records"]
-            yield from (b for b in _as_tuple(records) if isinstance(b, Batch))
-
-
-def _as_tuple(records: Any) -> tuple[Any, ...]:
-    return records if isinstance(records, tuple) else (records,)
-
-
 def _sends(**fields: Any) -> Any:
     """A Produce with a batch that has one of these values in each of these fields."""
 
     def when(exchange: Exchange, difference: Difference) -> bool:
         return any(
             all(getattr(batch, name) in values for name, values in fields.items())
-            for batch in _batches(exchange)
+            for batch in batches(exchange.request)
         )
 
     return when
+
+
+def _follows_one_turned_away(exchange: Exchange, difference: Difference) -> bool:
+    return any(
+        batch.producer_id in exchange.unverified and batch.base_sequence > 0
+        for batch in batches(exchange.request)
+    )
 
 
 def _is_marker_time(exchange: Exchange, difference: Difference) -> bool:
@@ -183,6 +177,18 @@ ORDER: Final = (
         f"{IN_PRODUCE}.error_code",
         "none",
         frozenset({"invalid_producer_id_mapping", "invalid_request", "invalid_producer_epoch"}),
+    ),
+    Accepted(
+        "kafka-remembers-who-was-turned-away",
+        "A batch that Kafka's coordinator did not verify: its partition goes on waiting for that "
+        "sequence, whoever sent it and in whichever epoch, and refuses the later batches of the "
+        "producer, even of its open transaction. To txn what was turned away was not there.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "none",
+        "out_of_order_sequence_number",
+        when=_follows_one_turned_away,
+        diverges=True,
     ),
     Accepted(
         "kafka-joins-before-it-looks-at-the-batch",

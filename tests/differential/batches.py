@@ -6,6 +6,7 @@ it would be computed (`crc`, `length`, `record_count`, `last_offset_delta`) make
 
 import gzip
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,3 +142,12 @@ def _varint(number: int) -> bytes:
         left >>= 7
     out.append(left)
     return bytes(out)
+
+
+def batches(produce: Mapping[str, Any]) -> Iterator[Batch]:
+    """Every batch of a Produce request."""
+    for topic in produce.get("topic_data", ()):
+        for partition in topic["partition_data"]:
+            records = partition["records"]
+            several = records if isinstance(records, tuple) else (records,)
+            yield from (batch for batch in several if isinstance(batch, Batch))

@@ -17,7 +17,11 @@ ASKED_AGAIN: Final = "(asked again)"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and both answers; `waits` are Kafka's codes before it had settled."""
+    """One request and both answers.
+
+    `waits` are Kafka's codes before it had settled; `unverified` are the producer ids of which
+    Kafka has turned a batch away since the script began.
+    """
 
     api: str
     version: int
@@ -25,6 +29,7 @@ class Exchange:
     txn: Mapping[str, Any]
     kafka: Mapping[str, Any]
     waits: Collection[str] = ()
+    unverified: Collection[Any] = ()
 
 
 def anything(value: Any) -> bool:

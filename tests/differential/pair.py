@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from differential.accepted import KNOWN
+from differential.batches import batches
 from differential.known import ASKED_AGAIN, Accepted, Exchange, accepted_by
 from differential.names import KIND_OF_FIELD, Name
 from differential.plain import Difference, differences, error_codes
@@ -37,6 +38,12 @@ NOT_YET: Final = {
     "coordinator_not_available",
     "not_coordinator",
 }
+
+TURNED_AWAY: Final = {
+    *("invalid_producer_id_mapping", "invalid_producer_epoch", "invalid_request"),
+    *("invalid_txn_state", "transaction_abortable", "concurrent_transactions"),
+}
+"""How Kafka answers a batch that its coordinator does not verify."""
 
 API_KEYS: Final = {
     "Produce": 0,
@@ -83,6 +90,7 @@ class Pair:
     history: list[str] = field(default_factory=list)
     has_diverged: bool = False
     requests: int = 0
+    _unverified: set[Any] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def begin(self, suffix: str) -> None:
@@ -91,6 +99,7 @@ class Pair:
         self.differences = []
         self.history = []
         self.has_diverged = False
+        self._unverified = set()
         self._numbers = itertools.count(1)
         self.txn.forget_names()
         self.kafka.forget_names()
@@ -111,7 +120,9 @@ class Pair:
         ours = self.txn.ask(key, version, values)
         theirs, waits = self._settled_kafka(api, version, values, ours)
         self._name_what_is_new(api, ours, theirs)
-        self._compare(Exchange(api, version, values, ours, theirs, waits))
+        self._compare(Exchange(api, version, values, ours, theirs, waits, self._unverified))
+        if api == "Produce" and error_codes(theirs) & TURNED_AWAY:
+            self._unverified |= {batch.producer_id for batch in batches(values)}
         return ours
 
     def ask_bytes(self, api: str, version: int, body: bytes) -> dict[str, Any]:

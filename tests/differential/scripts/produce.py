@@ -178,6 +178,15 @@ def a_transactional_id_that_is_not_the_declared_transactions(talk: Talk) -> None
         talk.look()
 
 
+def a_stranger_is_turned_away_from_an_open_transaction(talk: Talk) -> None:
+    mine = talk.init(talk.pair.own("x"))
+    talk.send(mine, 0)
+    batch = transactional(mine.producer_id, mine.producer_epoch + 1, 0)
+    talk.produce({0: batch}, talk.pair.own("nobody"))
+    talk.look()
+    talk.send(mine, 1)
+
+
 def a_retry_under_another_transactional_id(talk: Talk) -> None:
     """Once the transaction is over Kafka asks the coordinator, txn knows the batch."""
     for version in (3, 11, 12, 13):
