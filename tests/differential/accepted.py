@@ -46,7 +46,7 @@ def _sends(**fields: Any) -> Any:
     def when(exchange: Exchange, difference: Difference) -> bool:
         return any(
             all(getattr(batch, name) in values for name, values in fields.items())
-            for batch in batches(exchange.request)
+            for _, batch in batches(exchange.request)
         )
 
     return when
@@ -54,8 +54,15 @@ def _sends(**fields: Any) -> Any:
 
 def _follows_one_turned_away(exchange: Exchange, difference: Difference) -> bool:
     return any(
-        batch.producer_id in exchange.unverified and batch.base_sequence > 0
-        for batch in batches(exchange.request)
+        batch.producer_id in exchange.past.turned_away and batch.base_sequence > 0
+        for _, batch in batches(exchange.request)
+    )
+
+
+def _is_a_retry(exchange: Exchange, difference: Difference) -> bool:
+    return any(
+        index == difference.within[0]["index"] and (index, *batch.sent) in exchange.past.stored
+        for index, batch in batches(exchange.request)
     )
 
 
@@ -169,6 +176,7 @@ ORDER: Final = (
         "none",
         frozenset({"invalid_txn_state", "transaction_abortable"}),
         versions=range(3, 12),
+        when=_is_a_retry,
     ),
     Accepted(
         "a-retry-is-known-whoever-sends-it",
@@ -177,6 +185,7 @@ ORDER: Final = (
         f"{IN_PRODUCE}.error_code",
         "none",
         frozenset({"invalid_producer_id_mapping", "invalid_request", "invalid_producer_epoch"}),
+        when=_is_a_retry,
     ),
     Accepted(
         "kafka-remembers-who-was-turned-away",

@@ -43,6 +43,11 @@ class Batch:
     cut: int | None = None
     """Send this many bytes only."""
 
+    @property
+    def sent(self) -> tuple[Any, int, int, int]:
+        """By what a partition knows a retry of it."""
+        return self.producer_id, self.producer_epoch, self.base_sequence, len(self.values)
+
     def encode(self, producer_id: int) -> bytes:
         """The bytes of the records field, with a broker's own producer id."""
         records = b"".join(_record(n, self.key, value) for n, value in enumerate(self.values))
@@ -144,10 +149,12 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def batches(produce: Mapping[str, Any]) -> Iterator[Batch]:
-    """Every batch of a Produce request."""
+def batches(produce: Mapping[str, Any]) -> Iterator[tuple[int, Batch]]:
+    """Every batch of a Produce request, and the partition that it is for."""
     for topic in produce.get("topic_data", ()):
         for partition in topic["partition_data"]:
             records = partition["records"]
             several = records if isinstance(records, tuple) else (records,)
-            yield from (batch for batch in several if isinstance(batch, Batch))
+            yield from (
+                (partition["index"], batch) for batch in several if isinstance(batch, Batch)
+            )

@@ -6,7 +6,7 @@ which values; anything else is a failure. The list itself is `accepted.KNOWN`.
 
 import fnmatch
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from differential.plain import Difference
@@ -15,12 +15,28 @@ ASKED_AGAIN: Final = "(asked again)"
 """The path of a difference that is not in an answer: Kafka had first to be asked again."""
 
 
+Sent = tuple[int, Any, int, int, int]
+"""A batch: (partition, producer id, producer epoch, first sequence, number of records)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The batches that a script has sent.
+
+    Attributes:
+        stored: Those that txn has stored.
+        turned_away: The producer ids of those that Kafka's coordinator did not verify.
+    """
+
+    stored: set[Sent] = field(default_factory=set)
+    turned_away: set[Any] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """One request and both answers.
 
-    `waits` are Kafka's codes before it had settled; `unverified` are the producer ids of which
-    Kafka has turned a batch away since the script began.
+    `waits` are Kafka's codes before it had settled; `past` is what came before.
     """
 
     api: str
@@ -29,7 +45,7 @@ class Exchange:
     txn: Mapping[str, Any]
     kafka: Mapping[str, Any]
     waits: Collection[str] = ()
-    unverified: Collection[Any] = ()
+    past: Past = field(default_factory=Past)
 
 
 def anything(value: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from differential.accepted import KNOWN
 from differential.batches import batches
-from differential.known import ASKED_AGAIN, Accepted, Exchange, accepted_by
+from differential.known import ASKED_AGAIN, Accepted, Exchange, Past, accepted_by
 from differential.names import KIND_OF_FIELD, Name
 from differential.plain import Difference, differences, error_codes
 from differential.side import Side
@@ -90,7 +90,7 @@ class Pair:
     history: list[str] = field(default_factory=list)
     has_diverged: bool = False
     requests: int = 0
-    _unverified: set[Any] = field(default_factory=set)
+    _past: Past = field(default_factory=Past)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def begin(self, suffix: str) -> None:
@@ -99,7 +99,7 @@ class Pair:
         self.differences = []
         self.history = []
         self.has_diverged = False
-        self._unverified = set()
+        self._past = Past()
         self._numbers = itertools.count(1)
         self.txn.forget_names()
         self.kafka.forget_names()
@@ -120,10 +120,21 @@ class Pair:
         ours = self.txn.ask(key, version, values)
         theirs, waits = self._settled_kafka(api, version, values, ours)
         self._name_what_is_new(api, ours, theirs)
-        self._compare(Exchange(api, version, values, ours, theirs, waits, self._unverified))
-        if api == "Produce" and error_codes(theirs) & TURNED_AWAY:
-            self._unverified |= {batch.producer_id for batch in batches(values)}
+        self._compare(Exchange(api, version, values, ours, theirs, waits, self._past))
+        if api == "Produce":
+            self._note_sent(values, ours, theirs)
         return ours
+
+    def _note_sent(
+        self, produce: Mapping[str, Any], ours: Mapping[str, Any], theirs: Mapping[str, Any]
+    ) -> None:
+        if error_codes(theirs) & TURNED_AWAY:
+            self._past.turned_away.update(batch.producer_id for _, batch in batches(produce))
+        told = [one for topic in ours.get("responses", ()) for one in topic["partition_responses"]]
+        stored = {one["index"] for one in told if one["error_code"] == "none"}
+        self._past.stored.update(
+            (index, *batch.sent) for index, batch in batches(produce) if index in stored
+        )
 
     def ask_bytes(self, api: str, version: int, body: bytes) -> dict[str, Any]:
         """Send bytes in place of a request's body to both."""
