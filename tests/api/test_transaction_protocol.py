@@ -26,6 +26,7 @@ from wire_client import RawConnection, request
 PRODUCE, INIT, ADD, END, WRITE_MARKERS = 0, 22, 24, 26, 27
 DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66
 NONE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, FENCED, ABORTABLE = 0, 47, 48, 90, 120
+INVALID_PRODUCER_ID_MAPPING = 49
 TV1_PRODUCE, TV2_PRODUCE = 11, 12
 TIMEOUT_MS = 60_000
 TWO_PHASE = "transaction.two.phase.commit.enable"
@@ -175,6 +176,19 @@ def test_a_batch_of_version_1_that_was_not_announced_is_told_what_its_version_kn
     producer = identity(wire.start())
     assert wire.produce(producer, 0, b"a", 10) == INVALID_TXN_STATE
     assert wire.produce(producer, 0, b"a", TV1_PRODUCE) == ABORTABLE
+
+
+@pytest.mark.parametrize("version", [TV1_PRODUCE, TV2_PRODUCE])
+def test_a_declared_partition_takes_no_first_batch_under_another_transactional_id(
+    servers: str, connect: Connect, version: int
+) -> None:
+    """It did, since AddPartitionsToTxn had told it to expect the producer."""
+    owner, stranger = connect(servers, "pay"), connect(servers, "ship")
+    producer = identity(owner.start(two_phase=False))
+    stranger.start(two_phase=False)
+    assert add(owner, producer) == NONE
+    assert stranger.produce(producer, 0, b"a", version) == INVALID_PRODUCER_ID_MAPPING
+    assert owner.produce(producer, 0, b"a", version) == NONE
 
 
 @pytest.mark.parametrize("version", [TV1_PRODUCE, TV2_PRODUCE])

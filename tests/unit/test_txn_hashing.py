@@ -11,6 +11,7 @@ from txn.wire.hashing import coordinator_partition, java_hash
         ("hello", 99162322),
         ("polygenelubricants", -(2**31)),
         ("é", 233),
+        ("payments-7", 1612905879),
         ("😀", 1772899),
     ],
 )
