@@ -12,7 +12,7 @@ from kio.serial import entity_writer
 from kio.serial._serialize import get_field_writer
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from txn.wire.messages import unsigned_varint
+from txn.wire.varint import unsigned_varint
 
 UNKNOWN_TAGS: Final = b"\x02" + b"\x63\x01x" + b"\xe8\x07\x00"
 """Two of them: number 99 with one byte, number 1000 with none."""

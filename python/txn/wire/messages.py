@@ -18,6 +18,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta
 
+from txn.wire.varint import unsigned_varint
+
 NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
 """throttle_time_ms = 0."""
 
@@ -87,16 +89,6 @@ def join_entries(api_key: int, api_version: int, entries: Sequence[bytes]) -> by
         return no_throttle + len(entries).to_bytes(4, "big") + b"".join(entries)
     no_tags = b"\0"
     return no_throttle + unsigned_varint(len(entries) + 1) + b"".join(entries) + no_tags
-
-
-def unsigned_varint(value: int) -> bytes:
-    """Encode a number as flexible versions have lengths and tags (KIP-482)."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 @cache

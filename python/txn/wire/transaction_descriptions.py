@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 from kio.serial import readers
 
-from txn.wire.messages import unsigned_varint
+from txn.wire.varint import unsigned_varint
 
 EXPLAIN_CLIENT_ID: Final = "txn-explain"
 ACTING_CLIENTS_TAG: Final = 10_000

@@ -24,6 +24,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from txn.wire.varint import unsigned_varint
+
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 4
@@ -262,7 +264,7 @@ class _Writer:
     def string(self, value: str) -> None:
         data = value.encode()
         self._parts.append(
-            _varint(len(data) + 1) if self._is_flexible else struct.pack(">h", len(data))
+            unsigned_varint(len(data) + 1) if self._is_flexible else struct.pack(">h", len(data))
         )
         self._parts.append(data)
 
@@ -274,15 +276,15 @@ class _Writer:
 
     def blob(self, value: bytes) -> None:
         self._parts.append(
-            _varint(len(value) + 1) if self._is_flexible else struct.pack(">i", len(value))
+            unsigned_varint(len(value) + 1) if self._is_flexible else struct.pack(">i", len(value))
         )
         self._parts.append(value)
 
     def tags(self, fields: Mapping[int, bytes]) -> None:
         assert self._is_flexible, "tagged fields in a version that has none"
-        self._parts.append(_varint(len(fields)))
+        self._parts.append(unsigned_varint(len(fields)))
         for tag, data in sorted(fields.items()):
-            self._parts += (_varint(tag), _varint(len(data)), data)
+            self._parts += (unsigned_varint(tag), unsigned_varint(len(data)), data)
 
 
 class _Reader:
@@ -356,12 +358,3 @@ class _Reader:
             raise ValueError(f"{size} bytes expected at byte {start} of {len(self._data)}")
         self._position = end
         return self._data[start:end]
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

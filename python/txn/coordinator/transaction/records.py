@@ -44,6 +44,7 @@ from txn.coordinator.transaction.states import (
     Txn,
     TxnState,
 )
+from txn.wire.varint import unsigned_varint
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 1
@@ -114,10 +115,10 @@ def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
         (topic.encode(), [index for _, index in group])
         for topic, group in groupby(sorted(partitions), key=lambda partition: partition[0])
     ]
-    parts = [_varint(len(by_topic) + 1)]
+    parts = [unsigned_varint(len(by_topic) + 1)]
     for topic, indexes in by_topic:
-        parts.append(_varint(len(topic) + 1) + topic)
-        parts.append(_varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes))
+        parts.append(unsigned_varint(len(topic) + 1) + topic)
+        parts.append(unsigned_varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes))
         parts.append(b"\0")  # no tagged fields
     return b"".join(parts)
 
@@ -131,11 +132,13 @@ def _encode_tagged(txn: Txn) -> bytes:
         (_LAST_PRODUCER_EPOCH, "h", txn.last_producer_epoch, NO_PRODUCER_EPOCH),
     )
     given = [
-        _varint(tag) + _varint(struct.calcsize(layout)) + struct.pack(">" + layout, value)
+        unsigned_varint(tag)
+        + unsigned_varint(struct.calcsize(layout))
+        + struct.pack(">" + layout, value)
         for tag, layout, value, default in fields
         if value != default
     ]
-    return _varint(len(given)) + b"".join(given)
+    return unsigned_varint(len(given)) + b"".join(given)
 
 
 def at_rest_since_ms(data: bytes) -> int | None:
@@ -276,12 +279,3 @@ class _Reader:
             if byte < 0x80:
                 return value
         raise ValueError(f"a varint ending at {self.position} has more than five bytes")
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
