@@ -47,7 +47,7 @@ use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
 use crate::records::{self, Records};
 use crate::recovery;
 use crate::removal::Doomed;
-use crate::segment::{Incoming, Segment, now_ms};
+use crate::segment::{Incoming, Segment, file_path, now_ms};
 use crate::settings::Settings;
 use crate::snapshot;
 use crate::syncing::Synced;
@@ -153,6 +153,8 @@ pub(crate) struct Writer {
     condition: Condition,
     first_unstable_offset: Option<i64>,
     healed_at: Option<Instant>,
+    /// No append was tried since the log was opened, and its files were trusted.
+    is_as_closed: bool,
 }
 
 /// Damage that readers met.
@@ -216,6 +218,7 @@ impl PartitionLog {
                 condition: Condition::Open,
                 first_unstable_offset: found.first_unstable_offset,
                 healed_at: None,
+                is_as_closed: found.was_trusted,
             }),
             segments: RwLock::new(Arc::new(found.segments)),
             ends: Ends::new(start, end, stable),
@@ -313,6 +316,7 @@ impl PartitionLog {
         decide: impl FnOnce(i64, i64) -> Option<Verdict>,
     ) -> Result<Appended, AppendError> {
         let mut writer = self.writer()?;
+        writer.is_as_closed = false;
         let base_offset = self.ends.end();
         let last_offset = base_offset + i64::from(header.last_offset_delta());
         // Room is made before the gate is asked: rolling takes a snapshot of its state, and a
@@ -555,40 +559,45 @@ impl PartitionLog {
     /// What the disk says, now or in an append before: the log is closed, but the directory
     /// must not be taken for a clean one.
     pub fn close(&self) -> io::Result<()> {
-        let synced = self.sync();
         let mut was_broken_off = false;
         let mut writer = self.writer.lock().unwrap_or_else(|poisoned| {
             was_broken_off = true;
             poisoned.into_inner()
         });
         let healed = self.heal(&mut writer);
-        let closed = match std::mem::replace(&mut writer.condition, Condition::Closed) {
+        let finished = match std::mem::replace(&mut writer.condition, Condition::Closed) {
             Condition::Closed => return Ok(()),
             Condition::Failed(reason) => Err(io::Error::other(reason)),
             Condition::Diverged(_) => healed,
             Condition::Open if was_broken_off => Err(io::Error::other("a bug broke off an append")),
-            Condition::Open => synced.and_then(|()| self.finish_files()),
+            Condition::Open => self.finish_files(writer.is_as_closed),
         };
-        drop(writer);
+        drop(writer); // who tells of a failed sync takes it
+        let synced = self.sync_rest();
         self.let_go();
-        closed
+        finished.and(synced)
     }
 
-    /// Brings the files of an open log to the state a clean start trusts. Under the lock.
-    fn finish_files(&self) -> io::Result<()> {
+    /// Brings the files of an open log to the state a clean start trusts; `sync_rest` has them on
+    /// the disk. Under the lock.
+    fn finish_files(&self, are_as_closed: bool) -> io::Result<()> {
         let segments = self.segments();
-        if segments.is_empty() {
+        let Some(active) = segments.last() else {
+            return Ok(());
+        };
+        let end = self.ends.end();
+        if are_as_closed
+            && !active.has_rebuilt_indexes()
+            && file_path(&self.directory, end, "snapshot").exists()
+        {
             return Ok(());
         }
         // A clean start believes the files of the active segment too.
-        let end = self.ends.end();
-        if let Some(active) = segments.last() {
-            active.store_indexes()?;
-            self.note_seal(Arc::clone(active));
-        }
+        active.store_indexes()?;
+        self.note_seal(Arc::clone(active));
         self.write_snapshot(end)?;
-        self.sync_rest()?;
-        disk::sync_directory(&self.directory)
+        self.has_new_files.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Closes and removes the directory with everything in it.

@@ -61,6 +61,8 @@ const SEARCH_CHUNK: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
+    /// Its files were taken as a clean close left them.
+    pub was_trusted: bool,
     /// Where the scan began; what lies below was believed.
     pub recovery_point: i64,
     /// The sealed segments that were scanned; their indexes were made anew.
@@ -107,6 +109,7 @@ pub(crate) fn recover(
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
     snapshot::prune(directory, log_end_offset, &base_offsets)?;
+    let was_trusted = evidence.is_none();
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
@@ -119,6 +122,7 @@ pub(crate) fn recover(
             .map_or(log_end_offset, |first| first.base_offset),
         unsynced_seals: sealed.get(scanned_from..).unwrap_or_default().to_vec(),
         segments,
+        was_trusted,
         first_unstable_offset,
         aborted: AbortedTxns::new(entries),
         epochs,

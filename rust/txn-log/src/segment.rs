@@ -323,6 +323,12 @@ impl Segment {
         disk::truncate(&self.file, &self.log_path, self.size())
     }
 
+    /// Whether its index files, missing or damaged, were made anew in memory.
+    pub fn has_rebuilt_indexes(&self) -> bool {
+        let tail = self.tail();
+        tail.indexes.as_ref().is_some_and(|found| !found.is_loaded)
+    }
+
     /// Writes the index files, if they were touched.
     pub fn store_indexes(&self) -> io::Result<()> {
         let (index, time_index) = (self.path("index"), self.path("timeindex"));

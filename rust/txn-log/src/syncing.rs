@@ -153,7 +153,8 @@ impl PartitionLog {
             return done;
         }
         for segment in self.segments().iter() {
-            if segment.next_offset() > from && segment.base_offset < to {
+            let is_synced = seals.iter().any(|sealed| Arc::ptr_eq(sealed, segment));
+            if !is_synced && segment.next_offset() > from && segment.base_offset < to {
                 segment.sync()?;
             }
         }

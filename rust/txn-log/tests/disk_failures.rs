@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use common::{
-    CLIENT, SMALL, State, TestGate, append, build, log_bytes, marker, open, plain, transactional,
-    try_open_from,
+    CLIENT, SMALL, State, TestGate, append, build, files, log_bytes, marker, open, plain,
+    transactional, try_open_from,
 };
 use proptest::prelude::*;
 use txn_log::batch::Batches;
@@ -44,9 +44,16 @@ impl Witness for Broken {
 
 /// A log on a disk that a test may break.
 fn on_a_disk(directory: &Path) -> (PartitionLog, Arc<TestGate>, Arc<Broken>) {
+    on_a_disk_since(directory, false)
+}
+
+fn on_a_disk_since(
+    directory: &Path,
+    was_clean: bool,
+) -> (PartitionLog, Arc<TestGate>, Arc<Broken>) {
     let broken = Arc::new(Broken::default());
     disk::watch(directory, Arc::clone(&broken) as Arc<dyn Witness>);
-    let (log, gate) = open(directory, false);
+    let (log, gate) = open(directory, was_clean);
     (log, gate, broken)
 }
 
@@ -68,6 +75,14 @@ fn unsyncable(change: &Change<'_>) -> Option<Fault> {
         written: 0,
         error: io::Error::from_raw_os_error(BAD_DISK),
     })
+}
+
+fn unsyncable_snapshots(change: &Change<'_>) -> Option<Fault> {
+    let is_snapshot = |path: &Path| path.extension().is_some_and(|it| it == "snapshot");
+    match change {
+        Change::Sync(path) if is_snapshot(path) => unsyncable(change),
+        _ => None,
+    }
 }
 
 fn uncuttable(change: &Change<'_>) -> Option<Fault> {
@@ -188,6 +203,21 @@ fn a_failed_sync_is_final_for_a_log_that_had_a_batch_to_heal() {
     disk::release(root.path());
 }
 
+/// The story: the failure was noted under the partition's lock, which noting takes too, and the
+/// stop of the broker hung.
+#[test]
+fn a_disk_that_refuses_the_last_sync_of_a_close_fails_the_close() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, transactional(7, 1));
+    broken.set(Some(unsyncable_snapshots));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(log.close()).unwrap());
+    let closed = told.recv_timeout(std::time::Duration::from_secs(20));
+    assert!(closed.expect("it hangs").is_err());
+    disk::release(root.path());
+}
+
 #[test]
 fn trouble_is_told_when_it_begins_and_when_it_ends() {
     let root = tempfile::tempdir().unwrap();
@@ -209,6 +239,100 @@ fn trouble_is_told_when_it_begins_and_when_it_ends() {
     assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
     let last = log.take_trouble();
     assert!(matches!(&last[..], [Trouble::Began(reason)] if reason.contains("restart the broker")));
+    disk::release(root.path());
+}
+
+// ---------------------------------------------------------------- what a close costs
+
+/// A log whose changes are written down from now on.
+fn noted(root: &Path, was_clean: bool) -> (PartitionLog, Arc<Journal>) {
+    let (log, _) = open(root, was_clean);
+    let journal = Arc::new(Journal::default());
+    disk::watch(root, Arc::clone(&journal) as Arc<dyn Witness>);
+    (log, journal)
+}
+
+#[test]
+fn a_close_forces_each_file_once() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, journal) = noted(root.path(), false);
+    append(&log, transactional(7, 1));
+
+    log.close().unwrap();
+
+    let journal = journal.0.lock().unwrap();
+    let mut synced: Vec<_> = journal
+        .iter()
+        .filter_map(|change| match change {
+            Noted::Sync(path) => path.to_str(),
+            _ => None,
+        })
+        .collect();
+    synced.sort_unstable();
+    assert_eq!(
+        synced,
+        [
+            "00000000000000000000.index",
+            "00000000000000000000.log",
+            "00000000000000000000.timeindex",
+            "00000000000000000000.txnindex",
+            "00000000000000000001.snapshot",
+            "leader-epoch-checkpoint",
+        ]
+    );
+    disk::release(root.path());
+}
+
+/// A stop wrote and forced the indexes and the snapshot of every partition there was.
+#[test]
+fn the_close_of_a_log_that_took_nothing_since_a_clean_start_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, transactional(7, 1));
+    log.close().unwrap();
+    let (log, journal) = noted(root.path(), true);
+    log.read(0, 100).unwrap();
+
+    log.close().unwrap();
+
+    assert_eq!(journal.len(), 0);
+    disk::release(root.path());
+}
+
+#[test]
+fn the_close_of_an_untouched_log_makes_what_a_clean_start_missed() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, transactional(7, 1));
+    log.close().unwrap();
+    let kept = ["timeindex", "snapshot"].map(|extension| files(root.path(), extension));
+    for lost in kept.concat() {
+        fs::remove_file(&lost).unwrap();
+
+        open(root.path(), true).0.close().unwrap();
+
+        assert!(lost.exists(), "{}", lost.display());
+    }
+}
+
+/// A batch that the disk refused may have left files behind: the log is not as it was closed.
+#[test]
+fn the_close_after_a_refused_append_finishes_the_files() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(1, 5));
+    log.close().unwrap();
+    let (log, _, broken) = on_a_disk_since(root.path(), true);
+    broken.set(Some(full));
+    assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
+    broken.set(None);
+    disk::release(root.path());
+    let journal = Arc::new(Journal::default());
+    disk::watch(root.path(), Arc::clone(&journal) as Arc<dyn Witness>);
+
+    log.close().unwrap();
+
+    assert_ne!(journal.len(), 0);
     disk::release(root.path());
 }
 
