@@ -15,6 +15,8 @@ import txn
 from clients import WAIT_S, create_topic, read_all, send, transactional_producer
 from txn import _core
 from txn.broker.shared_sync import SharedSync
+from txn.server import upkeep
+from txn.storage import checkpoints
 from txn.storage.base import PartitionStore
 from txn.storage.native import NativeStore
 
@@ -68,3 +70,18 @@ def test_P2_commits_that_wait_together_share_their_syncs(
 
     assert len(found) == PRODUCERS * PARTITIONS
     assert syncs <= PRODUCERS * ALONE / 3, f"{syncs} syncs for {PRODUCERS} commits"
+
+
+def test_P2_a_topic_is_made_with_one_force_and_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint was written, and forced twice, for each: most of the time a topic took."""
+    written: list[Path] = []
+    monkeypatch.setattr(upkeep, "TICK_MS", 3_600_000)
+    monkeypatch.setattr(checkpoints, "write_checkpoint", lambda path, _: written.append(path))
+    with txn.Broker(tmp_path / "data", durability="commit") as broker:
+        before = _core.sync_count()
+        for number in range(5):
+            create_topic(broker.bootstrap_servers, f"topic-{number}")
+        forced = _core.sync_count() - before
+        assert (forced, written) == (5, [])

@@ -496,9 +496,6 @@ class SimStorage:
     def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
         return 0, []
 
-    def note_synced(self) -> None:
-        """What was synced is known without a checkpoint here."""
-
     def space(self) -> Space:
         return Space("", 0, 0)
 

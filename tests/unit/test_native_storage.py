@@ -15,6 +15,7 @@ from txn.storage.checkpoints import (
 )
 from txn.storage.native import NativeStorage, NativeStore
 
+METADATA = Topic("__cluster_metadata", uuid.UUID(int=1), 1)
 ORDERS = Topic("orders", uuid.UUID(int=7), 3, {"internal.segment.bytes": "300"})
 
 
@@ -46,6 +47,40 @@ def test_a_tick_moves_the_recovery_points_that_are_written_next(tmp_path: Path) 
     storage.tick()
     storage.write_recovery_points()
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 4}
+
+
+def test_a_tick_notes_how_much_of_the_metadata_log_was_synced_and_what_was_not_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    storage = storage_in(tmp_path)
+    metadata, orders = storage.open(METADATA, 0), storage.open(ORDERS, 0)
+    fill(metadata, 2)
+    fill(orders, 1)
+    storage.tick()
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {}
+
+    metadata.sync()
+    storage.tick()
+
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("__cluster_metadata", 0): 2}
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_of_once_and_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = storage_in(tmp_path)
+    metadata = storage.open(METADATA, 0)
+    fill(metadata, 1)
+    metadata.sync()
+    (tmp_path / (RECOVERY_POINTS + ".tmp")).mkdir()
+    storage.tick()
+    storage.tick()
+    (tmp_path / (RECOVERY_POINTS + ".tmp")).rmdir()
+
+    storage.tick()
+
+    assert caplog.text.count("checkpoint.not_written") == 1
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("__cluster_metadata", 0): 1}
 
 
 def test_checkpoints_of_partitions_that_are_not_there_are_dropped(tmp_path: Path) -> None:

@@ -93,13 +93,6 @@ class LogStorage(Protocol):
         """
         ...
 
-    def note_synced(self) -> None:
-        """Have it on the disk up to where logs are on the disk: it is never cut from now on.
-
-        Blocks. A disk that refuses is logged; what was synced stays so.
-        """
-        ...
-
     def space(self) -> Space:
         """The directory, and the space of its disk. Raises StorageError."""
         ...
@@ -342,7 +335,6 @@ class Node:
         """Make changes of topics and settings durable, as far as `durability` asks for it."""
         if self.durability is not Durability.PROCESS:
             await self.sync([self._metadata])
-            await self._scheduler.in_worker(self._storage.note_synced)
 
     def close(self) -> None:
         """Close every log.
@@ -370,7 +362,6 @@ class Node:
         """Wait until what the metadata log says is on the disk, if `durability` asks for it."""
         if self.durability is not Durability.PROCESS:
             self._metadata.sync()
-            self._storage.note_synced()
 
     def _recover_metadata(self) -> None:
         replay = Replay(self.image)

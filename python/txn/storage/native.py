@@ -43,7 +43,7 @@ READ_BYTES = 1 << 20
 
 OFFSET_OUT_OF_RANGE = 1
 
-METADATA_TOPIC = "__cluster_metadata"
+METADATA: Place = ("__cluster_metadata", 0)
 
 PROGRESS_S = 5
 """How often a long recovery says how far it is."""
@@ -363,6 +363,12 @@ class RecoveryPoints:
         for place in gone:
             del self._earlier[place]
 
+    def have_more_of_metadata(self) -> bool:
+        """Say whether more of the metadata log is on the disk than the checkpoint says."""
+        metadata = self._logs.get(METADATA)
+        stored = self._points.stored.get(METADATA, 0)
+        return metadata is not None and metadata.recovery_point > stored
+
     def write(self) -> None:
         """Write both checkpoints. Raises OSError."""
         self._points.write()
@@ -379,7 +385,7 @@ class RecoveryPoints:
 
     def _log_ends(self) -> dict[Place, int]:
         ends = {place: log.log_end_offset for place, log in self.logs().items()}
-        ends.pop((METADATA_TOPIC, 0), None)
+        ends.pop(METADATA, None)
         return {place: end for place, end in ends.items() if end > 0}
 
 
@@ -400,6 +406,7 @@ class NativeStorage:
         self._broker_settings = broker_settings
         self._log_starts = LogStarts(root)
         self._recovery_points = RecoveryPoints(root)
+        self._is_checkpoint_refused = False
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
@@ -531,7 +538,8 @@ class NativeStorage:
 
     def tick(self) -> None:
         """Sync what was sealed and what has waited for `flush.ms`; remove what is due; tell of
-        damage that readers met, and of logs that a disk keeps from taking batches.
+        damage that readers met, and of logs that a disk keeps from taking batches; note how much
+        of the metadata log was synced.
         """
         failed, damaged, troubles = _core.tick(list(self._recovery_points.logs().values()))
         for directory, trouble in troubles:
@@ -543,6 +551,18 @@ class NativeStorage:
             log.error("log.not_synced", reason=reason)
         for reason, path, position in damaged:
             log.error("log.damaged", reason=reason, path=path, position=position)
+        if self._recovery_points.have_more_of_metadata():
+            self._note_metadata()
+
+    def _note_metadata(self) -> None:
+        try:
+            self.write_recovery_points()
+        except OSError as error:
+            if not self._is_checkpoint_refused:
+                log.error("checkpoint.not_written", path=RECOVERY_POINTS, reason=str(error))
+            self._is_checkpoint_refused = True
+        else:
+            self._is_checkpoint_refused = False
 
     def retain(self, now_ms: int) -> None:
         """Remove the segments that retention no longer keeps."""
@@ -569,13 +589,6 @@ class NativeStorage:
     def write_recovery_points(self) -> None:
         """Write what the next start may believe. Raises OSError."""
         self._recovery_points.write()
-
-    def note_synced(self) -> None:
-        """Have it on the disk up to where logs are on the disk; blocks. A failure is logged."""
-        try:
-            self.write_recovery_points()
-        except OSError as error:
-            log.error("checkpoint.not_written", path=RECOVERY_POINTS, reason=str(error))
 
     def write_log_starts(self) -> None:
         """Write where logs were told to start. Raises OSError."""
