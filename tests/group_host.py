@@ -87,6 +87,9 @@ class FakeHost:
     def partition(self, topic: str, index: int) -> PartitionStore | None:
         return self._data if topic in self.topics and index in range(PARTITIONS_PER_TOPIC) else None
 
+    def has_partition(self, topic: str, index: int) -> bool:
+        return self.partition(topic, index) is not None
+
     def is_untouched(self, topic: str, index: int) -> bool:
         return False
 

@@ -179,6 +179,7 @@ class MemoryHost:
         self.topics: dict[str, list[FaultyStore]] = {}
         self.sequences: dict[tuple[str, int, int], int] = {}
         self.next_producer_id = 1_000
+        self.unopenable: set[TopicPartition] = set()
         self.crash_at: int | None = None
         self.syncs: list[list[TopicPartition]] = []
         self.unfinished_syncs: list[asyncio.Future[None]] | None = None
@@ -206,8 +207,12 @@ class MemoryHost:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
 
     def partition(self, topic: str, index: int) -> FaultyStore | None:
-        stores = self.topics.get(topic, [])
-        return stores[index] if 0 <= index < len(stores) else None
+        if (topic, index) in self.unopenable:
+            raise StorageError(f"{topic}-{index} cannot be opened")
+        return self.topics[topic][index] if self.has_partition(topic, index) else None
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        return 0 <= index < len(self.topics.get(topic, []))
 
     def is_untouched(self, topic: str, index: int) -> bool:
         return False

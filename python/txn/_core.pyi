@@ -387,7 +387,7 @@ class Server:
         name: str,
         topic_id: bytes,
         partition_count: int,
-        log_of: Callable[[int], PartitionLog | None],
+        log_of: Callable[[int], PartitionLog | int],
         *,
         is_internal: bool,
     ) -> None:
@@ -395,8 +395,8 @@ class Server:
         Internal topics refuse Produce.
 
         `log_of` is called on a reactor when a partition is first needed, and never again once it
-        gave a log. After None or an exception, which is reported as unraisable, the partition is
-        unknown to that request.
+        gave a log. A number is Kafka's error code instead, for that request; an exception is
+        reported as unraisable and counts as KAFKA_STORAGE_ERROR.
         """
     def remove_topic(self, name: str) -> None: ...
     def take(self) -> list[ClientRequest]:

@@ -5,16 +5,19 @@ import uuid
 
 import pytest
 
-from txn.broker.partitions import Partitions
+from txn.broker.partitions import RETRY_MS, Partitions
+from txn.errors import CorruptLogError, StorageError, TxnError
 from txn.metadata.image import Topic
 from txn.storage.memory import MemoryStore
 
 
 class Opener:
-    """Opens partitions in memory, and counts."""
+    """Opens partitions in memory, unless there is a fault, and counts."""
 
     def __init__(self) -> None:
         self.opened: list[int] = []
+        self.fault: TxnError | None = None
+        self.time_ms = 0
         self.has_begun = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
@@ -23,7 +26,13 @@ class Opener:
         self.opened.append(index)
         self.has_begun.set()
         self.may_go_on.wait(timeout=10)
+        if self.fault is not None:
+            raise self.fault
         return MemoryStore(topic.name, index)
+
+
+def partitions_of(topic: Topic, opener: Opener) -> Partitions:
+    return Partitions(topic, opener, lambda: opener.time_ms)
 
 
 def orders(count: int = 3) -> Topic:
@@ -32,7 +41,7 @@ def orders(count: int = 3) -> Topic:
 
 def test_a_partition_is_opened_when_it_is_first_touched_and_never_again() -> None:
     opener = Opener()
-    partitions = Partitions(orders(), opener)
+    partitions = partitions_of(orders(), opener)
     assert (len(partitions), partitions.opened()) == (3, [])
     store = partitions[2]
     assert partitions[2] is store
@@ -42,7 +51,7 @@ def test_a_partition_is_opened_when_it_is_first_touched_and_never_again() -> Non
 def test_threads_that_touch_a_partition_together_get_the_same() -> None:
     opener = Opener()
     opener.may_go_on.clear()
-    partitions = Partitions(orders(), opener)
+    partitions = partitions_of(orders(), opener)
     found: list[object] = []
     threads = [threading.Thread(target=lambda: found.append(partitions[0])) for _ in range(4)]
     for thread in threads:
@@ -59,7 +68,7 @@ def test_what_changes_meanwhile_reaches_a_partition_that_is_being_opened() -> No
     old ones must be among them."""
     opener = Opener()
     opener.may_go_on.clear()
-    partitions = Partitions(orders(), opener)
+    partitions = partitions_of(orders(), opener)
     opening = threading.Thread(target=lambda: partitions[1])
     opening.start()
     assert opener.has_begun.wait(timeout=10)
@@ -74,7 +83,7 @@ def test_what_changes_meanwhile_reaches_a_partition_that_is_being_opened() -> No
 
 def test_a_deleted_topic_opens_nothing_any_more() -> None:
     opener = Opener()
-    partitions = Partitions(orders(), opener)
+    partitions = partitions_of(orders(), opener)
     store = partitions[0]
     assert partitions.close_for_good() == [store]
     with pytest.raises(IndexError):
@@ -84,9 +93,49 @@ def test_a_deleted_topic_opens_nothing_any_more() -> None:
 
 def test_a_topic_that_grows_keeps_what_is_open() -> None:
     topic = orders(1)
-    partitions = Partitions(topic, Opener())
+    partitions = partitions_of(topic, Opener())
     store = partitions[0]
     topic.partition_count = 3
     partitions.grow()
     assert (len(partitions), partitions[0]) == (3, store)
+    assert partitions[2].index == 2
+
+
+@pytest.mark.parametrize("fault", [StorageError("EIO"), CorruptLogError("EIO")])
+def test_what_cannot_be_opened_is_left_alone_for_a_while_and_told_of_once(
+    fault: TxnError, caplog: pytest.LogCaptureFixture
+) -> None:
+    opener = Opener()
+    partitions = partitions_of(orders(), opener)
+    opener.fault = fault
+    for opener.time_ms in (0, RETRY_MS - 1, RETRY_MS, 2 * RETRY_MS - 1):
+        with pytest.raises(StorageError, match="EIO") as refused:
+            partitions[2]
+        assert (refused.value.code, vars(refused.value)["partition"]) == (56, 2)
+    assert opener.opened == [2, 2]
+    assert caplog.text.count("partition.not_opened") == 1
+
+
+def test_what_can_be_opened_again_is_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    opener = Opener()
+    partitions = partitions_of(orders(), opener)
+    opener.fault = StorageError("EIO")
+    with pytest.raises(StorageError):
+        partitions[2]
+    opener.fault = None
+    opener.time_ms = RETRY_MS
+
+    store = partitions[2]
+
+    assert (store.index, partitions[2]) == (2, store)
+    assert caplog.text.count("partition.opened_again") == 1
+
+
+def test_a_clock_that_is_set_back_does_not_keep_a_partition_shut() -> None:
+    opener = Opener()
+    partitions = partitions_of(orders(), opener)
+    opener.time_ms, opener.fault = 1_000_000, StorageError("EIO")
+    with pytest.raises(StorageError):
+        partitions[2]
+    opener.time_ms, opener.fault = 0, None
     assert partitions[2].index == 2

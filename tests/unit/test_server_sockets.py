@@ -52,7 +52,7 @@ class Sockets:
             for index in range(2)
         ]
         self.asked: list[int] = []
-        self.has_logs = True
+        self.fault: ErrorCode | None = None
         self.server.add_topic(TOPIC, TOPIC_ID.bytes, 2, self._log_of, is_internal=False)
         self._threads = [
             threading.Thread(target=self.server.run_reactor, args=(index,)) for index in range(2)
@@ -60,9 +60,9 @@ class Sockets:
         for thread in self._threads:
             thread.start()
 
-    def _log_of(self, index: int) -> _core.PartitionLog | None:
+    def _log_of(self, index: int) -> _core.PartitionLog | int:
         self.asked.append(index)
-        return self.logs[index] if self.has_logs else None
+        return self.logs[index] if self.fault is None else self.fault
 
     def connect(self) -> RawConnection:
         host, port = self.server.address
@@ -200,15 +200,20 @@ def test_a_log_is_asked_for_when_a_request_first_names_its_partition(sockets: So
     assert sockets.asked == [0]
 
 
-def test_a_partition_without_a_log_is_unknown_until_it_has_one(sockets: Sockets) -> None:
-    sockets.has_logs = False
+@pytest.mark.parametrize(
+    "fault", [ErrorCode.unknown_topic_or_partition, ErrorCode.kafka_storage_error]
+)
+def test_a_partition_without_a_log_is_answered_with_the_reason_until_it_has_one(
+    sockets: Sockets, fault: ErrorCode
+) -> None:
+    sockets.fault = fault
     with sockets.connect() as connection:
         refused = produced(connection.call(produce(9, one_batch())))
-        unknown = fetched(connection.call(fetch(12, 0))).error_code
-        sockets.has_logs = True
+        unread = fetched(connection.call(fetch(12, 0))).error_code
+        sockets.fault = None
         stored = produced(connection.call(produce(9, one_batch())))
-    assert refused == [(ErrorCode.unknown_topic_or_partition, -1)]
-    assert unknown == ErrorCode.unknown_topic_or_partition
+    assert refused == [(fault, -1)]
+    assert unread == fault
     assert stored == [(ErrorCode.none, 0)]
 
 

@@ -372,6 +372,51 @@ def test_P3_a_marker_that_cannot_be_written_is_written_later() -> None:
     assert len(bench.host.store(*P0).markers()) == 1
 
 
+def test_P3_a_partition_that_cannot_be_opened_is_joined_and_gets_its_marker_later() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.host.unopenable.add(P1)
+    joined = bench.coordinator.add_partitions("pay", producer, [P0, P1])
+    assert joined is ErrorCode.none
+    assert bench.host.store(*P0).client_append(producer, 0, b"a", 1)[0] == ADMIT
+    bench.end(producer, ABORT)
+    assert bench.state() is TxnState.PREPARE_ABORT
+    bench.host.unopenable.clear()
+    bench.host.advance(RETRY_MS)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+    assert [len(bench.host.store(*partition).markers()) for partition in (P0, P1)] == [1, 1]
+
+
+def test_P2_nothing_is_committed_with_a_partition_that_cannot_be_opened() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.coordinator.add_partitions("pay", producer, [P1])
+    bench.host.unopenable.add(P1)
+    assert bench.end(producer, COMMIT).code is ErrorCode.transaction_abortable
+    assert bench.state() is TxnState.PREPARE_ABORT
+    assert bench.host.store(*P0).committed() == []
+
+
+def test_an_operators_marker_for_a_partition_that_cannot_be_opened_is_refused() -> None:
+    bench = Bench()
+    bench.host.unopenable.add(P1)
+    marker = Marker(5, 0, 0, False, 0)
+    written = bench.coordinator.write_marker(P1, marker, must_bump=False)
+    assert written is ErrorCode.kafka_storage_error
+
+
+def test_a_start_does_without_a_partition_that_cannot_be_opened() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.coordinator.add_partitions("pay", producer, [P0, P1])
+    host = bench.host.after_crash()
+    host.unopenable.add(P1)
+    restarted = Bench(host)
+    assert restarted.state() is TxnState.ONGOING
+    assert host.store(*P0).client_append(producer, 0, b"a", 1)[0] == ADMIT
+
+
 def test_P5_an_abort_that_cannot_be_written_is_tried_again() -> None:
     bench = Bench()
     producer = bench.init()

@@ -65,7 +65,14 @@ class Host(Protocol):
         ...
 
     def partition(self, topic: str, index: int) -> PartitionStore | None:
-        """The partition, or None when the topic or the index is unknown."""
+        """The partition, or None when the topic or the index is unknown.
+
+        Raises StorageError: it cannot be opened now.
+        """
+        ...
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Say whether there is such a partition; it is not opened."""
         ...
 
     def is_untouched(self, topic: str, index: int) -> bool:

@@ -197,10 +197,16 @@ class Node:
         self._scheduler.spawn(work)
 
     def partition(self, topic: str, index: int) -> PartitionStore | None:
-        """The partition, or None when the topic or the index is unknown."""
+        """The partition, or None when the topic or the index is unknown.
+
+        Raises StorageError: it cannot be opened now.
+        """
+        return self.partitions[topic][index] if self.has_partition(topic, index) else None
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Say whether there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)
-        is_known = partitions is not None and 0 <= index < len(partitions)
-        return partitions[index] if partitions is not None and is_known else None
+        return partitions is not None and 0 <= index < len(partitions)
 
     def is_untouched(self, topic: str, index: int) -> bool:
         """Say whether a partition is there and was not opened: it holds nothing."""
@@ -449,7 +455,7 @@ class Node:
             StorageError: a log cannot be read, or is that of another topic.
         """
         for topic in topics:
-            self.partitions[topic.name] = Partitions(topic, self._storage.open)
+            self.partitions[topic.name] = Partitions(topic, self._storage.open, self.now_ms)
         wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, index), store in zip(wanted, self._storage.open_all(wanted), strict=True):
             if store is not None:

@@ -3,15 +3,33 @@
 A partition that was never written has nothing on the disk, and here it has a place in a list: no
 log, no rules, no lock. What touches it, a Produce, a Fetch or a coordinator, opens it.
 
+One that cannot be opened, for a disk that fails or for damage, is tried again by what touches it
+next, but not more often than once in a while.
+
 Threads. Reactors open what Produce and Fetch name, beside the control loop, so a lock makes sure
 that a partition is opened once. Nothing waits for a partition's lock under it.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from threading import Lock
+from typing import Final
 
+from txn.errors import CorruptLogError, StorageError
+from txn.logs import log
 from txn.metadata.image import Topic
 from txn.storage.base import PartitionStore
+
+RETRY_MS: Final = 1000
+"""How long one that could not be opened is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a partition could not be opened, and when that was."""
+
+    reason: str
+    at_ms: int
 
 
 class Partitions:
@@ -20,12 +38,20 @@ class Partitions:
     Args:
         topic: Theirs.
         open_store: Opens one; raises CorruptLogError or StorageError.
+        now_ms: Tells the time, in milliseconds since the epoch.
     """
 
-    def __init__(self, topic: Topic, open_store: Callable[[Topic, int], PartitionStore]) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        open_store: Callable[[Topic, int], PartitionStore],
+        now_ms: Callable[[], int],
+    ) -> None:
         self._topic = topic
         self._open_store = open_store
+        self._now_ms = now_ms
         self._stores: list[PartitionStore | None] = [None] * topic.partition_count
+        self._failures: dict[int, Failure] = {}
         self._is_closed = False
         self._lock = Lock()
 
@@ -37,7 +63,7 @@ class Partitions:
 
         Raises:
             IndexError: there is none of that number, or the topic was deleted.
-            CorruptLogError, StorageError: as `open_store`.
+            StorageError: it cannot be opened now.
         """
         store = self._stores[index]
         if store is not None:
@@ -46,10 +72,7 @@ class Partitions:
             if self._is_closed:
                 raise IndexError(f"topic {self._topic.name} was deleted")
             store = self._stores[index]
-            if store is None:
-                store = self._open_store(self._topic, index)
-                self._take_in(index, store)
-            return store
+            return self._open(index) if store is None else store
 
     def __iter__(self) -> Iterator[PartitionStore]:
         """All of them, opened one after the other."""
@@ -84,6 +107,26 @@ class Partitions:
         """The epoch in which one is led."""
         store = self._stores[index]
         return self._topic.leader_epoch(index) if store is None else store.leader_epoch
+
+    def _open(self, index: int) -> PartitionStore:
+        """Open one; an operator is told when that fails at first, and when it succeeds again."""
+        topic = self._topic.name
+        failure = self._failures.get(index)
+        if failure is not None and 0 <= self._now_ms() - failure.at_ms < RETRY_MS:
+            raise StorageError(failure.reason, topic=topic, partition=index)
+        try:
+            store = self._open_store(self._topic, index)
+        except (CorruptLogError, StorageError) as error:
+            self._failures[index] = Failure(error.message, self._now_ms())
+            if failure is None:
+                log.error(
+                    "partition.not_opened", topic=topic, partition=index, reason=error.message
+                )
+            raise StorageError(error.message, topic=topic, partition=index) from error
+        self._take_in(index, store)
+        if self._failures.pop(index, None) is not None:
+            log.warning("partition.opened_again", topic=topic, partition=index)
+        return store
 
     def _take_in(self, index: int, store: PartitionStore) -> None:
         store.lead(self._topic.leader_epoch(index))

@@ -30,7 +30,8 @@ decided. Kafka writes the one marker, and the transaction is torn (P3).
 Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator answers.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -289,19 +290,23 @@ class TransactionCoordinator:
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
             return self._flows.run(owner, self._abort_for(owner, partition, marker))
-        store = self._host.partition(*partition)
-        assert store is not None, f"{partition} was looked up"
-        if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
-            return ErrorCode.invalid_producer_epoch
         try:
+            store = self._host.partition(*partition)
+            assert store is not None, f"{partition} was looked up"
+            if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
+                return ErrorCode.invalid_producer_epoch
             self._append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
         except StorageError as error:
             return _code_of(error)
         return ErrorCode.none
 
     def partition(self, topic: str, index: int) -> PartitionStore | None:
-        """The partition, or None when there is none."""
+        """The partition, or None when there is none. Raises StorageError."""
         return self._host.partition(topic, index)
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Whether a partition exists."""
+        return self._host.has_partition(topic, index)
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic exists."""
@@ -392,7 +397,7 @@ class TransactionCoordinator:
         transaction_version: int,
         partitions: Sequence[TopicPartition],
     ) -> Flow[dict[TopicPartition, int]]:
-        existing = [p for p in partitions if self._host.partition(*p) is not None]
+        existing = [p for p in partitions if self._host.has_partition(*p)]
         codes = dict.fromkeys(partitions, ErrorCode.unknown_topic_or_partition)
         if transaction_version >= TV2 and existing:
             code = yield from self._add(transactional_id, producer, existing, TV2)
@@ -630,7 +635,7 @@ class TransactionCoordinator:
     def _let_in(self, transactional_id: str, txn: Txn) -> None:
         """Let the partitions of an open transaction take batches of it, or none any longer."""
         if txn.is_kept:
-            for store in self._stores_of(txn.partitions):
+            for store in self._opened_of(txn.partitions):
                 store.gate.seal(txn.producer_id)
         elif txn.state is TxnState.ONGOING:
             self._expect(transactional_id, txn.producer, txn.partitions)
@@ -640,13 +645,22 @@ class TransactionCoordinator:
     ) -> None:
         """Let partitions take the transaction's first batch without asking again."""
         id_hash = java_hash(transactional_id)
-        for store in self._stores_of(partitions):
+        for store in self._opened_of(partitions):
             store.gate.expect(producer.producer_id, producer.producer_epoch, id_hash)
 
     def _stores_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionStore]:
-        """The partitions that still exist."""
+        """The partitions that still exist. Raises StorageError: one cannot be opened now."""
         stores = (self._host.partition(topic, index) for topic, index in sorted(partitions))
         return [store for store in stores if store is not None]
+
+    def _opened_of(self, partitions: Iterable[TopicPartition]) -> Iterator[PartitionStore]:
+        """Of these partitions those that can be opened.
+
+        Another takes no batch before it is opened, and then its gate asks for each.
+        """
+        for partition in partitions:
+            with suppress(StorageError):
+                yield from self._stores_of([partition])
 
     def _log_of(self, transactional_id: str) -> PartitionStore:
         """The partition of `__transaction_state` that keeps an id."""

@@ -18,12 +18,14 @@ from txn.broker.host import Answer, Context, HangUpError, Timer
 from txn.broker.node import Node
 from txn.broker.partitions import Partitions
 from txn.clock import now_ms
-from txn.errors import TxnError
+from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.storage.native import NativeStore
 from txn.wire.messages import encode_response, is_flexible
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 class LoopScheduler:
@@ -82,14 +84,13 @@ class ServerCatalog:
     def add_topic(self, topic: Topic, partitions: Partitions) -> None:
         """Serve a topic's partitions; a reactor asks for the log of each when it first needs it."""
 
-        def log_of(index: int) -> _core.PartitionLog | None:
+        def log_of(index: int) -> _core.PartitionLog | int:
             try:
                 store = partitions[index]
             except IndexError:
-                return None  # it is being deleted
-            except TxnError as error:
-                log.error("partition.not_opened", reason=error.message)
-                return None
+                return UNKNOWN_TOPIC_OR_PARTITION  # it is being deleted
+            except StorageError as error:
+                return error.code
             assert isinstance(store, NativeStore), f"{topic.name} is not on disk"
             return store.log
 

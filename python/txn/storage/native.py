@@ -439,19 +439,21 @@ class NativeStorage:
             StorageError: the directory cannot be read, or holds another topic's partition.
         """
         directory = self.root / f"{topic.name}-{index}"
-        return self._open(topic, index, is_present=directory.exists())
+        try:
+            if not directory.exists():
+                self._recovery_points.forget_earlier(topic.name, index)
+        except OSError as error:
+            raise StorageError(f"cannot open partition {topic.name}-{index}: {error}") from error
+        return self._open(topic, index)
 
-    def _open(self, topic: Topic, index: int, *, is_present: bool) -> NativeStore:
+    def _open(self, topic: Topic, index: int) -> NativeStore:
         directory = self.root / f"{topic.name}-{index}"
-        if is_present:
-            found = _topic_id_of(directory)
-            if found not in (None, topic.topic_id):
-                raise StorageError(
-                    f"{directory} holds a partition of another topic: its id is {found}, that of "
-                    f"{topic.name} is {topic.topic_id}. Move the directory away"
-                )
-        else:
-            self._recovery_points.forget_earlier(topic.name, index)
+        found = _topic_id_of(directory)
+        if found not in (None, topic.topic_id):
+            raise StorageError(
+                f"{directory} holds a partition of another topic: its id is {found}, that of "
+                f"{topic.name} is {topic.topic_id}. Move the directory away"
+            )
         return NativeStore(
             self.root,
             topic.name,
@@ -478,7 +480,7 @@ class NativeStorage:
         found = [place for place, name in zip(wanted, names, strict=True) if name in present]
 
         def opened(place: tuple[Topic, int]) -> NativeStore:
-            return self._open(*place, is_present=True)
+            return self._open(*place)
 
         threads = self._broker_settings["num.recovery.threads.per.data.dir"]
         if self.was_clean or threads == 1 or len(found) < 2:

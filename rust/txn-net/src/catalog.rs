@@ -14,11 +14,14 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use txn_log::PartitionLog;
 
+use crate::codes;
+
 /// A topic id, as on the wire.
 pub type TopicId = [u8; 16];
 
-/// Gives the log of a partition, the same whenever it is asked; None where there is none.
-pub type LogOf = Box<dyn Fn(usize) -> Option<Arc<PartitionLog>> + Send + Sync>;
+/// Gives the log of a partition, the same whenever it gives one, or Kafka's error code for those
+/// who need it now.
+pub type LogOf = Box<dyn Fn(usize) -> Result<Arc<PartitionLog>, i16> + Send + Sync>;
 
 /// A topic that is served.
 pub struct Topic {
@@ -54,15 +57,20 @@ impl Topic {
         }
     }
 
-    /// The log of a partition, if there is one.
-    pub(crate) fn partition(&self, index: i32) -> Option<&Arc<PartitionLog>> {
-        let index = usize::try_from(index).ok()?;
-        let known = self.logs.get(index)?;
+    /// The log of a partition.
+    ///
+    /// # Errors
+    /// Kafka's error code: there is no such partition, or its log cannot be had now.
+    pub(crate) fn partition(&self, index: i32) -> Result<&Arc<PartitionLog>, i16> {
+        let index = usize::try_from(index).ok();
+        let (index, known) = index
+            .and_then(|index| Some((index, self.logs.get(index)?)))
+            .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
         if let Some(log) = known.get() {
-            return Some(log);
+            return Ok(log);
         }
         let log = (self.log_of)(index)?;
-        Some(known.get_or_init(|| log))
+        Ok(known.get_or_init(|| log))
     }
 
     /// Whether the catalog still has it; false once it is removed or replaced.
@@ -140,7 +148,13 @@ mod tests {
     use super::*;
 
     fn topic(name: &str, id: u8) -> Topic {
-        Topic::new(name.to_owned(), [id; 16], 0, Box::new(|_| None), false)
+        Topic::new(
+            name.to_owned(),
+            [id; 16],
+            0,
+            Box::new(|_| Err(codes::KAFKA_STORAGE_ERROR)),
+            false,
+        )
     }
 
     #[test]

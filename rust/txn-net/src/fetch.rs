@@ -227,7 +227,7 @@ impl FetchRequest {
     /// The logs it reads, each as often as the request names it.
     pub fn logs(&self) -> impl Iterator<Item = &Arc<PartitionLog>> {
         self.each()
-            .filter_map(|(topic, wanted)| topic.topic.as_ref()?.partition(wanted.index))
+            .filter_map(|(topic, wanted)| topic.topic.as_ref()?.partition(wanted.index).ok())
     }
 
     /// Whether one of its topics was removed or replaced since it was parsed.
@@ -283,9 +283,7 @@ impl FetchRequest {
                 OwnedKey::Id(_) => codes::UNKNOWN_TOPIC_ID,
             });
         };
-        let log = found
-            .partition(wanted.index)
-            .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let log = found.partition(wanted.index)?;
         match wanted.leader_epoch {
             epoch if epoch < 0 => {}
             epoch if epoch < log.leader_epoch() => return Err(codes::FENCED_LEADER_EPOCH),
@@ -792,7 +790,7 @@ mod tests {
         log.append(origin, &mut batch).unwrap();
         let catalog = Catalog::default();
         let name = std::str::from_utf8(NAME).unwrap().to_owned();
-        let log_of = Box::new(move |_| Some(Arc::clone(&log)));
+        let log_of = Box::new(move |_| Ok(Arc::clone(&log)));
         catalog.add(Topic::new(name, ID, 1, log_of, false));
         let mut request = FetchRequest::parse(&request(11, 0, -1), 11, 42, &catalog).unwrap();
         let wanted = WantedPartition {

@@ -473,9 +473,9 @@ impl Writing<'_> {
             };
             return Err(Failure::new(code, None));
         };
-        let Some(log) = topic.partition(partition.index) else {
-            return Err(Failure::new(codes::UNKNOWN_TOPIC_OR_PARTITION, None));
-        };
+        let log = topic
+            .partition(partition.index)
+            .map_err(|code| Failure::new(code, None))?;
         if topic.is_internal {
             let message = format!(
                 "Topic {} is internal; clients cannot write to it.",

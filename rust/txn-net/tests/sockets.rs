@@ -149,14 +149,14 @@ fn start(options: &Options) -> Running {
     let log = open("pay-0");
     let server = Arc::new(Server::bind("127.0.0.1", 0, options.clone()).unwrap());
     let logs = [Arc::clone(&log), open("pay-1")];
-    let log_of = Box::new(move |index: usize| logs.get(index).cloned());
+    let log_of = Box::new(move |index: usize| Ok(Arc::clone(&logs[index])));
     server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, 2, log_of, false));
     let internal = open("internal-0");
     server.add_topic(Topic::new(
         INTERNAL.to_owned(),
         [8; 16],
         1,
-        Box::new(move |_| Some(Arc::clone(&internal))),
+        Box::new(move |_| Ok(Arc::clone(&internal))),
         true,
     ));
     let reactors = (0..options.reactors)

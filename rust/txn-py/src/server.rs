@@ -12,6 +12,9 @@ use txn_net::{LogOf, Options, RequestToken, Topic, TopicId};
 
 use crate::log::PyPartitionLog;
 
+/// Of Kafka's protocol guide: the client asks again.
+const KAFKA_STORAGE_ERROR: i16 = 56;
+
 /// A listening socket, its reactor threads' work, Produce and Fetch.
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
@@ -170,22 +173,29 @@ impl Server {
     }
 }
 
-/// Lets reactors ask Python for a log. An exception is reported as unraisable: there is none then.
+/// What Python gives for a partition: its log, or an error code.
+#[derive(FromPyObject)]
+enum Given<'py> {
+    Log(PyRef<'py, PyPartitionLog>),
+    Code(i16),
+}
+
+/// Lets reactors ask Python for a log. An exception is reported as unraisable.
 fn asking(log_of: Py<PyAny>) -> LogOf {
     Box::new(move |index| {
         Python::try_attach(|py| {
             let asked = log_of.bind(py);
-            let given = asked.call1((index,)).and_then(|given| {
-                Ok(given
-                    .extract::<Option<PyRef<'_, PyPartitionLog>>>()?
-                    .map(|log| Arc::clone(&log.log)))
-            });
-            given.unwrap_or_else(|error| {
-                error.write_unraisable(py, Some(asked));
-                None
-            })
+            let given = asked.call1((index,)).and_then(|given| given.extract());
+            match given {
+                Ok(Given::Log(log)) => Ok(Arc::clone(&log.log)),
+                Ok(Given::Code(code)) => Err(code),
+                Err(error) => {
+                    error.write_unraisable(py, Some(asked));
+                    Err(KAFKA_STORAGE_ERROR)
+                }
+            }
         })
-        .flatten()
+        .unwrap_or(Err(KAFKA_STORAGE_ERROR)) // the interpreter is going away
     })
 }
 

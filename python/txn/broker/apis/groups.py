@@ -284,7 +284,7 @@ def _check_offsets(
             code = ErrorCode.none
             if name is None:
                 code = ErrorCode.unknown_topic_id
-            elif groups.host.partition(name, partition.partition_index) is None:
+            elif not groups.host.has_partition(name, partition.partition_index):
                 code = ErrorCode.unknown_topic_or_partition
             elif len(metadata) > groups.host.setting("offset.metadata.max.bytes") or not _fits(
                 metadata
@@ -451,7 +451,7 @@ def _delete_fault(group: Group | None) -> ErrorCode:
 
 
 def _delete_code(groups: GroupCoordinator, group_id: str, topic: str, index: int) -> ErrorCode:
-    if groups.host.partition(topic, index) is None:
+    if not groups.host.has_partition(topic, index):
         return ErrorCode.unknown_topic_or_partition
     if groups.is_subscribed(group_id, topic):
         return ErrorCode.group_subscribed_to_topic

@@ -39,17 +39,22 @@ def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
 
 
 def _sizes(node: Node, topic: str, indexes: Any) -> list[dict[str, Any]]:
-    stores = [(index, node.partition(topic, index)) for index in indexes]
     return [
         {
             "partition_index": index,
-            "partition_size": store.size_bytes,
+            "partition_size": _size(node, topic, index),
             "offset_lag": 0,
             "is_future_key": False,
         }
-        for index, store in stores
-        if store is not None
+        for index in indexes
+        if node.has_partition(topic, index)
     ]
+
+
+def _size(node: Node, topic: str, index: int) -> int:
+    """The size of a partition's segments; one that nothing has opened has none."""
+    store = None if node.is_untouched(topic, index) else node.partition(topic, index)
+    return 0 if store is None else store.size_bytes
 
 
 VERSIONS = {DESCRIBE_LOG_DIRS: (1, 4)}

@@ -52,9 +52,8 @@ def _offset(
     timestamp = int(wanted.timestamp)
     if timestamp < EARLIEST_PENDING or version < KNOWN_FROM.get(timestamp, 0):
         return answer | {"error_code": ErrorCode.unsupported_version}
-    store = node.partition(topic, wanted.partition_index)
-    code = _epoch_fault(store, getattr(wanted, "current_leader_epoch", -1))
-    if store is None or code is not ErrorCode.none:
+    store, code = _led(node, topic, wanted.partition_index, wanted)
+    if store is None:
         return answer | {"error_code": code}
     end = store.last_stable_offset if is_committed else store.log_end_offset
     try:
@@ -88,9 +87,25 @@ def _lookup(store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
             return store.offset_for_timestamp(timestamp, end) or NOTHING
 
 
-def _epoch_fault(store: PartitionStore | None, current_leader_epoch: int) -> ErrorCode:
-    if store is None:
-        return ErrorCode.unknown_topic_or_partition
+def _opened(node: Node, topic: str, index: int) -> tuple[PartitionStore | None, ErrorCode]:
+    """A partition, or why it cannot be used."""
+    try:
+        store = node.partition(topic, index)
+    except StorageError as error:
+        return None, ErrorCode(error.code)
+    is_known = store is not None
+    return store, ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
+
+
+def _led(node: Node, topic: str, index: int, asked: Any) -> tuple[PartitionStore | None, ErrorCode]:
+    """A partition that is led in the epoch a client knows, or why it cannot be used."""
+    store, code = _opened(node, topic, index)
+    if store is not None:
+        code = _epoch_fault(store, getattr(asked, "current_leader_epoch", NO_LEADER_EPOCH))
+    return (store if code is ErrorCode.none else None), code
+
+
+def _epoch_fault(store: PartitionStore, current_leader_epoch: int) -> ErrorCode:
     if current_leader_epoch > store.leader_epoch:
         return ErrorCode.unknown_leader_epoch
     if NO_LEADER_EPOCH != current_leader_epoch < store.leader_epoch:
@@ -112,10 +127,9 @@ def offset_for_leader_epoch(node: Node, request: Any, context: Context) -> Answe
 
 
 def _epoch_end(node: Node, topic: str, asked: Any) -> dict[str, Any]:
-    store = node.partition(topic, asked.partition)
+    store, code = _led(node, topic, asked.partition, asked)
     answer = {"partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
-    code = _epoch_fault(store, asked.current_leader_epoch)
-    if store is None or code is not ErrorCode.none:
+    if store is None:
         return answer | {"error_code": code}
     leader_epoch, end_offset = store.end_of_epoch(asked.leader_epoch) or NOTHING
     return answer | {
@@ -136,10 +150,10 @@ async def delete_records(node: Node, request: Any, context: Context) -> Answer:
 
 
 async def _deleted(node: Node, topic: str, index: int, offset: int) -> dict[str, Any]:
-    store = node.partition(topic, index)
+    store, code = _opened(node, topic, index)
     answer = {"partition_index": index, "low_watermark": -1}
     if store is None:
-        return answer | {"error_code": ErrorCode.unknown_topic_or_partition}
+        return answer | {"error_code": code}
     code = _deletion_fault(node, store, offset)
     if code is not ErrorCode.none:
         return answer | {"error_code": code}

@@ -162,10 +162,10 @@ def describe_producers(
 def _active_producers(
     coordinator: TransactionCoordinator, topic: str, index: int
 ) -> dict[str, Any]:
-    is_untouched = coordinator.is_untouched(topic, index)  # whoever looks at all need not open it
+    is_there = coordinator.has_partition(topic, index)
+    is_untouched = coordinator.is_untouched(topic, index)  # one that nothing opened has none
     store = None if is_untouched else coordinator.partition(topic, index)
     known = [] if store is None else store.gate.describe()
-    is_there = is_untouched or store is not None
     return {
         "partition_index": index,
         "error_code": ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition,
@@ -210,7 +210,7 @@ async def write_txn_markers(
 async def _write_marker(
     coordinator: TransactionCoordinator, wanted: Any, partition: TopicPartition
 ) -> ErrorCode:
-    if coordinator.partition(*partition) is None:
+    if not coordinator.has_partition(*partition):
         return ErrorCode.unknown_topic_or_partition
     if partition[0] == TRANSACTIONS_TOPIC:
         return ErrorCode.topic_authorization_failed

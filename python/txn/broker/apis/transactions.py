@@ -178,7 +178,7 @@ def _refusal_of_partition(
 ) -> ErrorCode | None:
     if partition[0] in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         return ErrorCode.topic_authorization_failed
-    if coordinator.partition(*partition) is None:
+    if not coordinator.has_partition(*partition):
         return ErrorCode.unknown_topic_or_partition
     return None
 
@@ -217,7 +217,7 @@ def _refusal_of_part(
     coordinator: TransactionCoordinator, partition: TopicPartition
 ) -> ErrorCode | None:
     """What keeps a partition out for those who join groups' partitions themselves."""
-    if partition[0] == OFFSETS_TOPIC and coordinator.partition(*partition) is not None:
+    if partition[0] == OFFSETS_TOPIC and coordinator.has_partition(*partition):
         return None
     return _refusal_of_partition(coordinator, partition)
 
