@@ -363,14 +363,15 @@ class Server:
         *,
         reactors: int,
         max_request_bytes: int,
+        max_queued_bytes: int,
         max_connections: int,
         max_idle_ms: int,
         sync_acks_all: bool,
         produce_versions: tuple[int, int],
         fetch_versions: tuple[int, int],
     ) -> Server:
-        """Bind and listen; a negative `max_idle_ms` is no limit. Raises OSError naming the
-        address.
+        """Bind and listen; a negative `max_idle_ms` is no limit, nor is a `max_queued_bytes` that
+        is not positive. Raises OSError naming the address.
         """
     @property
     def address(self) -> tuple[str, int]: ...

@@ -360,6 +360,11 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _long(5_000, 1),
                 "Taken, but the high watermarks are written with the recovery points.",
             ),
+            "queued.max.request.bytes": (
+                _long(-1, INT64_MIN),
+                "While requests on their way in have as many bytes, connections wait with others; "
+                "at least socket.request.max.bytes, or -1: no limit.",
+            ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
             "transaction.max.timeout.ms": (
                 _int(900_000, 1),
@@ -597,6 +602,14 @@ class BrokerSettings:
             name: parse_property(BROKER_PROPERTIES, "broker", name, as_text(value))
             for name, value in (given or {}).items()
         }
+        queued, largest = self["queued.max.request.bytes"], self["socket.request.max.bytes"]
+        if 0 < queued < largest:
+            raise ConfigError(
+                f"broker property queued.max.request.bytes cannot be {queued}: it takes at least "
+                f"socket.request.max.bytes, {largest}, or -1 for no limit",
+                property="queued.max.request.bytes",
+                value=queued,
+            )
 
     def change(self, *, here: Mapping[str, str], everywhere: Mapping[str, str]) -> None:
         """Replace what was altered, for this broker and for every broker.

@@ -43,6 +43,14 @@ def test_numbers_and_booleans_are_taken_as_python_has_them() -> None:
     assert (settings["num.partitions"], settings["auto.create.topics.enable"]) == (6, False)
 
 
+@pytest.mark.parametrize("queued", [-1, 0, 1000])
+def test_what_requests_may_hold_is_unlimited_or_enough_for_the_largest(queued: int) -> None:
+    given = {"socket.request.max.bytes": 1000, "queued.max.request.bytes": queued}
+    assert BrokerSettings(given)["queued.max.request.bytes"] == queued
+    with pytest.raises(ConfigError, match=r"at least socket\.request\.max\.bytes, 1000"):
+        BrokerSettings(given | {"queued.max.request.bytes": 999})
+
+
 def test_an_unknown_topic_setting_is_refused_with_the_closest_known_one() -> None:
     with pytest.raises(ConfigError, match=r"did you mean retention\.ms"):
         parse_topic_settings({"retention.msec": "1"})

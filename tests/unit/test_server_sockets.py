@@ -41,6 +41,7 @@ class Sockets:
             0,
             reactors=2,
             max_request_bytes=MAX_REQUEST_BYTES,
+            max_queued_bytes=-1,
             max_connections=100,
             max_idle_ms=-1,
             sync_acks_all=False,

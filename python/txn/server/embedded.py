@@ -210,6 +210,7 @@ class Broker:
                 port,
                 reactors=settings["num.network.threads"],
                 max_request_bytes=settings["socket.request.max.bytes"],
+                max_queued_bytes=settings["queued.max.request.bytes"],
                 max_connections=settings["max.connections"],
                 max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",

@@ -20,8 +20,9 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::frame::{Front, front};
+use crate::frame::{Front, LENGTH_BYTES, front};
 use crate::mailbox::RequestToken;
+use crate::memory::Claim;
 use crate::produce::ProduceRequest;
 use crate::purgatory::WaitingFetch;
 
@@ -148,6 +149,8 @@ pub struct Parked {
     pub correlation_id: i32,
     pub request: ProduceRequest,
     pub body: Vec<u8>,
+    /// For `body`, until it is dropped.
+    pub _claim: Claim,
 }
 
 impl State {
@@ -186,7 +189,7 @@ pub enum Fill {
 /// A client's connection.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "four facts that hold independently"
+    reason = "five facts that hold independently"
 )]
 pub struct Connection {
     socket: TcpStream,
@@ -207,6 +210,10 @@ pub struct Connection {
     pub is_half_closed: bool,
     /// It is in the reactor's list of connections to go on with.
     pub is_listed: bool,
+    /// It is in the reactor's list of connections that wait for memory.
+    pub is_starved: bool,
+    /// For `input`, and for what is still to come of a request that was begun.
+    pub claim: Claim,
     input: Vec<u8>,
     /// How much of `input` is done with.
     start: usize,
@@ -214,7 +221,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: TcpStream, host: Arc<str>, number: u64, opened: u64, now: Instant) -> Self {
+    pub fn new(
+        socket: TcpStream,
+        host: Arc<str>,
+        number: u64,
+        opened: u64,
+        now: Instant,
+        claim: Claim,
+    ) -> Self {
         Self {
             socket,
             host,
@@ -226,6 +240,8 @@ impl Connection {
             is_readable: true,
             is_half_closed: false,
             is_listed: false,
+            is_starved: false,
+            claim,
             input: Vec::new(),
             start: 0,
             output: VecDeque::new(),
@@ -296,6 +312,7 @@ impl Connection {
     pub fn put_back(&mut self, input: Vec<u8>, done: usize) {
         self.input = input;
         self.start = done;
+        self.claim.end();
     }
 
     /// Reads once, knowing that `missing` bytes make the frame whole.
@@ -340,10 +357,12 @@ impl Connection {
         buffers.give(std::mem::replace(&mut self.input, larger));
     }
 
-    /// Gives memory back that is not needed between turns.
+    /// Gives memory back that is not needed between turns, and claims what is.
     pub fn settle(&mut self, buffers: &mut Buffers) {
         let left = self.input.len() - self.start;
+        self.claim.set(left + self.to_come());
         if left == 0 {
+            self.claim.end();
             self.start = 0;
             buffers.give(std::mem::take(&mut self.input));
         } else if self.input.capacity() > 16 * left {
@@ -352,11 +371,23 @@ impl Connection {
             buffers.give(std::mem::replace(&mut self.input, kept));
         }
     }
+
+    /// How much is missing of a request that was begun, once its length is known.
+    fn to_come(&self) -> usize {
+        let left = self.input.len() - self.start;
+        match self.front(usize::MAX) {
+            Front::Partial { missing } if left >= LENGTH_BYTES && self.claim.is_reading() => {
+                missing
+            }
+            _ => 0,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::RequestMemory;
     use std::io::Write;
     use std::net::TcpListener;
 
@@ -371,6 +402,7 @@ mod tests {
             1,
             0,
             Instant::now(),
+            Claim::of(&Arc::new(RequestMemory::new(None, Vec::new())), 0),
         );
         (connection, client)
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::mailbox::RequestToken;
+use crate::memory::Claim;
 use crate::produce::Join;
 
 /// A request that is not for Rust to answer.
@@ -53,7 +54,7 @@ pub struct ControlQueue {
 
 #[derive(Default)]
 struct Waiting {
-    requests: Vec<ControlRequest>,
+    requests: Vec<(ControlRequest, Claim)>,
     joins: Vec<ParkedProduce>,
     failures: Vec<String>,
     is_signalled: bool,
@@ -77,9 +78,10 @@ impl ControlQueue {
         self.wakeup.as_fd()
     }
 
-    pub fn push_request(&self, request: ControlRequest) {
+    /// Leaves a request and what it holds until it is taken.
+    pub fn push_request(&self, request: ControlRequest, claim: Claim) {
         let mut waiting = self.lock();
-        waiting.requests.push(request);
+        waiting.requests.push((request, claim));
         self.signal(&mut waiting);
     }
 
@@ -103,7 +105,8 @@ impl ControlQueue {
         let mut waiting = self.lock();
         let requests = std::mem::take(&mut waiting.requests);
         self.settle(&mut waiting);
-        requests
+        drop(waiting);
+        requests.into_iter().map(|(request, _)| request).collect()
     }
 
     /// Takes the parked Produce requests, oldest first.
@@ -145,6 +148,7 @@ impl ControlQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::RequestMemory;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     fn is_readable(queue: &ControlQueue) -> bool {
@@ -158,6 +162,10 @@ mod tests {
         )
         .unwrap()
             == 1
+    }
+
+    fn unlimited() -> Claim {
+        Claim::of(&Arc::new(RequestMemory::new(None, Vec::new())), 0)
     }
 
     fn request() -> ControlRequest {
@@ -191,8 +199,8 @@ mod tests {
     fn the_wakeup_is_readable_while_a_request_or_a_join_waits() {
         let queue = ControlQueue::new().unwrap();
         assert!(!is_readable(&queue));
-        queue.push_request(request());
-        queue.push_request(request());
+        queue.push_request(request(), unlimited());
+        queue.push_request(request(), unlimited());
         queue.push_join(join());
         assert!(is_readable(&queue));
         assert_eq!(queue.take_requests().len(), 2);

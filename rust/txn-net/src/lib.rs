@@ -19,6 +19,7 @@ mod control;
 mod fetch;
 mod frame;
 mod mailbox;
+mod memory;
 mod patience;
 mod produce;
 mod purgatory;

@@ -81,6 +81,8 @@ pub enum Message {
     LogAdvanced(RequestToken),
     /// A topic was removed or replaced.
     TopicsChanged,
+    /// A connection that waits for memory may read on.
+    MemoryFreed,
     /// Stop.
     Stop,
     /// Meet a bug.
@@ -97,7 +99,7 @@ impl Message {
             | Self::Resume(token, _)
             | Self::Disconnect(token)
             | Self::LogAdvanced(token) => Some(token.slot()),
-            Self::Accepted(..) | Self::TopicsChanged | Self::Stop => None,
+            Self::Accepted(..) | Self::TopicsChanged | Self::MemoryFreed | Self::Stop => None,
             #[cfg(test)]
             Self::Panic => None,
         }

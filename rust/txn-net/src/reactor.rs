@@ -19,6 +19,7 @@
 //! - A connection whose request is under way is not idle, however long it takes; Kafka closes
 //!   it after `connections.max.idle.ms` too.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -37,6 +38,7 @@ use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
 use crate::fetch::{FetchRequest, Look};
 use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
+use crate::memory::{Claim, RequestMemory};
 use crate::patience::Patience;
 use crate::produce::{ProduceRequest, Progress, Refused};
 use crate::purgatory::{Deadlines, WaitingFetch};
@@ -69,6 +71,7 @@ pub struct Shared {
     pub control: ControlQueue,
     pub syncer: Option<Syncer>,
     pub mailboxes: Vec<Arc<Mailbox>>,
+    pub memory: Arc<RequestMemory>,
     pub connections: AtomicUsize,
 }
 
@@ -90,6 +93,8 @@ pub struct Reactor {
     next_stamp: u64,
     /// Connections that gave up their turn, or that may go on.
     again: Vec<usize>,
+    /// Connections that wait for memory to read a request, the first to wait first.
+    starved: VecDeque<usize>,
     deadlines: Deadlines,
     waiting: usize,
     patience: Patience,
@@ -141,6 +146,7 @@ impl Reactor {
             free: Vec::new(),
             next_stamp: 0,
             again: Vec::new(),
+            starved: VecDeque::new(),
             deadlines: Deadlines::default(),
             waiting: 0,
             patience: Patience::default(),
@@ -348,7 +354,8 @@ impl Reactor {
         }
         let host = address.ip().to_string().into();
         let opened = self.stamp();
-        let connection = Connection::new(socket, host, number, opened, self.now);
+        let claim = Claim::of(&self.shared.memory, 0);
+        let connection = Connection::new(socket, host, number, opened, self.now, claim);
         let connection = Some(Box::new(connection));
         let max_idle = self.shared.options.max_idle;
         self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
@@ -366,6 +373,9 @@ impl Reactor {
         let _ = self.poll.registry().deregister(connection.socket_mut());
         if matches!(connection.state, State::Waiting { .. }) {
             self.waiting -= 1;
+        }
+        if connection.is_starved {
+            self.starved.retain(|&other| other != slot);
         }
         self.give_back(slot);
     }
@@ -385,10 +395,10 @@ impl Reactor {
             let Some(connection) = &self.slots[slot] else {
                 continue;
             };
-            let active_at = if connection.is_idle() {
+            let active_at = if connection.is_idle() && !connection.is_starved {
                 connection.active_at
             } else {
-                self.now // who waits for an answer is not idle
+                self.now // who waits for an answer, or to be read, is not idle
             };
             if active_at + max_idle <= self.now {
                 self.close_slot(slot);
@@ -435,6 +445,7 @@ impl Reactor {
             Message::Disconnect(token) => self.on_disconnect(token),
             Message::LogAdvanced(token) => self.on_log_advanced(token),
             Message::TopicsChanged => self.on_topics_changed(),
+            Message::MemoryFreed => self.on_memory_freed(),
             Message::Stop => self.on_stop(),
             #[cfg(test)]
             Message::Panic => panic!("as it was told"),
@@ -514,6 +525,22 @@ impl Reactor {
         }
     }
 
+    /// Lets connections read that waited for memory, as long as there is some.
+    fn on_memory_freed(&mut self) {
+        for _ in 0..self.starved.len() {
+            if !self.shared.memory.may_begin(self.index) {
+                return;
+            }
+            let Some(slot) = self.starved.pop_front() else {
+                return;
+            };
+            if let Some(connection) = self.connection(slot) {
+                connection.is_starved = false;
+                self.drive(slot);
+            }
+        }
+    }
+
     fn on_time(&mut self) {
         if self.accept_at.is_some_and(|at| at <= self.now) {
             self.accept();
@@ -589,7 +616,7 @@ impl Reactor {
             if self.stop_at.is_some() {
                 return Fate::Close;
             }
-            match self.next_frame(connection) {
+            match self.next_frame(slot, connection) {
                 Ok(true) => {}
                 Ok(false) => return Fate::Keep,
                 Err(_) => return Fate::Close,
@@ -605,13 +632,15 @@ impl Reactor {
         Fate::Again
     }
 
-    /// Reads until the next frame is whole; false if it is not all there yet.
-    fn next_frame(&mut self, connection: &mut Connection) -> io::Result<bool> {
+    /// Reads until the next frame is whole; false if it is not all there yet, or has to wait for
+    /// memory.
+    fn next_frame(&mut self, slot: usize, connection: &mut Connection) -> io::Result<bool> {
         loop {
             match connection.front(self.shared.options.max_request_bytes) {
                 Front::Whole(_) => return Ok(true),
                 Front::Refused => return Err(io::ErrorKind::InvalidData.into()),
                 Front::Partial { .. } if !connection.is_readable => return Ok(false),
+                Front::Partial { .. } if !self.has_memory(slot, connection) => return Ok(false),
                 Front::Partial { missing } => match connection.fill(missing, &mut self.buffers)? {
                     Fill::Some => {}
                     Fill::Blocked => return Ok(false),
@@ -619,6 +648,18 @@ impl Reactor {
                 },
             }
         }
+    }
+
+    /// Whether a connection may read its request; one that may not is driven when it may.
+    fn has_memory(&mut self, slot: usize, connection: &mut Connection) -> bool {
+        let may_read = connection.claim.begin(self.index);
+        if may_read && connection.is_starved {
+            self.starved.retain(|&other| other != slot); // it was faster than its turn
+        } else if !may_read && !connection.is_starved {
+            self.starved.push_back(slot);
+        }
+        connection.is_starved = !may_read;
+        may_read
     }
 
     fn answer_front(&mut self, slot: usize, connection: &mut Connection) -> Answered {
@@ -677,7 +718,7 @@ impl Reactor {
             correlation_id,
         };
         let client_id = header.client_id.clone();
-        self.shared.control.push_request(ControlRequest {
+        let request = ControlRequest {
             token,
             api_key: header.api_key,
             api_version: header.api_version,
@@ -686,7 +727,9 @@ impl Reactor {
             body: frame[header.body..].to_vec(),
             client_host: Arc::clone(&connection.host),
             connection: connection.number,
-        });
+        };
+        let claim = Claim::of(&self.shared.memory, frame.len());
+        self.shared.control.push_request(request, claim);
     }
 
     // ------------------------------------------------------------ produce
@@ -717,6 +760,7 @@ impl Reactor {
                     correlation_id: header.correlation_id,
                     request,
                     body: body.to_vec(),
+                    _claim: Claim::of(&self.shared.memory, body.len()),
                 }));
                 self.shared.control.push_join(ParkedProduce { token, join });
                 Answered::Yes

@@ -15,6 +15,7 @@ use mio::net::TcpListener;
 use crate::catalog::{Catalog, Topic};
 use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
+use crate::memory::RequestMemory;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
 use crate::syncer::Syncer;
@@ -27,6 +28,8 @@ pub struct Options {
     pub reactors: usize,
     /// `socket.request.max.bytes`: a longer frame closes its connection.
     pub max_request_bytes: usize,
+    /// `queued.max.request.bytes`: while requests hold as much, none is begun; `None`: no limit.
+    pub max_queued_bytes: Option<usize>,
     /// `max.connections`: further ones are closed as they come.
     pub max_connections: usize,
     /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
@@ -94,10 +97,11 @@ impl Server {
         let polls: Vec<_> = (0..options.reactors)
             .map(|_| Poll::new())
             .collect::<Result<_, _>>()?;
-        let mailboxes = polls
+        let mailboxes: Vec<_> = polls
             .iter()
             .map(|poll| mailbox::open(poll, MAILBOX).map(Arc::new))
             .collect::<Result<_, _>>()?;
+        let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
             syncer: if options.sync_acks_all {
                 Some(Syncer::start()?)
@@ -108,6 +112,7 @@ impl Server {
             catalog: Catalog::default(),
             control: ControlQueue::new()?,
             mailboxes,
+            memory: Arc::new(memory),
             connections: AtomicUsize::new(0),
         });
         let reactors = polls
@@ -296,6 +301,7 @@ mod tests {
         let options = Options {
             reactors: 2,
             max_request_bytes: 100,
+            max_queued_bytes: None,
             max_connections: 100,
             max_idle: None,
             sync_acks_all: false,

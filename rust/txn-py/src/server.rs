@@ -37,7 +37,7 @@ type ParkedProduce = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_connections, max_idle_ms, sync_acks_all, produce_versions, fetch_versions))]
+    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all, produce_versions, fetch_versions))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
@@ -48,6 +48,7 @@ impl Server {
         port: u16,
         reactors: usize,
         max_request_bytes: usize,
+        max_queued_bytes: i64,
         max_connections: usize,
         max_idle_ms: i64,
         sync_acks_all: bool,
@@ -57,6 +58,9 @@ impl Server {
         let options = Options {
             reactors,
             max_request_bytes,
+            max_queued_bytes: usize::try_from(max_queued_bytes)
+                .ok()
+                .filter(|&limit| limit > 0),
             max_connections,
             max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
             sync_acks_all,
