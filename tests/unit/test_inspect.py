@@ -6,6 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txn.coordinator.group.records import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    encode_group_key,
+    encode_group_value,
+)
 from txn.inspect import indexes, texts
 from txn.inspect.records import control_record, internal_record
 
@@ -30,6 +37,36 @@ def test_a_record_of_an_application_is_not_decoded() -> None:
 def test_a_group_record_of_another_protocol_is_named() -> None:
     found = internal_record("__consumer_offsets", b"\0\3\1g", b"")
     assert found == {"type": "ConsumerGroupMetadata"}
+
+
+def test_the_members_of_a_generation_are_told_by_name() -> None:
+    """A value that had become a tuple stopped the dump of every internal topic."""
+    member = MemberValue("m-1", None, "app", "/127.0.0.1", 300_000, 45_000, b"topics", b"parts")
+    value = GroupValue("consumer", 3, "range", "m-1", 1000, (member,))
+    key = encode_group_key(GroupKey("readers"))
+
+    found = internal_record("__consumer_offsets", key, encode_group_value(value))
+
+    assert found == {
+        "group_id": "readers",
+        "protocol_type": "consumer",
+        "generation": 3,
+        "protocol": "range",
+        "leader": "m-1",
+        "state_timestamp_ms": 1000,
+        "members": [
+            {
+                "member_id": "m-1",
+                "instance_id": None,
+                "client_id": "app",
+                "client_host": "/127.0.0.1",
+                "rebalance_timeout_ms": 300_000,
+                "session_timeout_ms": 45_000,
+                "subscription": b"topics",
+                "assignment": b"parts",
+            }
+        ],
+    }
 
 
 def test_a_metadata_record_without_use_here_is_named() -> None:

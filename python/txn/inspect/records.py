@@ -126,7 +126,8 @@ _DECODERS: Final[Mapping[str, Callable[[bytes | None, bytes | None], Readable]]]
 
 def _plain(record: Any) -> Readable:
     """Turn a decoded record into names and values as JSON has them; bytes stay."""
-    return {name: _plain_value(field) for name, field in asdict(record).items()}
+    fields = record._asdict() if hasattr(record, "_asdict") else asdict(record)
+    return {name: _plain_value(field) for name, field in fields.items()}
 
 
 def _plain_value(value: Any) -> Any:
@@ -134,6 +135,8 @@ def _plain_value(value: Any) -> Any:
         return value.name
     if isinstance(value, UUID):
         return encode_id(value)
+    if hasattr(value, "_asdict"):
+        return _plain(value)
     if isinstance(value, dict):
         return {str(name): _plain_value(field) for name, field in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
