@@ -32,12 +32,10 @@ HANDS_OUT: Final = {
 }
 """APIs whose answers hold values that the broker has just made up."""
 
-NOT_YET: Final = {
-    "concurrent_transactions",
-    "coordinator_load_in_progress",
-    "coordinator_not_available",
-    "not_coordinator",
-}
+LOADING: Final = {"coordinator_load_in_progress", "coordinator_not_available", "not_coordinator"}
+"""What Kafka's coordinators say while their node starts: no difference, only too early."""
+
+NOT_YET: Final = {"concurrent_transactions", *LOADING}
 
 TURNED_AWAY: Final = {
     *("invalid_producer_id_mapping", "invalid_producer_epoch", "invalid_request"),
@@ -164,7 +162,7 @@ class Pair:
             waits = error_codes(answer) & unsettled
             if not waits or time.monotonic() > deadline:
                 return answer, said
-            said |= waits
+            said |= waits - LOADING
 
     def until(self, is_so: Callable[[Side], bool]) -> None:
         """Wait for something to have happened on each broker; fails after a while."""
