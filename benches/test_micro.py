@@ -8,7 +8,6 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ def many_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
         logs = broker._node.coordinator_partitions(TRANSACTIONS_TOPIC)
         for number in range(TRANSACTIONAL_IDS):
             name = f"payments-{number:08d}"
-            value = encode_value(replace(resting, producer_id=number, updated_ms=NOW_MS + number))
+            value = encode_value(resting._replace(producer_id=number, updated_ms=NOW_MS + number))
             log = logs[coordinator_partition(name, len(logs))]
             log.append([(encode_key(name), value)], timestamp_ms=NOW_MS)
     return path

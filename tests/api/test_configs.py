@@ -19,10 +19,10 @@ from confluent_kafka.admin._resource import ResourceType
 import txn
 from brokers import BrokerProcess
 from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from entities import entity_builder
 from txn.broker.apis import configs, log_dirs
 from txn.clock import now_ms
 from txn.config import HOUR_MS
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -6,9 +6,9 @@ import pytest
 
 import txn
 from clients import create_topic, plain_producer, read_all, send
+from entities import entity_builder
 from txn import _core
 from txn.broker.apis.offsets import LIST_OFFSETS
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 CORRUPT_MESSAGE = 2

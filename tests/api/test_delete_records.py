@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 import txn
 from brokers import BrokerProcess
 from clients import WAIT_S, create_topic, plain_producer, read_all, send, transactional_producer
+from entities import entity_builder
 from txn.broker.apis import offsets
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 1, 3, 17, 44

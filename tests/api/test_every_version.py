@@ -6,9 +6,9 @@ import pytest
 
 import txn
 from clients import create_topic, plain_producer, send
+from entities import entity_builder
 from txn.broker.apis import metadata, offsets
 from txn.broker.apis.table import API_VERSIONS
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100

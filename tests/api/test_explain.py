@@ -24,9 +24,9 @@ from clients import (
     transactional_producer,
 )
 from command_line import run_txn
+from entities import entity_builder
 from late_batch import let_in_late
 from txn import _core
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22

@@ -9,6 +9,7 @@ import pytest
 
 import txn
 from clients import create_topic, plain_producer, read_all, send
+from entities import entity_builder
 from txn.broker.apis import metadata, offsets
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
@@ -22,7 +23,6 @@ from txn.metadata.records import (
     encode,
 )
 from txn.storage.native import NativeStorage
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 TOPIC_ID = uuid.UUID(int=2**100)

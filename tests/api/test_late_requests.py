@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clients import create_topic
-from txn.wire.messages import entity_builder
+from entities import entity_builder
 from wire_client import RawConnection, request
 
 INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 22, 24, 25, 26, 28, 65

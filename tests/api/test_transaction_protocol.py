@@ -19,8 +19,8 @@ from clients import (
     send,
     transactional_producer,
 )
+from entities import entity_builder
 from txn import _core
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 PRODUCE, INIT, ADD, END, WRITE_MARKERS = 0, 22, 24, 26, 27

@@ -9,7 +9,6 @@ of it. `POWER` breaks nothing: it only lets the power fail (`black_box.power`).
 
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
 
@@ -62,7 +61,7 @@ def ignore_epochs() -> None:
 def _with_the_epoch_in_force(rule: Callable[..., Any]) -> Callable[..., Any]:
     def decide(txn: Any, producer: Any, *rest: Any, **more: Any) -> Any:
         if txn is not None and txn.producer_id == producer.producer_id:
-            producer = replace(producer, producer_epoch=txn.producer_epoch)
+            producer = producer._replace(producer_epoch=txn.producer_epoch)
         return rule(txn, producer, *rest, **more)
 
     return decide

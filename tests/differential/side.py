@@ -12,8 +12,8 @@ from differential.answers import response_schema
 from differential.batches import Batch
 from differential.names import PORT, Name, Names
 from differential.plain import plain
+from entities import entity_builder
 from tagged import NO_TAGS, encode, encode_plainly
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection
 
 CORRELATION_ID: Final = 7

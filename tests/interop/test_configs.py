@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 import txn
 from clients import WAIT_S, create_topic, plain_producer, send
+from entities import entity_builder
 from peers.kafka import KafkaNode
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from clients import WAIT_S, create_topic, plain_producer, read_all, send, transactional_producer
-from txn.wire.messages import entity_builder
+from entities import entity_builder
 from wire_client import RawConnection, request
 
 DELETE_RECORDS, VERSION = 21, 2

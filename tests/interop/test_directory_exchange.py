@@ -44,6 +44,7 @@ from clients import (
     send,
     transactional_producer,
 )
+from entities import entity_builder
 from peers.kafka import KafkaNode, free_port
 from txn._core import KafkaClient
 from txn.config import BrokerSettings
@@ -53,7 +54,6 @@ from txn.metadata.image import Topic
 from txn.storage.ids import decode_id
 from txn.storage.native import NativeStorage
 from txn.wire.hashing import coordinator_partition
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
@@ -237,7 +237,7 @@ def decide(directory: Path, transactional_id: str, state: TxnState) -> None:
     assert found[-1].state is TxnState.ONGOING
     is_version_2 = found[-1].client_version == 2  # whose Prepare takes the next epoch
     epoch = found[-1].producer_epoch + is_version_2
-    prepared = encode_value(replace(found[-1], state=state, producer_epoch=epoch))
+    prepared = encode_value(found[-1]._replace(state=state, producer_epoch=epoch))
     store.append([(encode_key(transactional_id), prepared)], timestamp_ms=found[-1].updated_ms)
     store.close()
 

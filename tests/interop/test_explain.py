@@ -24,9 +24,9 @@ from clients import (
     transactional_producer,
 )
 from command_line import run_txn
+from entities import entity_builder
 from peers.kafka import KafkaNode
 from txn import _core
-from txn.wire.messages import entity_builder
 from wire_client import RawConnection, request
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]

@@ -78,7 +78,7 @@ def test_it_sees_an_end_of_version_2_that_leaves_the_epoch(monkeypatch: pytest.M
         decision = decide.decide_end_and_bump(txn, producer, outcome, **named)
         if not isinstance(decision, Write):
             return decision
-        return Write(replace(decision.txn, producer_epoch=txn.producer_epoch))
+        return Write(decision.txn._replace(producer_epoch=txn.producer_epoch))
 
     broken(monkeypatch, "decide_end_and_bump", without_bump)
     assert found(bounds=ALONE, versions=(TV2,)) in ("late-begin", "late-end", "false-fence")
@@ -94,7 +94,7 @@ def test_it_sees_an_end_that_agrees_with_everybody(monkeypatch: pytest.MonkeyPat
     timed_out = replace(FAULTS, refusals=0)
 
     def keeps_epoch(txn: Any, **named: Any) -> Any:
-        return replace(txn, state=PREPARE[Outcome.ABORT])
+        return txn._replace(state=PREPARE[Outcome.ABORT])
 
     broken(monkeypatch, "decide_fence", keeps_epoch)
     assert found(bounds=timed_out) == "false-answer"
@@ -104,7 +104,7 @@ def test_it_sees_a_join_that_does_not_wait_for_a_prepare(monkeypatch: pytest.Mon
     def hasty(txn: Any, *rest: Any, **named: Any) -> Any:
         decision = decide.decide_add(txn, *rest, **named)
         if isinstance(decision, Refuse) and decision.code is ErrorCode.concurrent_transactions:
-            return Write(replace(txn, state=TxnState.ONGOING))
+            return Write(txn._replace(state=TxnState.ONGOING))
         return decision
 
     broken(monkeypatch, "decide_add", hasty)
@@ -119,7 +119,7 @@ def test_it_sees_a_takeover_that_leaves_the_epoch(monkeypatch: pytest.MonkeyPatc
         decision = decide.decide_init(txn, shown, **named)
         if txn is None or not isinstance(decision, Write):
             return decision
-        return Write(replace(decision.txn, producer_epoch=txn.producer_epoch))
+        return Write(decision.txn._replace(producer_epoch=txn.producer_epoch))
 
     broken(monkeypatch, "decide_init", without_fence)
     assert found() in ("zombie-commit", "late-end")

@@ -6,7 +6,7 @@ for any of it. `must_find` is the anomaly it has to be caught by.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -202,7 +202,7 @@ def _recovery_aborts_prepared_commits(stack: ExitStack) -> None:
         def wrong(self: TransactionCoordinator, transactional_id: str) -> None:
             txn = self.transactions.get(transactional_id)
             if txn is not None and self._host.now_ms() - txn.updated_ms > 20:
-                aborted = replace(txn, state=TxnState.PREPARE_ABORT)
+                aborted = txn._replace(state=TxnState.PREPARE_ABORT)
                 self.transactions.apply(transactional_id, aborted)
             mark(self, transactional_id)
 
@@ -236,7 +236,7 @@ def _a_starting_producer_fences_nobody(stack: ExitStack) -> None:
             decision = decide_init(txn, shown, **kwargs)
             if txn is None or txn.state in PREPARED or not isinstance(decision, decide.Write):
                 return decision
-            return decide.Write(replace(txn, timeout_ms=kwargs["timeout_ms"]))
+            return decide.Write(txn._replace(timeout_ms=kwargs["timeout_ms"]))
 
         return lenient
 

@@ -404,7 +404,7 @@ def test_a_prepared_transaction_that_is_kept_says_for_whom() -> None:
     """Its records keep their producer epoch; the client that may end it has a later one."""
     kept = state(TxnState.ONGOING, at_ms=BEGUN_MS + 2)
     assert kept.txn is not None
-    kept = replace(kept, txn=replace(kept.txn, next_producer_id=7, next_producer_epoch=4))
+    kept = replace(kept, txn=kept.txn._replace(next_producer_id=7, next_producer_epoch=4))
     facts = Facts([[HELD]], [OWNER], {ORDERS: [batch(17, producer_id=7)]}, [COMMITTED[0], kept])
     *_, last = timeline_of(facts, OWNER, [HELD]).events
     assert last.what == "kept open for producer 7, epoch 4"

@@ -12,13 +12,14 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from entities import entity_builder
 from group_host import TOPICS, GroupNode
 from txn.broker.apis import groups as apis
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
 from txn.errors import StorageError
 from txn.server.requests import decode_request
-from txn.wire.messages import encode_response, entity_builder
+from txn.wire.messages import encode_response
 
 NO_ID = uuid.UUID(int=99)
 RANGE = [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x01\x00\x06orders"}]

@@ -11,12 +11,13 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from entities import entity_builder
 from txn.broker.apis import transaction_tools, transactions
 from txn.broker.host import Context
 from txn.broker.transactions import OFFSETS_TOPIC, TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
 from txn.server.requests import decode_request
-from txn.wire.messages import encode_response, entity_builder
+from txn.wire.messages import encode_response
 from txn_host import TOPIC, MemoryHost
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66

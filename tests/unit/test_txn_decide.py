@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from kio.schema.errors import ErrorCode
 
@@ -36,8 +34,8 @@ EMPTY = Txn(
     start_ms=-1,
     updated_ms=100,
 )
-ONGOING = replace(EMPTY, state=TxnState.ONGOING, partitions=frozenset({PARTITION}), start_ms=200)
-ONGOING_V2 = replace(ONGOING, client_version=TV2)
+ONGOING = EMPTY._replace(state=TxnState.ONGOING, partitions=frozenset({PARTITION}), start_ms=200)
+ONGOING_V2 = ONGOING._replace(client_version=TV2)
 
 
 def new_id() -> int:
@@ -152,18 +150,18 @@ def test_P7_a_fenced_producer_cannot_abort_its_successors_transaction() -> None:
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
 def test_a_producer_waits_for_a_decision_that_is_not_finished(state: TxnState) -> None:
-    assert init(replace(ONGOING, state=state)) == CONCURRENT
+    assert init(ONGOING._replace(state=state)) == CONCURRENT
 
 
 def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
-    decision = init(replace(EMPTY, producer_epoch=LAST_EPOCH))
+    decision = init(EMPTY._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(decision, Write)
     assert decision.txn.producer == Producer(NEW_ID, 0)
     assert decision.txn.previous_producer_id == ID
 
 
 def test_a_lost_answer_about_a_replaced_producer_id_is_given_again() -> None:
-    first = init(replace(EMPTY, producer_epoch=LAST_EPOCH), Producer(ID, LAST_EPOCH))
+    first = init(EMPTY._replace(producer_epoch=LAST_EPOCH), Producer(ID, LAST_EPOCH))
     assert isinstance(first, Write)
     again = init(first.txn, Producer(ID, LAST_EPOCH))
     assert isinstance(again, Write)
@@ -171,13 +169,13 @@ def test_a_lost_answer_about_a_replaced_producer_id_is_given_again() -> None:
 
 
 def test_P7_the_replaced_producer_id_is_fenced_once_a_new_instance_came() -> None:
-    first = init(replace(EMPTY, producer_epoch=LAST_EPOCH))
+    first = init(EMPTY._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(first, Write)
     assert init(first.txn, Producer(ID, LAST_EPOCH)) == FENCED
 
 
 def test_fencing_the_last_epoch_replaces_the_producer_id() -> None:
-    decision = init(replace(ONGOING, producer_epoch=LAST_EPOCH))
+    decision = init(ONGOING._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(decision, AbortFirst)
     assert decision.txn.producer == Producer(ID, LAST_EPOCH + 1)
     assert complete(decision.txn, now_ms=301).producer == Producer(NEW_ID, 0)
@@ -194,7 +192,7 @@ def add(txn: Txn | None, producer: Producer, partition: tuple[str, int]) -> obje
     "state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT]
 )
 def test_the_first_partition_begins_a_transaction(state: TxnState) -> None:
-    decision = add(replace(EMPTY, state=state), Producer(ID, 5), PARTITION)
+    decision = add(EMPTY._replace(state=state), Producer(ID, 5), PARTITION)
     assert isinstance(decision, Write)
     assert decision.txn.state is TxnState.ONGOING
     assert decision.txn.partitions == {PARTITION}
@@ -231,7 +229,7 @@ def test_nothing_joins_an_unknown_id() -> None:
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
 def test_P3_nothing_joins_a_transaction_that_is_decided(state: TxnState) -> None:
-    assert add(replace(ONGOING, state=state), Producer(ID, 5), ("t", 1)) == CONCURRENT
+    assert add(ONGOING._replace(state=state), Producer(ID, 5), ("t", 1)) == CONCURRENT
 
 
 def test_a_batch_outside_the_declared_partitions_is_refused() -> None:
@@ -256,7 +254,7 @@ def test_a_batch_outside_the_declared_partitions_is_refused() -> None:
 def test_the_end_under_version_1_is_answered_by_the_state(
     state: TxnState, commit: Refuse | str, abort: Refuse | str
 ) -> None:
-    txn = replace(EMPTY, state=state)
+    txn = EMPTY._replace(state=state)
     answers = [decide_end(txn, Producer(ID, 5), outcome, now_ms=300) for outcome in (COMMIT, ABORT)]
     assert answers == [
         Done(txn) if expected == "done" else expected for expected in (commit, abort)
@@ -269,7 +267,7 @@ def test_the_end_under_version_1_is_answered_by_the_state(
 )
 def test_the_end_under_version_1_keeps_the_epoch(outcome: Outcome, state: TxnState) -> None:
     decision = decide_end(ONGOING_V2, Producer(ID, 5), outcome, now_ms=300)
-    assert decision == Write(replace(ONGOING, state=state, updated_ms=300))
+    assert decision == Write(ONGOING._replace(state=state, updated_ms=300))
 
 
 @pytest.mark.parametrize("epoch", [4, 6])
@@ -297,8 +295,8 @@ def test_the_end_under_version_2_bumps_the_epoch(outcome: Outcome, state: TxnSta
     assert txn.partitions == frozenset()
 
 
-PREPARE_COMMIT = replace(ONGOING_V2, state=TxnState.PREPARE_COMMIT, producer_epoch=6)
-PREPARE_ABORT = replace(ONGOING_V2, state=TxnState.PREPARE_ABORT, producer_epoch=6)
+PREPARE_COMMIT = ONGOING_V2._replace(state=TxnState.PREPARE_COMMIT, producer_epoch=6)
+PREPARE_ABORT = ONGOING_V2._replace(state=TxnState.PREPARE_ABORT, producer_epoch=6)
 COMMITTED = ended(ONGOING_V2, COMMIT)
 ABORTED = ended(ONGOING_V2, ABORT)
 AGAIN, NOW = 5, 6
@@ -307,9 +305,9 @@ AGAIN, NOW = 5, 6
 @pytest.mark.parametrize(
     ("txn", "epoch", "outcome", "answer"),
     [
-        (replace(EMPTY, producer_epoch=6), AGAIN, ABORT, FENCED),
-        (replace(EMPTY, producer_epoch=6), AGAIN, COMMIT, FENCED),
-        (replace(EMPTY, producer_epoch=6), NOW, COMMIT, INVALID_STATE),
+        (EMPTY._replace(producer_epoch=6), AGAIN, ABORT, FENCED),
+        (EMPTY._replace(producer_epoch=6), AGAIN, COMMIT, FENCED),
+        (EMPTY._replace(producer_epoch=6), NOW, COMMIT, INVALID_STATE),
         (PREPARE_ABORT, AGAIN, ABORT, CONCURRENT),
         (PREPARE_ABORT, AGAIN, COMMIT, FENCED),
         (PREPARE_ABORT, NOW, ABORT, FENCED),
@@ -334,7 +332,7 @@ def test_the_end_under_version_2_is_answered_by_the_state_and_the_epochs(
     assert end_v2(txn, epoch, outcome) == answer
 
 
-@pytest.mark.parametrize("txn", [replace(EMPTY, producer_epoch=6), COMMITTED, ABORTED])
+@pytest.mark.parametrize("txn", [EMPTY._replace(producer_epoch=6), COMMITTED, ABORTED])
 def test_an_abort_with_nothing_open_bumps_the_epoch(txn: Txn) -> None:
     decision = end_v2(txn, NOW, ABORT)
     assert isinstance(decision, Write)
@@ -343,17 +341,17 @@ def test_an_abort_with_nothing_open_bumps_the_epoch(txn: Txn) -> None:
 
 
 def test_P7_a_producer_fenced_before_a_version_1_transaction_is_not_told_it_committed() -> None:
-    txn = replace(EMPTY, state=TxnState.COMPLETE_COMMIT, client_version=TV1)
+    txn = EMPTY._replace(state=TxnState.COMPLETE_COMMIT, client_version=TV1)
     assert end_v2(txn, 4, COMMIT) == FENCED
 
 
 def test_the_last_epoch_ends_with_a_new_producer_id() -> None:
-    txn = ended(replace(ONGOING_V2, producer_epoch=LAST_EPOCH), COMMIT)
+    txn = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH), COMMIT)
     assert txn.producer == Producer(NEW_ID, 0)
 
 
 def test_a_lost_answer_with_a_new_producer_id_is_given_again() -> None:
-    txn = ended(replace(ONGOING_V2, producer_epoch=LAST_EPOCH), COMMIT)
+    txn = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH), COMMIT)
     assert end_v2(txn, LAST_EPOCH, COMMIT) == Done(txn)
 
 
@@ -396,7 +394,7 @@ def test_a_lost_answer_to_an_end_may_be_asked_for_with_a_start() -> None:
     decision = init(ended(ONGOING_V2, COMMIT), Producer(ID, 5))
     assert isinstance(decision, Write)
     assert decision.txn.producer == Producer(ID, 6)
-    last = replace(ONGOING_V2, producer_epoch=LAST_EPOCH)
+    last = ONGOING_V2._replace(producer_epoch=LAST_EPOCH)
     for _ in range(2):
         decision = init(ended(last, COMMIT), Producer(ID, LAST_EPOCH))
         assert isinstance(decision, Write)
@@ -413,7 +411,7 @@ def test_P3_a_power_failure_aborts_what_was_open() -> None:
     assert after_power_failure(ONGOING).state is TxnState.PREPARE_ABORT
 
 
-@pytest.mark.parametrize("txn", [EMPTY, COMMITTED, ABORTED, replace(EMPTY, client_version=TV2)])
+@pytest.mark.parametrize("txn", [EMPTY, COMMITTED, ABORTED, EMPTY._replace(client_version=TV2)])
 def test_P3_after_a_power_failure_no_producer_goes_on_as_if_nothing_was_lost(txn: Txn) -> None:
     fenced = after_power_failure(txn)
     assert add(fenced, txn.producer, PARTITION) == FENCED
@@ -428,14 +426,14 @@ def test_a_power_failure_does_not_forget_how_the_last_transaction_ended() -> Non
 
 
 def test_a_power_failure_forgets_it_where_its_repetition_could_be_another_end() -> None:
-    txn = replace(EMPTY, state=TxnState.COMPLETE_COMMIT, client_version=TV1)
+    txn = EMPTY._replace(state=TxnState.COMPLETE_COMMIT, client_version=TV1)
     fenced = after_power_failure(txn)
     assert fenced.state is TxnState.EMPTY
     assert decide_end(fenced, txn.producer, COMMIT, now_ms=401) == FENCED
 
 
 def test_a_new_producer_id_survives_a_power_failure_with_its_repetition() -> None:
-    txn = ended(replace(ONGOING_V2, producer_epoch=LAST_EPOCH), COMMIT)
+    txn = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH), COMMIT)
     fenced = after_power_failure(txn)
     assert fenced.producer == Producer(NEW_ID, 1)
     assert end_v2(fenced, LAST_EPOCH, COMMIT) == Done(fenced)
@@ -444,7 +442,7 @@ def test_a_new_producer_id_survives_a_power_failure_with_its_repetition() -> Non
 
 def test_no_power_failure_uses_up_the_last_epoch() -> None:
     """The owner of a lost answer was once given epoch 32767, which no client may hold."""
-    committed = ended(replace(ONGOING_V2, producer_epoch=LAST_EPOCH - 1), COMMIT)
+    committed = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH - 1), COMMIT)
     assert committed.producer == Producer(ID, LAST_EPOCH)
     fenced = after_power_failure(committed)
     assert fenced.producer == Producer(NEW_ID, 0)
@@ -453,7 +451,7 @@ def test_no_power_failure_uses_up_the_last_epoch() -> None:
 
 
 def test_a_lost_first_answer_survives_a_power_failure_at_the_last_epoch() -> None:
-    first = init(replace(EMPTY, producer_epoch=LAST_EPOCH - 1), Producer(ID, LAST_EPOCH - 1))
+    first = init(EMPTY._replace(producer_epoch=LAST_EPOCH - 1), Producer(ID, LAST_EPOCH - 1))
     assert isinstance(first, Write)
     fenced = after_power_failure(first.txn)
     again = init(fenced, Producer(ID, LAST_EPOCH - 1))
@@ -470,7 +468,7 @@ def test_a_lost_first_answer_survives_a_power_failure_at_the_last_epoch() -> Non
         (COMMITTED, 6, ABORT),
         (ABORTED, 5, ABORT),
         (ONGOING_V2, 5, ABORT),
-        (replace(COMMITTED, client_version=TV1), 5, ABORT),
+        (COMMITTED._replace(client_version=TV1), 5, ABORT),
     ],
 )
 def test_an_orphan_commits_only_if_the_epochs_say_so(

@@ -1,6 +1,5 @@
 """What is known of all transactional ids, asleep or awake."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ RESTING = Txn(
     updated_ms=1_000,
     client_version=2,
 )
-OPEN = replace(RESTING, state=TxnState.ONGOING, partitions=frozenset({("t", 0)}))
+OPEN = RESTING._replace(state=TxnState.ONGOING, partitions=frozenset({("t", 0)}))
 
 STATES = [state for state in TxnState if state <= TxnState.COMPLETE_ABORT]
 MORE: list[dict[str, Any]] = [
@@ -32,7 +31,7 @@ MORE: list[dict[str, Any]] = [
     {"start_ms": -1, "producer_id": 2**40},
 ]
 TXNS = [
-    replace(RESTING, state=state, updated_ms=updated_ms, **more)
+    RESTING._replace(state=state, updated_ms=updated_ms, **more)
     for state in STATES
     for updated_ms in range(5)
     for more in MORE
@@ -94,7 +93,7 @@ def test_an_id_rests_for_a_while_before_it_sleeps() -> None:
 
 @pytest.mark.parametrize("state", sorted(AT_REST))
 def test_P9_a_damaged_record_of_an_id_at_rest_is_found_when_it_is_loaded(state: TxnState) -> None:
-    value = encode_value(replace(RESTING, state=state))
+    value = encode_value(RESTING._replace(state=state))
     for damaged in (value[:-1], value + b"\0", value[:-5] + b"\xff" * 5, value[:20]):
         with pytest.raises(ValueError, match=r"."):
             decode_value(damaged)

@@ -1,7 +1,6 @@
 """A prepared transaction outlives its client and its time (KIP-939)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ class Bench:
         """A client that wrote to two partitions and is gone."""
         producer = self.start().producer
         if epoch:
-            self.coordinator.transactions.apply("pay", replace(self.txn(), producer_epoch=epoch))
+            self.coordinator.transactions.apply("pay", self.txn()._replace(producer_epoch=epoch))
             producer = Producer(producer.producer_id, epoch)
         for partition in (P0, P1):
             assert self.write(producer, partition, 0, b"a") == ADMIT

@@ -556,8 +556,7 @@ class TransactionCoordinator:
 
     def _force(self, stores: Iterable[PartitionStore]) -> Flow[None]:
         """Wait for the disk, if `durability` asks for it. Raises StorageError."""
-        wanted = tuple(stores)
-        if wanted and self._host.durability is not Durability.PROCESS:
+        if self._host.durability is not Durability.PROCESS and (wanted := tuple(stores)):
             yield Force(wanted)
 
     # ------------------------------------------------------------ steps
@@ -648,10 +647,15 @@ class TransactionCoordinator:
         for store in self._opened_of(partitions):
             store.gate.expect(producer.producer_id, producer.producer_epoch, id_hash)
 
-    def _stores_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionStore]:
-        """The partitions that still exist. Raises StorageError: one cannot be opened now."""
-        stores = (self._host.partition(topic, index) for topic, index in sorted(partitions))
-        return [store for store in stores if store is not None]
+    def _stores_of(self, partitions: Iterable[TopicPartition]) -> Iterator[PartitionStore]:
+        """The partitions that still exist, each looked up when it is its turn.
+
+        Raises StorageError: one cannot be opened now.
+        """
+        for topic, index in sorted(partitions):
+            store = self._host.partition(topic, index)
+            if store is not None:
+                yield store
 
     def _opened_of(self, partitions: Iterable[TopicPartition]) -> Iterator[PartitionStore]:
         """Of these partitions those that can be opened.

@@ -10,7 +10,6 @@ Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern
 (the transaction's version in WriteTxnMarkers).
 """
 
-import datetime
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -32,7 +31,6 @@ DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
 
 NOT_HOSTED: Final = "This server does not host this topic-partition."
-EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def describe_transactions(
@@ -91,7 +89,7 @@ def _state_fields(
         "transactional_id": transactional_id,
         "transaction_state": label,
         "transaction_timeout": timeout_ms,
-        "transaction_start_time": EPOCH + datetime.timedelta(milliseconds=start_ms),
+        "transaction_start_time": start_ms,
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "topics": [

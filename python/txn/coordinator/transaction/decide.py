@@ -47,8 +47,7 @@ KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -77,29 +76,25 @@ NewProducerId = Callable[[], int]
 """Gives a producer id that nobody had; asked only when one is needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(NamedTuple):
     """Answer with an error and leave everything as it is."""
 
     code: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """Nothing is left to do: it was done before."""
 
     txn: Txn
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Append this to `__transaction_state`; act on it only once it is there."""
 
     txn: Txn
 
 
-@dataclass(frozen=True, slots=True)
-class AbortFirst:
+class AbortFirst(NamedTuple):
     """Write this Prepare and complete it, then decide the request again."""
 
     txn: Txn
@@ -187,8 +182,7 @@ def _empty(txn: Txn, producer: Producer, last_epoch: int, timeout_ms: int, now_m
         previous_producer_id = txn.producer_id
     elif is_repeated:
         previous_producer_id = txn.previous_producer_id
-    return replace(
-        txn,
+    return txn._replace(
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         timeout_ms=timeout_ms,
@@ -206,8 +200,7 @@ def _kept(txn: Txn, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId
     Its time is never shortened: what was prepared to wait for a decision goes on waiting.
     """
     client = _following(txn.client, new_producer_id)
-    return replace(
-        txn,
+    return txn._replace(
         timeout_ms=max(txn.timeout_ms, timeout_ms),
         updated_ms=now_ms,
         next_producer_id=client.producer_id,
@@ -243,8 +236,7 @@ def decide_add(
     if is_open and txn.partitions.issuperset(partitions):
         return Done(txn)
     return Write(
-        replace(
-            txn,
+        txn._replace(
             state=TxnState.ONGOING,
             partitions=txn.partitions.union(partitions),
             start_ms=txn.start_ms if is_open else now_ms,
@@ -299,7 +291,7 @@ def decide_end(
         return refused
     assert txn is not None, "an unknown id was refused"
     if txn.state is TxnState.ONGOING:
-        return Write(replace(txn, state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
+        return Write(txn._replace(state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
     if txn.state is COMPLETE[outcome]:
         return Done(txn)
     if txn.state is PREPARE[outcome]:
@@ -328,7 +320,7 @@ def decide_end_and_bump(
     if txn.state is not TxnState.ONGOING:
         if outcome is Outcome.COMMIT:
             return Refuse(ErrorCode.invalid_txn_state)
-        txn = replace(txn, start_ms=now_ms)
+        txn = txn._replace(start_ms=now_ms)
     return Write(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
 
 
@@ -361,8 +353,7 @@ def _decide_end_again(txn: Txn, outcome: Outcome) -> Refuse | Done:
 def _prepare_and_bump(
     txn: Txn, outcome: Outcome, now_ms: int, new_producer_id: NewProducerId
 ) -> Txn:
-    prepared = replace(
-        txn,
+    prepared = txn._replace(
         producer_epoch=txn.producer_epoch + 1,
         state=PREPARE[outcome],
         updated_ms=now_ms,
@@ -373,9 +364,8 @@ def _prepare_and_bump(
     following = _following(txn.client, new_producer_id)
     is_new_id = following.producer_id != txn.client.producer_id
     if not txn.is_kept:
-        return replace(prepared, next_producer_id=following.producer_id) if is_new_id else prepared
-    return replace(
-        prepared,
+        return prepared._replace(next_producer_id=following.producer_id) if is_new_id else prepared
+    return prepared._replace(
         previous_producer_id=txn.client.producer_id if is_new_id else NO_PRODUCER_ID,
         last_producer_epoch=txn.client.producer_epoch,
         next_producer_id=following.producer_id,
@@ -385,11 +375,10 @@ def _prepare_and_bump(
 
 def complete(txn: Txn, *, now_ms: int) -> Txn:
     """What follows a Prepare once every partition has its marker."""
-    completed = replace(txn, state=COMPLETION[txn.state], partitions=frozenset(), updated_ms=now_ms)
+    completed = txn._replace(state=COMPLETION[txn.state], partitions=frozenset(), updated_ms=now_ms)
     if txn.next_producer_id < 0:
         return completed
-    return replace(
-        completed,
+    return completed._replace(
         producer_id=txn.client.producer_id,
         producer_epoch=txn.client.producer_epoch,
         previous_producer_id=txn.previous_producer_id if txn.is_kept else txn.producer_id,
@@ -409,7 +398,7 @@ def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Tx
 def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
     assert txn.state is TxnState.ONGOING, f"{txn.state.name} has nothing to abort"
     prepared = _prepare_and_bump(txn, Outcome.ABORT, now_ms, new_producer_id)
-    return prepared if txn.is_kept else replace(prepared, last_producer_epoch=last_epoch)
+    return prepared if txn.is_kept else prepared._replace(last_producer_epoch=last_epoch)
 
 
 def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
@@ -424,10 +413,9 @@ def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewPro
     if txn.state is TxnState.ONGOING:
         return decide_fence(txn, now_ms=now_ms, new_producer_id=new_producer_id)
     assert txn.state not in PREPARED, "a Prepare is completed first"
-    fenced = replace(txn, producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
+    fenced = txn._replace(producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
     if txn.producer.is_exhausted:
-        fenced = replace(
-            fenced,
+        fenced = fenced._replace(
             producer_id=new_producer_id(),
             producer_epoch=0,
             previous_producer_id=txn.producer_id,
@@ -435,9 +423,8 @@ def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewPro
     if txn.state is TxnState.EMPTY:
         return fenced
     if txn.client_version >= TV2:
-        return replace(fenced, last_producer_epoch=_identity_before_end(txn).producer_epoch)
-    return replace(
-        fenced,
+        return fenced._replace(last_producer_epoch=_identity_before_end(txn).producer_epoch)
+    return fenced._replace(
         state=TxnState.EMPTY,
         start_ms=NO_TIME_MS,
         previous_producer_id=NO_PRODUCER_ID,

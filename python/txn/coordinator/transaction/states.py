@@ -24,9 +24,8 @@ with nothing open), KIP-939 (two-phase commit).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -102,8 +101,7 @@ MOVES: Final[Mapping[TxnState, frozenset[TxnState]]] = {
 """From a state to those that may be written next. An unknown id is Dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Producer:
+class Producer(NamedTuple):
     """A producer id and its epoch: what a client shows with every request."""
 
     producer_id: int
@@ -118,8 +116,7 @@ class Producer:
 NOBODY: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-@dataclass(frozen=True, slots=True)
-class Txn:
+class Txn(NamedTuple):
     """What is known of one transactional id; exactly what its newest record says.
 
     Attributes:

@@ -1,0 +1,161 @@
+"""What `txn.wire.encoding` writes is what kio writes, for every API of the protocol."""
+
+import datetime
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from entities import entity_builder
+from txn.wire.encoding import encode
+
+OF_RAFT = {59, 80, 81, 82}
+"""Not among what txn speaks; kio has defaults of its own for their structures."""
+
+PRIMITIVES = {
+    "int8": st.integers(-(2**7), 2**7 - 1),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float64": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+    "error_code": st.sampled_from(ErrorCode),
+    "timedelta_i32": st.integers(0, 2**31 - 1),
+    "timedelta_i64": st.integers(0, 2**40),
+    "datetime_i64": st.integers(0, 2**41),
+    "string": st.text(max_size=200),
+    "bytes": st.binary(max_size=200),
+    "records": st.binary(max_size=200),
+    "uuid": st.uuids(),
+}
+
+
+def _schemas() -> Iterator[type]:
+    """The newest version of each API, and the newest that is not flexible."""
+    for load in (load_request_schema, load_response_schema):
+        for api_key in set(range(96)) - OF_RAFT:
+            seen: set[bool] = set()
+            for version in reversed(range(20)):
+                try:
+                    schema = load(api_key, version)
+                except Exception:  # kio's index says in several ways that there is none
+                    continue
+                if schema.__flexible__ not in seen:
+                    seen.add(schema.__flexible__)
+                    yield schema
+
+
+SCHEMAS = list(_schemas())
+
+
+@cache
+def _mappings(schema: type) -> st.SearchStrategy[dict[str, Any]]:
+    """Values of a schema's fields; some that have a default are left out."""
+    hints = get_type_hints(schema)
+    required: dict[str, st.SearchStrategy[Any]] = {}
+    optional: dict[str, st.SearchStrategy[Any]] = {}
+    for field in fields(schema):
+        kind = required if field.default is MISSING else optional
+        kind[field.name] = _values(hints[field.name], field.metadata.get("kafka_type"))
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def _values(hint: Any, kafka_type: str | None) -> st.SearchStrategy[Any]:
+    options = get_args(hint)
+    for candidate in (hint, *options):
+        if get_origin(candidate) is tuple:
+            item = get_args(candidate)[0]
+            items = st.lists(_values(_without_none(item), kafka_type), max_size=3)
+            return st.none() | items if NoneType in options else items
+        if isinstance(candidate, type) and hasattr(candidate, "__type__"):
+            values = _mappings(candidate)
+            return st.none() | values if NoneType in options else values
+    assert kafka_type is not None
+    values = PRIMITIVES[kafka_type]
+    return st.none() | values if NoneType in options and kafka_type != "uuid" else values
+
+
+def _without_none(hint: Any) -> Any:
+    kept = [option for option in get_args(hint) if option is not NoneType]
+    return kept[0] if kept and NoneType in get_args(hint) else hint
+
+
+def _as_kio_has_it(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with times as kio's entities have them; `entity_builder` does the rest."""
+    hints = get_type_hints(schema)
+    known = {field.name: field for field in fields(schema)}
+    return {
+        name: _converted(hints[name], known[name].metadata.get("kafka_type"), value)
+        for name, value in values.items()
+    }
+
+
+def _converted(hint: Any, kafka_type: str | None, value: Any) -> Any:
+    if value is None:
+        return None
+    for candidate in (hint, *get_args(hint)):
+        if get_origin(candidate) is tuple:
+            item = get_args(candidate)[0]
+            return [_converted(item, kafka_type, one) for one in value]
+        if isinstance(candidate, type) and hasattr(candidate, "__type__"):
+            return _as_kio_has_it(candidate, value)
+    if kafka_type == "datetime_i64":
+        return datetime.datetime.fromtimestamp(value / 1000, datetime.UTC)
+    if kafka_type == "timedelta_i64":
+        return datetime.timedelta(milliseconds=value)
+    return value
+
+
+def _name(schema: type) -> str:
+    return schema.__module__.removeprefix("kio.schema.")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=_name)
+def test_the_bytes_are_those_of_the_protocol_library(schema: type) -> None:
+    @settings(max_examples=3, deadline=None, database=None)
+    @given(values=_mappings(schema))
+    def check(values: dict[str, Any]) -> None:
+        expected = io.BytesIO()
+        entity = entity_builder(schema)(_as_kio_has_it(schema, values))
+        entity_writer(schema)(expected, entity)
+        assert encode(schema, values).hex() == expected.getvalue().hex()
+
+    check()
+
+
+def test_there_are_the_schemas_of_all_apis() -> None:
+    assert len({schema.__api_key__ for schema in SCHEMAS}) > 80  # type: ignore[attr-defined]
+
+
+def test_names_that_the_version_does_not_have_are_passed_over() -> None:
+    schema = load_response_schema(26, 1)
+    told = {"error_code": ErrorCode.none, "producer_id": 7, "producer_epoch": 3}
+    assert encode(schema, told) == bytes(6)
+
+
+def test_a_field_without_a_default_has_to_be_given() -> None:
+    with pytest.raises(TypeError, match=r"EndTxnResponse\.error_code is not given"):
+        encode(load_response_schema(26, 1), {})
+
+
+@pytest.mark.parametrize("value", ["x", None, 2**15])
+def test_a_value_that_the_field_cannot_have_is_an_error(value: Any) -> None:
+    with pytest.raises(TypeError, match="EndTxnResponse"):
+        encode(load_response_schema(26, 1), {"error_code": value})
+
+
+def test_null_where_there_can_be_none_is_an_error() -> None:
+    schema = load_response_schema(10, 2)  # FindCoordinator: `host` is never null
+    told = {"error_code": 0, "error_message": None, "node_id": 1, "host": None, "port": 1}
+    with pytest.raises(TypeError, match="cannot be null"):
+        encode(schema, told)
