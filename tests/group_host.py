@@ -106,10 +106,14 @@ class FakeHost:
     def allocate_producer_ids(self) -> range:
         raise AssertionError("groups need no producer ids")
 
-    async def sync(self, stores: Iterable[PartitionStore]) -> None:
+    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.sync_fault is not None:
-            raise self.sync_fault
-        self.synced += stores
+            done.set_exception(self.sync_fault)
+        else:
+            self.synced += stores
+            done.set_result(None)
+        return done
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass; what is due on the way is called at its time."""

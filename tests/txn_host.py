@@ -233,7 +233,10 @@ class MemoryHost:
         self.next_producer_id += PRODUCER_IDS_PER_BLOCK
         return range(start, self.next_producer_id)
 
-    async def sync(self, stores: Iterable[PartitionStore]) -> None:
+    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
+        return asyncio.ensure_future(self._sync(stores))
+
+    async def _sync(self, stores: Iterable[PartitionStore]) -> None:
         wanted = [self.store(store.topic, store.index) for store in stores]
         lengths = [len(store.stored) for store in wanted]
         self.syncs.append([(store.topic, store.index) for store in wanted])

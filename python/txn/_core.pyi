@@ -353,6 +353,26 @@ class BodyShape:
         """
 
 @final
+class SyncPool:
+    """Threads that force logs to the disk, side by side, while Python goes on."""
+
+    def __new__(cls, threads: int) -> SyncPool: ...
+    @property
+    def wakeup_fd(self) -> int:
+        """Readable while `take` has something."""
+    def submit(self, number: int, logs: list[PartitionLog]) -> None:
+        """Force logs; `take` tells of it by this number. Returns at once.
+
+        Raises OSError: there is no thread for it, or the pool was stopped.
+        """
+    def take(self) -> list[tuple[int, list[tuple[int, str]]]]:
+        """What was forced since the last call, by number: the places of those logs that could
+        not be, and what the disk said.
+        """
+    def stop(self) -> None:
+        """Finish what was submitted, then the threads."""
+
+@final
 class Server:
     """A listening socket, its reactor threads' work, Produce and Fetch."""
 

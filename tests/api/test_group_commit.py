@@ -1,11 +1,11 @@
 """P2 shared: what a commit costs the disk falls with the number of those who commit at once.
 
-Counted, not timed: how often a file was forced to the disk. The first force of all waits until
-everybody has asked to commit, so that no scheduler decides who meets whom.
+Counted, not timed: how often a file was forced to the disk. The first pass waits until everybody
+has asked to commit, so that no scheduler decides who meets whom.
 """
 
-import threading
-from collections.abc import Awaitable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,11 +14,11 @@ import pytest
 import txn
 from clients import WAIT_S, create_topic, read_all, send, transactional_producer
 from txn import _core
-from txn.broker.shared_sync import SharedSync
+from txn.broker.shared_sync import Failures, SharedSync
 from txn.server import upkeep
+from txn.server.scheduler import LoopScheduler
 from txn.storage import checkpoints
 from txn.storage.base import PartitionStore
-from txn.storage.native import NativeStore
 
 PRODUCERS, PARTITIONS, STATE_PARTITIONS = 16, 2, 4
 ALONE = PARTITIONS + 1 + PARTITIONS + 1
@@ -28,25 +28,36 @@ ALONE = PARTITIONS + 1 + PARTITIONS + 1
 def test_P2_commits_that_wait_together_share_their_syncs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    force, ask = NativeStore.sync, SharedSync.sync
-    everybody = threading.Event()
-    asked = 0
+    begin, ask = LoopScheduler.sync_each, SharedSync.sync
+    put_off: list[Callable[[], None]] = []
+    asked = PRODUCERS
 
-    def force_when_all_are_here(store: NativeStore) -> None:
-        assert everybody.wait(WAIT_S)
-        force(store)
+    def begin_when_all_are_here(
+        scheduler: LoopScheduler,
+        stores: Sequence[PartitionStore],
+        done: Callable[[Failures], None],
+    ) -> None:
+        if asked < PRODUCERS:
+            put_off.append(lambda: begin(scheduler, stores, done))
+        else:
+            begin(scheduler, stores, done)
 
-    def count_and_ask(shared: SharedSync, stores: Iterable[PartitionStore]) -> Awaitable[None]:
+    def count_and_ask(
+        shared: SharedSync, stores: Iterable[PartitionStore]
+    ) -> "asyncio.Future[None]":
         nonlocal asked
         asked += 1
         if asked == PRODUCERS:
-            everybody.set()
+            for begin_now in put_off:
+                begin_now()
         return ask(shared, stores)
 
     def commit(number: int) -> None:
         producers[number].commit_transaction(WAIT_S)
 
     settings = {"transaction.state.log.num.partitions": STATE_PARTITIONS}
+    monkeypatch.setattr(LoopScheduler, "sync_each", begin_when_all_are_here)
+    monkeypatch.setattr(SharedSync, "sync", count_and_ask)
     with txn.Broker(tmp_path, durability="commit", properties=settings) as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, "orders", partitions=PARTITIONS)
@@ -55,8 +66,7 @@ def test_P2_commits_that_wait_together_share_their_syncs(
             producer.begin_transaction()
             for partition in range(PARTITIONS):
                 send(producer, "orders", [b"x"], partition)
-        monkeypatch.setattr(NativeStore, "sync", force_when_all_are_here)
-        monkeypatch.setattr(SharedSync, "sync", count_and_ask)
+        asked = 0
         before = _core.sync_count()
         with ThreadPoolExecutor(PRODUCERS) as pool:
             list(pool.map(commit, range(PRODUCERS)))

@@ -55,6 +55,8 @@ def _synced(notes: Path) -> dict[str, int]:
 
 def note_syncs() -> None:
     """Have every sync of this process noted; on SIGUSR1, die at one of the next."""
+    from python_syncs import sync_each
+    from txn.server.scheduler import LoopScheduler
     from txn.storage import native
 
     chance = random.Random()
@@ -89,6 +91,7 @@ def note_syncs() -> None:
 
     native.NativeStore.__init__ = init  # type: ignore[method-assign]
     native.NativeStore.sync = sync  # type: ignore[method-assign]
+    LoopScheduler.sync_each = sync_each  # type: ignore[assignment, method-assign]
     signal.signal(signal.SIGUSR1, arm)
 
 

@@ -18,7 +18,9 @@ from clients import (
     send,
     transactional_producer,
 )
+from python_syncs import sync_each
 from txn.errors import StorageError
+from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeStore
 
 pytestmark = pytest.mark.crash
@@ -68,6 +70,7 @@ def test_P3_a_stop_while_a_commit_waits_for_the_disk_leaves_it_whole_or_absent(
             assert may_sync.wait(WAIT_S)
         sync(store)
 
+    monkeypatch.setattr(LoopScheduler, "sync_each", sync_each)
     broker = txn.Broker(data, durability="commit")
     create_topic(broker.bootstrap_servers, "orders", partitions=2)
     producer = transactional_producer(broker.bootstrap_servers, "t1")

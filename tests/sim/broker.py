@@ -24,10 +24,11 @@ from sim.disk import KAFKA_STORAGE_ERROR, Disk, NoCatalog, Place, SimLog, SimSto
 from txn.broker.apis.table import build_table
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.node import Node
+from txn.broker.shared_sync import Failures as SyncFailures
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
-from txn.storage.base import BatchKind, ProducerIdentity, StoredBatch
+from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity, StoredBatch
 
 PRODUCE = 0
 START_MS = 1_700_000_000_000
@@ -187,24 +188,55 @@ class Broker:
         self.loop.create_task(work)
 
     async def in_worker(self, call: Callable[[], None]) -> None:
-        """A blocking call on a worker thread."""
-        await self.in_workers([call])
+        """A blocking call on a worker thread; what it wants synced takes its time."""
+        for log, batches in self._wanted_by(call):
+            await self.loop.sleep(self._sync_us())
+            self._force(log, batches)
 
-    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
+    def sync_each(
+        self, stores: Sequence[PartitionStore], done: Callable[[SyncFailures], None]
+    ) -> None:
         """A pass of syncs: what was there when it began is on the disk when it ends."""
+        failures: SyncFailures = {}
+
+        def sync_all() -> None:
+            for store in stores:
+                try:
+                    store.sync()
+                except StorageError as error:
+                    failures[id(store)] = error
+
+        def go_on() -> None:
+            if wanted:
+                self.loop.after(self._sync_us(), force_next)
+            else:
+                self.agenda.soon(self.loop, done, failures)
+
+        def force_next() -> None:
+            self._force(*wanted.pop())
+            go_on()
+
+        wanted = self._wanted_by(sync_all)
+        go_on()
+
+    def _wanted_by(self, call: Callable[[], None]) -> list[tuple[SimLog, int]]:
+        """The syncs that a call asks for: the logs, and how many batches each has by now."""
         wanted = self._in_worker = []
         try:
-            for call in calls:
-                call()
+            call()
         finally:
             self._in_worker = None
         wanted.sort(key=lambda each: each[0].place)
         self._chance.shuffle(wanted)  # they are side by side: any may be done before another
-        for log, batches in wanted:
-            await self.loop.sleep(self._chance.choice((300, 2_000, 20_000)))
-            self._boundary("sync", log)
-            log.force(batches)
-            self._boundary("synced", log)
+        return wanted
+
+    def _sync_us(self) -> int:
+        return self._chance.choice((300, 2_000, 20_000))
+
+    def _force(self, log: SimLog, batches: int) -> None:
+        self._boundary("sync", log)
+        log.force(batches)
+        self._boundary("synced", log)
 
     # ------------------------------------------------------------ the disk's watcher
 

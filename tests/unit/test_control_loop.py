@@ -13,6 +13,7 @@ from txn.broker.apis.table import Api
 from txn.broker.host import Answer
 from txn.server import control_loop
 from txn.server.control_loop import ControlLoop
+from txn.server.scheduler import LoopScheduler
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
@@ -51,7 +52,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_before_it_begins(
     loop = asyncio.new_event_loop()
     server: Any = StoppedServer(loop)
     node: Any = None
-    control = ControlLoop(loop, server, node)
+    control = ControlLoop(loop, LoopScheduler(loop), server, node)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         control.start()

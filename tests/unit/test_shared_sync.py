@@ -5,77 +5,98 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from txn.broker.shared_sync import LANES, SharedSync
+from txn.broker.shared_sync import Failures, SharedSync
 from txn.errors import StorageError
+from txn.storage.base import PartitionStore
 from txn.storage.memory import MemoryStore
 
 
-class CountingStore(MemoryStore):
-    """A store that counts its syncs, or refuses them."""
+class Disk:
+    """Syncs in the turn of the loop after the one that asked; refuses some partitions."""
 
-    def __init__(self, topic: str, *, is_broken: bool = False) -> None:
-        super().__init__(topic, 0)
-        self.syncs = 0
-        self._is_broken = is_broken
+    def __init__(self, *broken: str) -> None:
+        self.passes: list[list[str]] = []
+        self._broken = broken
 
-    def sync(self) -> None:
-        self.syncs += 1
-        if self._is_broken:
-            raise StorageError(f"{self.topic} is broken")
-
-
-async def in_place(calls: Sequence[Callable[[], None]]) -> None:
-    await asyncio.sleep(0)
-    for call in calls:
-        call()
+    def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
+        self.passes.append([store.topic for store in stores])
+        refused = [store for store in stores if store.topic in self._broken]
+        failures = {id(store): StorageError(f"{store.topic} is broken") for store in refused}
+        asyncio.get_running_loop().call_soon(done, failures)
 
 
 def test_P2_callers_that_wait_together_share_one_pass() -> None:
-    store = CountingStore("orders")
+    disk, store = Disk(), MemoryStore("orders", 0)
 
     async def many() -> None:
-        shared = SharedSync(in_place)
+        shared = SharedSync(disk.sync_each)
         await asyncio.gather(*(shared.sync([store]) for _ in range(10)))
 
     asyncio.run(many())
-    assert store.syncs == 1
+    assert disk.passes == [["orders"]]
 
 
 def test_P2_a_caller_that_comes_during_a_pass_is_served_by_the_next_one() -> None:
-    store = CountingStore("orders")
+    disk, store = Disk(), MemoryStore("orders", 0)
 
     async def late() -> None:
-        shared = SharedSync(in_place)
-        first = asyncio.ensure_future(shared.sync([store]))
+        shared = SharedSync(disk.sync_each)
+        first = shared.sync([store])
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        second = asyncio.ensure_future(shared.sync([store]))
-        await asyncio.gather(first, second)
+        assert disk.passes == [["orders"]]
+        assert not first.done()
+        second = shared.sync([store])
+        await first
+        assert not second.done()
+        await second
 
     asyncio.run(late())
-    assert store.syncs == 2
+    assert disk.passes == [["orders"], ["orders"]]
 
 
-def test_P2_partitions_of_a_pass_are_synced_side_by_side_and_all_are_waited_for() -> None:
+def test_P2_all_partitions_of_the_callers_are_in_one_pass() -> None:
     """One after the other each waited for a journal's commit of its own."""
-    stores = [CountingStore(f"topic-{number}") for number in range(20)]
-    side_by_side = []
+    disk, stores = Disk(), [MemoryStore(f"topic-{number}", 0) for number in range(3)]
 
-    async def counted(calls: Sequence[Callable[[], None]]) -> None:
-        side_by_side.append(len(calls))
-        await in_place(calls)
+    async def both() -> None:
+        shared = SharedSync(disk.sync_each)
+        await asyncio.gather(shared.sync(stores[:2]), shared.sync(stores[1:]))
 
-    asyncio.run(SharedSync(counted).sync(stores))
-    assert [store.syncs for store in stores] == [1] * 20
-    assert side_by_side == [LANES]
+    asyncio.run(both())
+    assert disk.passes == [["topic-0", "topic-1", "topic-2"]]
+
+
+def test_a_pass_begins_anew_after_the_last_caller_was_served() -> None:
+    disk, store = Disk(), MemoryStore("orders", 0)
+
+    async def twice() -> None:
+        shared = SharedSync(disk.sync_each)
+        await shared.sync([store])
+        await shared.sync([store])
+
+    asyncio.run(twice())
+    assert disk.passes == [["orders"], ["orders"]]
+
+
+def test_a_caller_that_gave_up_is_not_told() -> None:
+    disk, store = Disk(), MemoryStore("orders", 0)
+
+    async def given_up() -> None:
+        shared = SharedSync(disk.sync_each)
+        gone, waiting = shared.sync([store]), shared.sync([store])
+        gone.cancel()
+        await waiting
+
+    asyncio.run(given_up())
 
 
 def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() -> None:
     """One deleted topic failed every commit of its pass."""
-    good, broken = CountingStore("good"), CountingStore("broken", is_broken=True)
+    disk = Disk("broken")
+    good, broken = MemoryStore("good", 0), MemoryStore("broken", 0)
 
     async def both() -> tuple[BaseException | None, BaseException | None]:
-        shared = SharedSync(in_place)
+        shared = SharedSync(disk.sync_each)
         return await asyncio.gather(
             shared.sync([good]), shared.sync([good, broken]), return_exceptions=True
         )

@@ -13,6 +13,7 @@ leaves no transaction half ended.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Generator, Iterable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from txn.broker.host import Host
@@ -79,8 +80,8 @@ class Flows:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
-        """Key that is held → who waits for it."""
+        self._lines: dict[str, deque[_Running]] = {}
+        """Key that is held → those that wait for it."""
 
     def is_held(self, key: str) -> bool:
         """Say whether a flow for this key is under way."""
@@ -90,73 +91,81 @@ class Flows:
         """Run a flow; return its answer, or what to await for it."""
         line = self._lines.get(key)
         if line is not None:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            line.append(turn)
-            return self._spawn(key, flow, turn, None)
+            waiting = _Running(key, flow)
+            line.append(waiting)
+            return waiting.promise()
         force, reply = _advance(flow)
-        if force is not None:
-            self._lines[key] = deque()
-            answer = self._spawn(key, flow, None, force)
-            if reply is None:
-                return answer
-        assert reply is not None, "a flow that ended has answered"
-        value: T = reply.value
-        return value
-
-    def _spawn(
-        self, key: str, flow: Flow[T], turn: "asyncio.Future[None] | None", force: Force | None
-    ) -> "asyncio.Future[T]":
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._host.spawn(self._run_on(key, flow, turn, force, answer))
+        if force is None:
+            assert reply is not None, "a flow that ended has answered"
+            value: T = reply.value
+            return value
+        self._lines[key] = deque()
+        running = _Running(key, flow)
+        answer = running.promise() if reply is None else reply.value
+        self._wait(running, force)
         return answer
 
-    async def _run_on(
-        self,
-        key: str,
-        flow: Flow[T],
-        turn: "asyncio.Future[None] | None",
-        force: Force | None,
-        answer: "asyncio.Future[T]",
-    ) -> None:
-        """Take a flow to its end: from its start when its turn comes, or from a wait."""
-        try:
-            if turn is not None:
-                await turn
-                force, reply = _advance(flow)
-                _deliver(answer, reply)
-            while force is not None:
-                force, reply = _advance(flow, await self._sync(force))
-                _deliver(answer, reply)
-        except asyncio.CancelledError:
-            answer.cancel()
-            raise
-        except Exception as error:
-            if answer.done():
-                raise
-            answer.set_exception(error)
-        finally:
-            if turn is None or (turn.done() and not turn.cancelled()):
-                self._release(key)
-            flow.close()
+    def _wait(self, running: "_Running", force: Force) -> None:
+        synced = self._host.sync(force.stores)
+        synced.add_done_callback(partial(self._on_sync, running))
 
-    async def _sync(self, force: Force) -> StorageError | None:
+    def _on_sync(self, running: "_Running", synced: "asyncio.Future[None]") -> None:
+        if synced.cancelled():  # the broker stops; recovery goes on from what is stored
+            running.flow.close()
+            return
+        error = synced.exception()
+        if error is not None and not isinstance(error, StorageError):
+            raise error
+        self._step(running, error)
+
+    def _step(self, running: "_Running", failure: StorageError | None = None) -> None:
+        """Take a flow to its next wait or its end."""
+        force: Force | None = None
         try:
-            await self._host.sync(force.stores)
-        except StorageError as error:
-            return error
-        return None
+            force, reply = _advance(running.flow, failure)
+            running.deliver(reply)
+        except Exception as error:
+            running.fail(error)
+        finally:
+            if force is None:
+                self._release(running.key)
+        if force is not None:
+            self._wait(running, force)
 
     def _release(self, key: str) -> None:
         """Hand the key to the next in line."""
         line = self._lines[key]
-        while line:
-            turn = line.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._lines[key]
+        if line:
+            asyncio.get_running_loop().call_soon(self._step, line.popleft())
+        else:
+            del self._lines[key]
 
 
-def _deliver(answer: "asyncio.Future[T]", reply: Reply | None) -> None:
-    if reply is not None and not answer.done():
-        answer.set_result(reply.value)
+class _Running:
+    """A flow that has begun to wait, and who waits for its answer."""
+
+    __slots__ = ("_answer", "flow", "key")
+
+    def __init__(self, key: str, flow: Flow[Any]) -> None:
+        self.key = key
+        self.flow = flow
+        self._answer: asyncio.Future[Any] | None = None
+
+    def promise(self) -> "asyncio.Future[Any]":
+        self._answer = asyncio.get_running_loop().create_future()
+        return self._answer
+
+    def deliver(self, reply: Reply | None) -> None:
+        if reply is not None and self._is_awaited():
+            assert self._answer is not None
+            self._answer.set_result(reply.value)
+
+    def fail(self, error: Exception) -> None:
+        """Give a bug to who waits for the answer; raise it if nobody does."""
+        if not self._is_awaited():
+            raise error
+        assert self._answer is not None
+        self._answer.set_exception(error)
+
+    def _is_awaited(self) -> bool:
+        return self._answer is not None and not self._answer.done()

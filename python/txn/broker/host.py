@@ -4,6 +4,7 @@
 a clock of their own and logs in memory.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from enum import Enum
@@ -95,8 +96,8 @@ class Host(Protocol):
         """A fresh, durable block of producer ids; never handed out again."""
         ...
 
-    async def sync(self, stores: Iterable[PartitionStore]) -> None:
-        """Force partitions to the disk, sharing the pass with others. Raises StorageError."""
+    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
+        """Force partitions to the disk, sharing the pass with others; raises StorageError."""
         ...
 
 

@@ -4,6 +4,7 @@ Silent about I/O: logs come from a `LogStorage`, time and waiting from a `Schedu
 sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from txn.broker.groups import GroupCoordinator
 from txn.broker.host import CoordinatorPartitions, Durability, Timer
 from txn.broker.kept_answers import KeptAnswers
 from txn.broker.partitions import Partitions
-from txn.broker.shared_sync import SharedSync
+from txn.broker.shared_sync import Failures, SharedSync
 from txn.broker.transactions import TransactionCoordinator
 from txn.config import SEGMENT_BYTES_MIN, BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, DirectoryError, StorageError
@@ -117,8 +118,8 @@ class Scheduler(Protocol):
         """Run a blocking call on a worker thread."""
         ...
 
-    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run blocking calls on worker threads, side by side; return when all have ended."""
+    def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
+        """Begin to sync partitions, side by side; tell when all are synced or have failed."""
         ...
 
 
@@ -163,7 +164,7 @@ class Node:
         self._scheduler = scheduler
         self._catalog = catalog
         self._directory_id = directory_id
-        self._shared_sync = SharedSync(scheduler.in_workers)
+        self._shared_sync = SharedSync(scheduler.sync_each)
         self._metadata = storage.open(
             Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_SETTINGS), 0
         )
@@ -246,9 +247,9 @@ class Node:
         self._force_metadata()
         return range(start, start + PRODUCER_ID_BLOCK)
 
-    async def sync(self, stores: Iterable[PartitionStore]) -> None:
+    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
         """Force partitions to the disk; callers that wait together share one pass."""
-        await self._shared_sync.sync(stores)
+        return self._shared_sync.sync(stores)
 
     @property
     def broker_epoch(self) -> int:

@@ -8,71 +8,33 @@ else anything.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from txn import _core
 from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
-from txn.broker.host import Answer, Context, HangUpError, Timer
+from txn.broker.host import Answer, Context, HangUpError
 from txn.broker.node import Node
 from txn.broker.partitions import Partitions
-from txn.clock import now_ms
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
 from txn.server.requests import MalformedRequestError, decode_request
+from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeStore
 from txn.wire.messages import encode_response, is_flexible
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
-class LoopScheduler:
-    """Time and waiting on an asyncio loop; a `txn.broker.node.Scheduler`."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._tasks: set[asyncio.Task[object]] = set()
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return now_ms()
-
-    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
-        """Make a call at a time; a failing call is logged and harms nothing else."""
-        delay_s = max(when_ms - now_ms(), 0) / 1000
-        return self._loop.call_later(delay_s, _guarded, call)
-
-    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run work beside the current request; a failure is logged."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    async def in_worker(self, call: Callable[[], None]) -> None:
-        """Run a blocking call on a worker thread."""
-        await self._loop.run_in_executor(None, call)
-
-    async def in_workers(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run blocking calls on worker threads, side by side; return when all have ended."""
-        await asyncio.gather(*(self._loop.run_in_executor(None, call) for call in calls))
-
-    def _finished(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("broker.work_failed", exc_info=task.exception())
-
-
-def _guarded(call: Callable[[], object]) -> None:
-    try:
-        call()
-    except Exception:
-        log.exception("broker.timer_failed")
-
-
 def _close(unbegun: Coroutine[Any, Any, object], _: object) -> None:
     unbegun.close()
+
+
+def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+    """Log what a callback raised; nobody else would hear of it."""
+    log.error("broker.work_failed", reason=told.get("message"), exc_info=told.get("exception"))
 
 
 class ServerCatalog:
@@ -110,8 +72,16 @@ class ServerCatalog:
 class ControlLoop:
     """Answers requests on its own thread until it is stopped."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, server: _core.Server, node: Node) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        scheduler: LoopScheduler,
+        server: _core.Server,
+        node: Node,
+    ) -> None:
         self._loop = loop
+        self._loop.set_exception_handler(_on_bug)
+        self._scheduler = scheduler
         self._server = server
         self._node = node
         self._table: Mapping[int, Api] = build_table(node)
@@ -132,6 +102,7 @@ class ControlLoop:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.remove_reader(self._server.wakeup_fd)
+        self._scheduler.close()
         waiting = asyncio.all_tasks(self._loop)
         for task in waiting:
             task.cancel()

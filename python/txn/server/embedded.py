@@ -15,7 +15,8 @@ from txn.config import BrokerSettings
 from txn.errors import BrokerFailedError, ConfigError, TxnError
 from txn.logs import log
 from txn.server.compaction import Compaction
-from txn.server.control_loop import ControlLoop, LoopScheduler, ServerCatalog
+from txn.server.control_loop import ControlLoop, ServerCatalog
+from txn.server.scheduler import LoopScheduler
 from txn.server.upkeep import Upkeep
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
@@ -143,14 +144,15 @@ class Broker:
         try:
             self._server = self._listen(host, port)
             self._address = self._server.address
-            self._node = self._open_node(loop)
+            scheduler = LoopScheduler(loop)
+            self._node = self._open_node(scheduler)
             self._directory.note_boot()
         except BaseException:
             loop.close()
             self._directory.release()
             raise
         self._node.advertised = advertised or _reachable(*self._address)
-        self._control = ControlLoop(loop, self._server, self._node)
+        self._control = ControlLoop(loop, scheduler, self._server, self._node)
         self._reactors = [
             threading.Thread(target=self._run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])
@@ -183,7 +185,7 @@ class Broker:
             for call in self._when_failed:
                 call()
 
-    def _open_node(self, loop: asyncio.AbstractEventLoop) -> Node:
+    def _open_node(self, scheduler: LoopScheduler) -> Node:
         directory = self._directory
         self._storage = NativeStorage(
             directory.path,
@@ -194,7 +196,7 @@ class Broker:
         return Node(
             settings=self._settings,
             storage=self._storage,
-            scheduler=LoopScheduler(loop),
+            scheduler=scheduler,
             catalog=ServerCatalog(self._server),
             node_id=directory.node_id,
             cluster_id=directory.cluster_id,

@@ -257,6 +257,10 @@ class NativeStore:
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("sync", error) from error
 
+    def sync_failure(self, reason: str) -> StorageError:
+        """What to raise when somebody else could not sync its log."""
+        return self._failure("sync", OSError(reason))
+
     def close(self) -> None:
         """Sync and close, leaving what the next start needs."""
         try:

@@ -28,6 +28,7 @@ mod segment;
 mod settings;
 mod snapshot;
 mod swap;
+pub mod sync_pool;
 mod syncing;
 mod timestamps;
 pub mod trouble;

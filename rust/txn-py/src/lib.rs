@@ -11,6 +11,7 @@ mod inspect;
 mod log;
 mod server;
 mod shape;
+mod sync_pool;
 
 use pyo3::prelude::*;
 
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     compaction::register(module)?;
     server::register(module)?;
     shape::register(module)?;
+    sync_pool::register(module)?;
     client::register(module)?;
     inspect::register(module)
 }

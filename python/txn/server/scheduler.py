@@ -1,0 +1,86 @@
+"""Time and waiting on an asyncio loop, and threads for what blocks."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
+from typing import Any, Final
+
+from txn import _core
+from txn.broker.host import Timer
+from txn.broker.shared_sync import Failures
+from txn.clock import now_ms
+from txn.logs import log
+from txn.storage.base import PartitionStore
+from txn.storage.native import NativeStore
+
+SYNC_THREADS: Final = 6
+"""How many partitions are synced at a time: what each waits for is the disk."""
+
+
+class LoopScheduler:
+    """Time and waiting on an asyncio loop; a `txn.broker.node.Scheduler`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._pool = _core.SyncPool(SYNC_THREADS)
+        self._passes: dict[int, tuple[list[NativeStore], Callable[[Failures], None]]] = {}
+        """Syncs under way, by their number in the pool."""
+        self._numbers = count()
+        loop.add_reader(self._pool.wakeup_fd, self._on_synced)
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return now_ms()
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a time; a failing call is logged and harms nothing else."""
+        delay_s = max(when_ms - now_ms(), 0) / 1000
+        return self._loop.call_later(delay_s, _guarded, call)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request; a failure is logged."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        await self._loop.run_in_executor(None, call)
+
+    def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
+        """Begin to sync partitions, side by side; tell when all are synced or have failed."""
+        native = [store for store in stores if isinstance(store, NativeStore)]
+        assert len(native) == len(stores), "these are not all on disk"
+        number = next(self._numbers)
+        self._passes[number] = (native, done)
+        try:
+            self._pool.submit(number, [store.log for store in native])
+        except OSError as error:
+            reasons = [(place, str(error)) for place in range(len(native))]
+            self._loop.call_soon(self._end_pass, number, reasons)
+
+    def close(self) -> None:
+        """Finish the syncs that were begun; nobody is told of them. The loop has stopped."""
+        self._loop.remove_reader(self._pool.wakeup_fd)
+        self._pool.stop()
+
+    def _on_synced(self) -> None:
+        for number, reasons in self._pool.take():
+            self._end_pass(number, reasons)
+
+    def _end_pass(self, number: int, reasons: list[tuple[int, str]]) -> None:
+        stores, done = self._passes.pop(number)
+        done({id(stores[place]): stores[place].sync_failure(why) for place, why in reasons})
+
+    def _finished(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("broker.work_failed", exc_info=task.exception())
+
+
+def _guarded(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        log.exception("broker.timer_failed")
