@@ -20,12 +20,38 @@ MANY: Final = 32
 _numbers = count()
 
 
+def client_limits(scale: Scale) -> Measured:
+    """Measure what the client can do at best: against librdkafka's mock cluster.
+
+    That stores nothing, knows no partition's rules and answers at once, from a thread of C.
+    """
+    command = [sys.executable, "-m", "benches.applications", "mock"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as mock:
+        assert mock.stdin is not None
+        assert mock.stdout is not None
+        address = mock.stdout.readline().strip()
+        found = {}
+        for producers in (1, MANY):
+            options = {"producers": producers, "seconds": scale.application_s}
+            done = _load(address, "small", "limit", **options)
+            found[f"client_{producers}_per_s"] = done["transactions"] / done["seconds"]
+        mock.stdin.close()
+    return found
+
+
 def _run(broker: Contestant, application: str, topic: str, **options: object) -> Measured:
+    before = cpu_time(broker.pid)
+    measured = _load(broker.bootstrap_servers, application, topic, **options)
+    return measured | {"cpu_s": (cpu_time(broker.pid) - before).total}
+
+
+def _load(bootstrap: str, application: str, topic: str, **options: object) -> Measured:
     words = [f"--{name}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "benches.applications", application, *words]
-    before = cpu_time(broker.pid)
     done = subprocess.run(
-        [*command, f"--bootstrap={broker.bootstrap_servers}", f"--topic={topic}"],
+        [*command, f"--bootstrap={bootstrap}", f"--topic={topic}"],
         capture_output=True,
         text=True,
         check=False,
@@ -34,7 +60,7 @@ def _run(broker: Contestant, application: str, topic: str, **options: object) ->
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip())
     measured: Measured = json.loads(done.stdout)
-    return measured | {"cpu_s": (cpu_time(broker.pid) - before).total}
+    return measured
 
 
 def _application(name: str, producers: int) -> Measure:
@@ -59,9 +85,13 @@ def _application(name: str, producers: int) -> Measure:
     return measure
 
 
-def _figures(times_kafka: float, cpu_us: float | None = None) -> tuple[Figure, ...]:
+def _figures(
+    times_kafka: float, cpu_us: float | None = None, limit: str | None = None
+) -> tuple[Figure, ...]:
     return (
-        Figure("per_s", "transactions", "1/s", times_kafka, is_rate=True, of_peer=True),
+        Figure(
+            "per_s", "transactions", "1/s", times_kafka, is_rate=True, of_peer=True, limit=limit
+        ),
         Figure("commit_p50_ms", "commit, p50", "ms"),
         Figure("cpu_us", "broker CPU each", "µs", cpu_us),
     )
@@ -71,13 +101,13 @@ APPLICATION_CASES: Final = (
     Case(
         "small-1",
         "confluent-kafka: 10 messages to 3 partitions, 1 producer",
-        _figures(8),
+        _figures(8, limit="client_1_per_s"),
         _application("small", 1),
     ),
     Case(
         "small-32",
         "the same, 32 producers",
-        _figures(4, 150),
+        _figures(4, 150, limit=f"client_{MANY}_per_s"),
         _application("small", MANY),
     ),
     Case(
@@ -95,14 +125,14 @@ APPLICATION_CASES: Final = (
     Case(
         "durable-1",
         "10 messages to 3 partitions, txn forces commits to the disk, 1 producer",
-        _figures(4),
+        _figures(4, limit="client_1_per_s"),
         _application("small", 1),
         is_durable=True,
     ),
     Case(
         "durable-32",
         "the same, 32 producers",
-        _figures(4),
+        _figures(4, limit=f"client_{MANY}_per_s"),
         _application("small", MANY),
         is_durable=True,
     ),

@@ -6,7 +6,8 @@
 Each producer is a thread with a transactional id of its own. `small` sends ten records to
 three partitions and commits. `loop` consumes ten records of its own partition of the topic,
 produces them to `T-out-0` and commits them with its offsets; its topic has to be filled first,
-which `fill` does. Prints one line of JSON: transactions, seconds, times of a commit in µs.
+which `fill` does. `mock` is a broker that stores nothing, to see the client alone. A run prints
+one line of JSON: transactions, seconds, times of a commit in µs.
 """
 
 import argparse
@@ -107,6 +108,14 @@ def loop(arguments: argparse.Namespace, number: int, watch: Stopwatch) -> None:
     consumer.close()
 
 
+def mock() -> None:
+    """Be librdkafka's mock cluster until standard input ends; print where it listens."""
+    producer = Producer({"test.mock.num.brokers": 1, "log_level": 2})
+    broker = next(iter(producer.list_topics(timeout=WAIT_S).brokers.values()))
+    print(f"{broker.host}:{broker.port}", flush=True)
+    sys.stdin.read()
+
+
 def fill(arguments: argparse.Namespace) -> None:
     """Fill the partitions that loops read."""
     producer = Producer({"bootstrap.servers": arguments.bootstrap, "linger.ms": 5})
@@ -127,12 +136,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("application", choices=[*APPLICATIONS, "fill"])
-    parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--topic", required=True)
+    parser.add_argument("application", choices=[*APPLICATIONS, "fill", "mock"])
+    parser.add_argument("--bootstrap")
+    parser.add_argument("--topic")
     parser.add_argument("--producers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
+    if arguments.application == "mock":
+        mock()
+        return
+    if not arguments.bootstrap or not arguments.topic:
+        parser.error(f"{arguments.application} needs --bootstrap and --topic")
     if arguments.application == "fill":
         fill(arguments)
         print("{}")

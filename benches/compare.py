@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benches.application_cases import APPLICATION_CASES
+from benches.application_cases import APPLICATION_CASES, client_limits
 from benches.cases import CASES, FULL, QUICK, Case, Scale, in_a_place, limits, warm_up
 from benches.contestants import ROOT, Contestant, Kafka, Txn
 from benches.report import page
@@ -116,7 +116,10 @@ class _Run:
             warm_up(broker, self._scale)
         for number in range(1, self._rounds + 1):
             self._results.busy.append(os.getloadavg()[0])
-            for key, value in limits(place, self._scale.produce_bytes).items():
+            found = limits(place, self._scale.produce_bytes)
+            if any(case in APPLICATION_CASES for case in cases):
+                found |= client_limits(self._scale)
+            for key, value in found.items():
                 self._results.limits.setdefault(key, []).append(value)
             for case in cases:
                 for broker in _taking_part(case, brokers):

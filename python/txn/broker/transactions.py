@@ -447,7 +447,8 @@ class TransactionCoordinator:
         prepared = decision.txn
         if outcome is Outcome.COMMIT:
             try:
-                yield from self._force(self._stores_of(prepared.partitions))
+                stores = tuple(self._stores_of(prepared.partitions))  # they can be opened
+                yield from self._force(stores)
             except StorageError as error:
                 return (yield from self._give_up(transactional_id, error))
         try:

@@ -104,7 +104,13 @@ def encode_value(txn: Txn) -> bytes:
             ),
             b"\0" if txn.state is TxnState.EMPTY else _encode_partitions(txn.partitions),
             _TIMES.pack(txn.updated_ms, txn.start_ms),
-            _encode_tagged(txn),
+            _encode_tagged(
+                txn.previous_producer_id,
+                txn.next_producer_id,
+                txn.client_version,
+                txn.next_producer_epoch,
+                txn.last_producer_epoch,
+            ),
         )
     )
 
@@ -123,13 +129,21 @@ def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     return b"".join(parts)
 
 
-def _encode_tagged(txn: Txn) -> bytes:
+@lru_cache(maxsize=256)
+def _encode_tagged(
+    previous_producer_id: int,
+    next_producer_id: int,
+    client_version: int,
+    next_producer_epoch: int,
+    last_producer_epoch: int,
+) -> bytes:
+    """Encode the tagged fields; most ids have the same."""
     fields = (
-        (_PREVIOUS_PRODUCER_ID, "q", txn.previous_producer_id, NO_PRODUCER_ID),
-        (_NEXT_PRODUCER_ID, "q", txn.next_producer_id, NO_PRODUCER_ID),
-        (_CLIENT_VERSION, "h", txn.client_version, 0),
-        (_NEXT_PRODUCER_EPOCH, "h", txn.next_producer_epoch, NO_PRODUCER_EPOCH),
-        (_LAST_PRODUCER_EPOCH, "h", txn.last_producer_epoch, NO_PRODUCER_EPOCH),
+        (_PREVIOUS_PRODUCER_ID, "q", previous_producer_id, NO_PRODUCER_ID),
+        (_NEXT_PRODUCER_ID, "q", next_producer_id, NO_PRODUCER_ID),
+        (_CLIENT_VERSION, "h", client_version, 0),
+        (_NEXT_PRODUCER_EPOCH, "h", next_producer_epoch, NO_PRODUCER_EPOCH),
+        (_LAST_PRODUCER_EPOCH, "h", last_producer_epoch, NO_PRODUCER_EPOCH),
     )
     given = [
         unsigned_varint(tag)
