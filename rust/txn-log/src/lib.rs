@@ -17,6 +17,7 @@ mod epochs;
 mod error;
 pub mod gate;
 mod index;
+mod indexed;
 pub mod inspect;
 pub mod log;
 pub mod records;

@@ -38,6 +38,7 @@ use crate::epochs::Epochs;
 use crate::error::{CorruptLog, OpenError};
 use crate::gate::{AbortedTxn, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
+use crate::indexed;
 use crate::log::Past;
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
@@ -112,7 +113,8 @@ pub(crate) fn recover(
     let was_trusted = evidence.is_none();
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
-    let entries = recover_gate(directory, gate, &segments, evidence.as_ref())?;
+    let was_closed = evidence.is_none();
+    let entries = recover_gate(directory, gate, &segments, evidence.as_ref(), was_closed)?;
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
     let scanned_from = evidence.map_or(segments.len(), |evidence| evidence.first_segment);
     let sealed = &segments[..segments.len().saturating_sub(1)];
@@ -615,7 +617,7 @@ pub(crate) fn derive_gate(
         restore(gate, None, &[])?;
         return Ok((Vec::new(), None));
     }
-    let entries = recover_gate(directory, gate, segments, None)?;
+    let entries = recover_gate(directory, gate, segments, None, false)?;
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
     Ok((entries, first_unstable_offset))
 }
@@ -627,12 +629,13 @@ fn recover_gate(
     gate: &dyn Gate,
     segments: &[Arc<Segment>],
     evidence: Option<&Evidence>,
+    was_closed: bool,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let log_start_offset = segments[0].base_offset;
-    let (indexed, indexed_end) = load_transaction_indexes(segments)?;
+    let (indexed, indexed_end) = indexed::load(segments, was_closed)?;
     let mut snapshots = snapshot::offsets(directory)?;
-    // Transaction indexes below the recovery point are believed; behind it they are held
-    // against the batches, which takes a scan of them all.
+    // Entries below the recovery point that fit the batches are all there are; behind it some may
+    // be missing, and to know that takes a scan of all batches.
     let newest = evidence
         .filter(|evidence| evidence.first_segment > 0)
         .map_or(i64::MAX, |evidence| {
@@ -694,29 +697,6 @@ fn replay_from(
     }
     replay.finish()?;
     Ok(ended)
-}
-
-/// The entries of the transaction indexes, in order, up to the first that is missing or damaged,
-/// and the offset below which they are all.
-///
-/// An entry at or beyond a segment's end was written before a marker that never came; it is
-/// left out.
-fn load_transaction_indexes(segments: &[Arc<Segment>]) -> io::Result<(Vec<AbortedTxn>, i64)> {
-    let mut all = Vec::new();
-    for segment in segments.iter().filter(|segment| segment.size() > 0) {
-        let is_sound = |entries: &Vec<AbortedTxn>| {
-            entries
-                .iter()
-                .all(|entry| entry.last_offset >= segment.base_offset)
-        };
-        let loaded = aborted::load(&segment.path("txnindex"))?.filter(is_sound);
-        let Some(mut entries) = loaded else {
-            return Ok((all, segment.base_offset));
-        };
-        entries.retain(|entry| entry.last_offset < segment.next_offset());
-        all.extend(entries);
-    }
-    Ok((all, i64::MAX))
 }
 
 fn entries_of(segment: &Segment, entries: &[AbortedTxn]) -> Vec<AbortedTxn> {

@@ -40,6 +40,15 @@ fn read_all(log: &PartitionLog) -> Result<Vec<(i64, Vec<u8>)>, ReadError> {
     Ok(found)
 }
 
+/// What a reader of any range is told of.
+fn told_of_aborted(log: &PartitionLog) -> Vec<Vec<(i64, i64)>> {
+    let end = log.state().log_end_offset;
+    (0..end)
+        .flat_map(|start| (start + 1..=end).map(move |until| (start, until)))
+        .map(|(start, until)| log.aborted_in(start, until))
+        .collect()
+}
+
 fn flip(path: &Path, position: usize, bit: u8) {
     let mut bytes = fs::read(path).unwrap();
     bytes[position] ^= 1 << bit;
@@ -205,6 +214,22 @@ proptest! {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    /// One bit of any transaction index: readers are told of the same aborted transactions. It is
+    /// under no checksum, and a wrong entry showed them what was aborted.
+    #[test]
+    fn no_flipped_bit_of_a_transaction_index_is_believed(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let root = tempfile::tempdir().unwrap();
+        closed_log(root.path());
+        let (log, _) = open(root.path(), true);
+        let told = told_of_aborted(&log);
+        log.close().unwrap();
+        let targets = targets(root.path(), &["txnindex"]);
+        let path = &targets[nth.index(targets.len())];
+        flip(path, at.index(fs::metadata(path).unwrap().len() as usize), bit);
+        let (log, _) = open(root.path(), true);
+        prop_assert_eq!(told_of_aborted(&log), told);
     }
 
     /// One bit of any index: a search by time finds what it found before. A time that had become

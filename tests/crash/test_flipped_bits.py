@@ -1,0 +1,302 @@
+"""P9 for a whole directory: one bit of one file is flipped while nobody runs, then a broker starts.
+
+A real node on real files, without sockets. Damage in what was acknowledged is found by the start
+or by who reads there, and named by its file; nobody is shown it. Whatever else the bit was in (an
+index, a snapshot, a checkpoint) can be made from the logs, so it changes nothing. And no bit
+of one partition changes another.
+
+More: `FLIPS=20000 SEED=7 pytest tests/crash/test_flipped_bits.py`.
+"""
+
+import os
+import random
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sim.disk import NoCatalog
+from txn import _core
+from txn.broker.groups import Committer
+from txn.broker.node import Node
+from txn.broker.transactions import Identity
+from txn.config import BrokerSettings
+from txn.coordinator.group.records import OffsetKey, OffsetValue
+from txn.coordinator.transaction.states import Outcome, Producer
+from txn.errors import CorruptLogError, StorageError
+from txn.inspect import segments
+from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity
+from txn.storage.checkpoints import LOG_STARTS
+from txn.storage.native import NativeStorage, NativeStore
+
+pytestmark = pytest.mark.crash
+
+FLIPS = int(os.environ.get("FLIPS", "400"))
+SEED = int(os.environ.get("SEED", "0"))
+SETTINGS = {
+    "durability": "process",
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+NOW_MS = 1_700_000_000_000
+TIMEOUT_MS = 900_000
+BASE_OFFSET_BYTES = 8
+UNCHECKED = {"partition.metadata", LOG_STARTS}
+"""Files that hold decisions of their own and, as in Apache Kafka, no checksum."""
+
+Place = tuple[str, int]
+Batch = tuple[Any, ...]
+"""As `_core.decode_batches` gives it: base and last offset, producer, kind, records."""
+
+
+class StoppedClock:
+    """A node's scheduler where nothing is ever due."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Any:
+        class Never:
+            def cancel(self) -> None:
+                """It was not going to happen."""
+
+        return Never()
+
+    def spawn(self, work: Any) -> None:
+        raise AssertionError("nothing waits for the disk here")
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        call()
+
+    def sync_each(self, stores: Any, done: Callable[[Any], None]) -> None:
+        raise AssertionError("nothing waits for the disk here")
+
+
+class Opened(NamedTuple):
+    """A node and where its logs are."""
+
+    node: Node
+    storage: NativeStorage
+
+
+def opened(data: Path, *, was_clean: bool) -> Opened:
+    settings = BrokerSettings(SETTINGS)
+    storage = NativeStorage(data, settings, was_clean=was_clean)
+    node = Node(
+        settings=settings,
+        storage=storage,
+        scheduler=StoppedClock(),
+        catalog=NoCatalog(),
+        node_id=1,
+        cluster_id="bits",
+        directory_id=uuid.UUID(int=77),
+    )
+    return Opened(node, storage)
+
+
+class Log(NamedTuple):
+    """One partition as its readers and producers find it."""
+
+    batches: Mapping[int, Batch]
+    end: int
+    last_stable_offset: int
+    aborted: object
+    producers: object
+
+
+class State(NamedTuple):
+    """All that a broker knows."""
+
+    logs: Mapping[Place, Log]
+    transactions: object
+    offsets: object
+
+
+def sound_batches(store: PartitionStore) -> dict[int, Batch]:
+    """Every batch by its base offset, each read alone, but for those that are refused."""
+    assert isinstance(store, NativeStore)
+    found: dict[int, Batch] = {}
+    offset = store.log_start_offset
+    while offset < store.log_end_offset:
+        try:
+            (batch,) = _core.decode_batches(store.log.read(offset, 1))
+        except _core.CorruptLogError:
+            offset += 1
+        else:
+            found[batch[0]] = batch
+            offset = batch[1] + 1
+    return found
+
+
+def state_of(node: Node) -> State:
+    logs = {}
+    for name, partitions in node.partitions.items():
+        for index, store in enumerate(partitions):
+            logs[name, index] = Log(
+                sound_batches(store),
+                store.log_end_offset,
+                store.last_stable_offset,
+                [entry[:3] for entry in store.gate.aborted_entries()],
+                sorted(store.gate.describe()),
+            )
+    return State(
+        logs, dict(node.transactions.transactions.items()), dict(node.groups.committed("group"))
+    )
+
+
+def write_history(node: Node) -> None:
+    """Committed, aborted and open transactions over two partitions, plain batches, offsets."""
+    node.create_topic("orders", 2, {"internal.segment.bytes": "1000"})
+    places = [("orders", 0), ("orders", 1)]
+    for number in range(3):
+        answer = node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None)
+        assert isinstance(answer, Identity)
+        producer = answer.producer
+        for turn in range(4):
+            write_transaction(node, f"pay-{number}", producer, places, f"{number}.{turn}")
+            if number < 2 or turn < 3:
+                outcome = Outcome.COMMIT if turn % 2 else Outcome.ABORT
+                node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
+            offset = OffsetValue(turn, -1, "", NOW_MS)
+            node.groups.commit(
+                Committer("group"),
+                {OffsetKey("group", "orders", number % 2): offset},
+                knows_group_not_found=True,
+            )
+
+
+def write_transaction(
+    node: Node, transactional_id: str, producer: Producer, places: list[Place], value: str
+) -> None:
+    node.transactions.add_partitions(transactional_id, producer, places)
+    for place in places:
+        store = node.partition(*place)
+        assert store is not None
+        store.append([(None, f"plain {value}".encode())], timestamp_ms=NOW_MS)
+        identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)
+        records = [(b"key", f"{value}.{each}".encode() * 3) for each in range(3)]
+        store.append(records, timestamp_ms=NOW_MS, producer=identity)
+
+
+@pytest.fixture(scope="module", params=["closed", "killed"])
+def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a broker left whose logs are on the disk: closed, or killed behind a checkpoint."""
+    kind = str(request.param)
+    data = tmp_path_factory.mktemp(kind) / kind
+    data.mkdir()
+    node, storage = opened(data, was_clean=False)
+    write_history(node)
+    for log in storage._recovery_points.logs().values():
+        log.sync()
+    node.partitions["orders"][1].delete_records(3)
+    storage.tick()
+    if kind == "closed":
+        node.close()
+    storage.write_recovery_points()
+    storage.write_log_starts()
+    kept = tmp_path_factory.mktemp("left") / kind
+    shutil.copytree(data, kept)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def sound(left: Path, tmp_path_factory: pytest.TempPathFactory) -> State:
+    """What is found there when nothing is damaged."""
+    data = tmp_path_factory.mktemp("sound") / "data"
+    shutil.copytree(left, data)
+    state = state_of(opened(data, was_clean=left.name == "closed").node)
+    assert sum(len(log.batches) for log in state.logs.values()) > 60
+    assert any(
+        batch[4] == BatchKind.ABORT_MARKER for batch in state.logs["orders", 1].batches.values()
+    )
+    return state
+
+
+def newest_batch_of(path: Path) -> int:
+    """The position of the last batch of a log, beyond its end for any other file.
+
+    Its base offset is under no checksum, as in Apache Kafka, and no batch behind contradicts it.
+    """
+    if path.suffix != ".log":
+        return path.stat().st_size
+    return [each.position for each in segments.walk(path) if isinstance(each, segments.Batch)][-1]
+
+
+def refused_by(path: Path, log: Log) -> Set[int]:
+    """The batches a damaged segment may refuse: where a length is wrong, all that follow in it."""
+    others = sorted(int(each.stem) for each in path.parent.glob("*.log"))
+    start = int(path.stem)
+    end = min((each for each in others if each > start), default=log.end)
+    return {base for base in log.batches if start <= base < end}
+
+
+class Flip(NamedTuple):
+    """A bit and what became of a broker that met it."""
+
+    path: Path
+    position: int
+    bit: int
+    is_refused: bool
+    """It did not start."""
+    faults: list[str]
+
+
+def flipped(left: Path, data: Path, sound: State, chance: random.Random) -> Flip:
+    """Flip one bit somewhere, start, look at everything."""
+    shutil.copytree(left, data)
+    files = sorted(
+        path
+        for path in data.rglob("*")
+        if path.is_file() and path.stat().st_size and path.name not in UNCHECKED
+    )
+    path = chance.choice(files)
+    stored = bytearray(path.read_bytes())
+    position, bit = chance.randrange(len(stored)), chance.randrange(8)
+    if position - newest_batch_of(path) in range(BASE_OFFSET_BYTES):
+        position += BASE_OFFSET_BYTES
+    stored[position] ^= 1 << bit
+    path.write_bytes(stored)
+    try:
+        node = opened(data, was_clean=left.name == "closed").node
+    except (CorruptLogError, StorageError) as error:
+        is_named = str(path) in str(error) or path.parent.name in str(error)
+        faults = [] if is_named else [f"it does not say where: {error}"]
+        if path.suffix != ".log":
+            faults.append(f"a start was refused for what can be made anew: {error}")
+        return Flip(path, position, bit, is_refused=True, faults=faults)
+    faults = differences(sound, state_of(node), path)
+    shutil.rmtree(data)
+    return Flip(path, position, bit, is_refused=False, faults=faults)
+
+
+def differences(sound: State, found: State, path: Path) -> list[str]:
+    """What a broker has wrong that started on damage in a file."""
+    faults = []
+    if found.transactions != sound.transactions:
+        faults.append(f"transactions: {found.transactions}, not {sound.transactions}")
+    if found.offsets != sound.offsets:
+        faults.append(f"offsets: {found.offsets}, not {sound.offsets}")
+    for place, log in sound.logs.items():
+        here = found.logs[place]
+        is_damaged = path.suffix == ".log" and path.parent.name == f"{place[0]}-{place[1]}"
+        missing = log.batches.keys() - here.batches.keys()
+        wrong = {each for each in here.batches if here.batches[each] != log.batches.get(each)}
+        if wrong or missing - (refused_by(path, log) if is_damaged else set()):
+            faults.append(f"{place}: {sorted(missing)} are missing, {sorted(wrong)} are wrong")
+        if here[1:] != log[1:]:
+            faults.append(f"{place}: {here[1:]}, not {log[1:]}")
+    return faults
+
+
+def test_P9_no_flipped_bit_of_a_directory_is_served_or_costs_anything_else(
+    left: Path, sound: State, tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    flips = [flipped(left, tmp_path / f"{n}", sound, chance) for n in range(FLIPS)]
+    assert not (faulty := [flip for flip in flips if flip.faults]), f"{len(faulty)}: {faulty[0]}"
+    assert any(flip.path.suffix == ".log" for flip in flips)
+    assert any(flip.is_refused for flip in flips)
+    assert any(not flip.is_refused and flip.path.suffix == ".snapshot" for flip in flips)
