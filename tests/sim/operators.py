@@ -65,9 +65,12 @@ class Aborter(Client):
         if not found:
             return False
         producer, active = self.chance.choice(found)
-        attempt = self._attempt_at(place, active["current_txn_start_offset"])
-        if attempt is not None and attempt.is_two_phase:
+        if any(
+            attempt.is_two_phase and attempt.identity[0] == producer.producer_id
+            for attempt in self.history.attempts
+        ):
             return False  # only the other system knows whether it may be aborted
+        attempt = self._attempt_at(place, active["current_txn_start_offset"])
         was_open = attempt is not None and attempt.fate is Fate.OPEN
         code = await self._abort(place, producer, max(active["coordinator_epoch"], 0))
         if attempt is not None and was_open and code is ErrorCode.none:
@@ -81,7 +84,7 @@ class Aborter(Client):
         return producers
 
     def _attempt_at(self, place: Place, offset: int) -> Any:
-        """Whose transaction it is, by the first of its records."""
+        """Whose transaction it is, by the first of its records; None if that was deleted."""
         broker = self.world.broker
         if broker is None or broker.is_dead or broker.node is None or place[0].startswith("__"):
             return None
