@@ -376,3 +376,16 @@ def test_a_described_producer_shows_its_newest_batch_and_open_transaction() -> N
     log.mark(7, epoch=3, coordinator_epoch=5)
     log.transact(7, epoch=3)
     assert log.gate.describe() == [(7, 3, 0, 1, 5, 1)]
+
+
+def test_P7_what_is_sealed_stays_so_when_the_rules_are_brought_to_the_log_again() -> None:
+    """A disk that refused a batch opened a prepared transaction to the client that had left it."""
+    partition = Partition()
+    partition.expect(7, 0)
+    admitted = partition.admit(1, 0, 7, 0, 0, 1, 0, True)
+    assert admitted[0] == ADMIT
+    partition.seal(7)
+    snapshot = partition.snapshot()
+    partition.restore(snapshot, ())
+    partition.replay([])
+    assert partition.admit(1, 1, 7, 0, 1, 1, 0, True)[0] == REFUSE

@@ -21,7 +21,7 @@ from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value
 from txn.coordinator.transaction.states import Outcome, Producer, TxnState
 from txn.errors import CorruptLogError
-from txn.partition import ADMIT, ASK_TO_JOIN
+from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
 from txn_host import TOPIC, MemoryHost
 
@@ -494,6 +494,29 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
     assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == Identity(
         Producer(-1, -1), ErrorCode.producer_fenced
     )
+
+
+def test_P3_an_orphan_on_a_full_disk_is_ended_when_there_is_room_and_takes_nothing_meanwhile() -> (
+    None
+):
+    """The start failed, for the one partition that could not take its marker."""
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        log.stored = log.stored[:1]
+    host = bench.host.after_crash()
+    store = host.store(*P0)
+    store.is_read_only = True
+    coordinator = TransactionCoordinator(host)
+    coordinator.recover(power_failed=True, stores=host.stores())
+    assert store.last_stable_offset == 0
+    store.is_read_only = False
+    refused = (REFUSE, int(ErrorCode.invalid_producer_epoch))
+    assert store.client_append(producer, 1, b"late", 1)[:2] == refused
+    host.advance(RETRY_MS)
+    assert store.last_stable_offset == store.log_end_offset
+    assert store.committed() == []
 
 
 # ---------------------------------------------------------------- waiting for the disk

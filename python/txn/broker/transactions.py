@@ -33,7 +33,7 @@ Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -821,16 +821,31 @@ class TransactionCoordinator:
                 if active.current_txn_start_offset < 0 or is_known:
                     continue
                 producer = Producer(active.producer_id, active.producer_epoch)
-                outcome = outcome_of_orphan(owner, producer)
-                log.warning(
-                    "txn.orphan_ended",
-                    partition=f"{store.topic}-{store.index}",
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    outcome=outcome.value,
-                )
                 epoch = max(active.coordinator_epoch, 0)
-                self._append_marker(partition, producer, epoch, outcome is Outcome.COMMIT)
+                self._end_orphan(store, producer, outcome_of_orphan(owner, producer), epoch)
+
+    def _end_orphan(
+        self, store: PartitionStore, producer: Producer, outcome: Outcome, coordinator_epoch: int
+    ) -> None:
+        """Write a marker that is decided; nothing enters its transaction while a disk refuses."""
+        told: dict[str, Any] = {
+            "partition": f"{store.topic}-{store.index}",
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "outcome": outcome.value,
+        }
+        is_commit = outcome is Outcome.COMMIT
+        try:
+            self._append_marker((store.topic, store.index), producer, coordinator_epoch, is_commit)
+        except StorageError as error:
+            log.error("txn.orphan_end_delayed", reason=error.message, **told)
+            store.gate.seal(producer.producer_id)
+            self._host.call_at(
+                self._host.now_ms() + RETRY_MS,
+                lambda: self._end_orphan(store, producer, outcome, coordinator_epoch),
+            )
+            return
+        log.warning("txn.orphan_ended", **told)
 
 
 def _is_open_at(store: PartitionStore, producer_id: int, producer_epoch: int) -> bool:

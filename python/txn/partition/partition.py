@@ -96,6 +96,7 @@ class Partition:
 
     def __init__(self) -> None:
         self._sweep: tuple[int, int] | None = None
+        self._sealed: set[int] = set()
         self.restore(None, ())
 
     # -------------------------------------------------------- the gate: live appends
@@ -240,6 +241,8 @@ class Partition:
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
         """Begin recovery: forget everything, expectations too, and load what is given.
 
+        What is sealed stays so: the log cannot tell, and a disk may refuse a batch meanwhile.
+
         Args:
             snapshot: Bytes of a `.snapshot` file; None to begin empty.
             aborted: Entries of the transaction indexes whose markers lie below the offset
@@ -258,7 +261,6 @@ class Partition:
         self._open = OpenTransactions(first_offsets)
         self._aborted = AbortedIndex(aborted)
         self._expected: dict[int, Expectation] = {}
-        self._sealed: set[int] = set()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._admitted: Verdict = (ADMIT, self._open.first_offset, None)
 
