@@ -1,8 +1,11 @@
 """What a broker loads and forces to the disk before it serves, and how its log lines look."""
 
+import gc
 import logging
+import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,26 @@ def test_a_first_start_forces_its_metadata_log_once(tmp_path: Path) -> None:
     before = _core.sync_count()
     with txn.Broker(tmp_path / "data", durability="commit"):
         assert _core.sync_count() - before == 2  # the segment, and its leader epochs
+
+
+def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path) -> None:
+    """Each left its node, its logs and four file descriptors: the server held them in a cycle."""
+
+    def open_files() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    with txn.Broker(tmp_path / "data"):
+        pass  # whatever the first one opens for the whole process
+    before = open_files()
+    nodes = []
+    for _ in range(3):
+        with txn.Broker(tmp_path / "data") as broker:
+            nodes.append(weakref.ref(broker._node))
+    del broker
+
+    assert open_files() == before
+    assert [node() for node in nodes] == [None, None, None]
 
 
 Asked = tuple[Path | None, str, str | None, list[str]]

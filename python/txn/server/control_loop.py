@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from txn import _core
 from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
@@ -44,11 +45,19 @@ class ServerCatalog:
         self._server = server
 
     def add_topic(self, topic: Topic, partitions: Partitions) -> None:
-        """Serve a topic's partitions; a reactor asks for the log of each when it first needs it."""
+        """Serve a topic's partitions; a reactor asks for the log of each when it first needs it.
+
+        The server holds them weakly: they know the node and so the server, a cycle through Rust
+        that nobody would ever collect.
+        """
+        held = ref(partitions)
 
         def log_of(index: int) -> _core.PartitionLog | int:
+            found = held()
+            if found is None:
+                return UNKNOWN_TOPIC_OR_PARTITION  # it was deleted
             try:
-                store = partitions[index]
+                store = found[index]
             except IndexError:
                 return UNKNOWN_TOPIC_OR_PARTITION  # it is being deleted
             except StorageError as error:
