@@ -4,16 +4,22 @@ import asyncio
 import gc
 import os
 import struct
+import uuid
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from txn.broker.apis.table import Api
 from txn.broker.host import Answer
+from txn.broker.shared_sync import SharedSync
+from txn.config import BrokerSettings
+from txn.metadata.image import Topic
 from txn.server import control_loop
 from txn.server.control_loop import ControlLoop
 from txn.server.scheduler import LoopScheduler
+from txn.storage.native import NativeStorage
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
@@ -63,3 +69,27 @@ def test_a_request_that_a_stop_overtakes_is_closed_before_it_begins(
     assert loop.is_closed()
     assert begun == []
     assert [str(warning.message) for warning in told] == []
+
+
+def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(
+    tmp_path: Path,
+) -> None:
+    """It was refused by the threads that had stopped, and a commit that waited was aborted."""
+    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
+    loop = asyncio.new_event_loop()
+    scheduler = LoopScheduler(loop)
+    asked: list[asyncio.Future[None]] = []
+
+    async def wait() -> None:
+        asked.append(SharedSync(scheduler.sync_each).sync([store]))
+        loop.stop()
+
+    task = loop.create_task(wait())
+    loop.run_forever()
+    scheduler.close()
+    loop.run_until_complete(asyncio.sleep(0.01))  # as tasks that are cancelled are waited for
+    loop.close()
+
+    assert task.done()
+    assert [future.done() for future in asked] == [False]

@@ -27,6 +27,7 @@ class LoopScheduler:
         self._passes: dict[int, tuple[list[NativeStore], Callable[[Failures], None]]] = {}
         """Syncs under way, by their number in the pool."""
         self._numbers = count()
+        self._is_closed = False
         loop.add_reader(self._pool.wakeup_fd, self._on_synced)
 
     def now_ms(self) -> int:
@@ -49,7 +50,13 @@ class LoopScheduler:
         await self._loop.run_in_executor(None, call)
 
     def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
-        """Begin to sync partitions, side by side; tell when all are synced or have failed."""
+        """Begin to sync partitions, side by side; tell when all are synced or have failed.
+
+        After `close` nothing is begun and nobody told: to be refused would look like a disk
+        that fails, and a commit would turn into an abort.
+        """
+        if self._is_closed:
+            return
         native = [store for store in stores if isinstance(store, NativeStore)]
         assert len(native) == len(stores), "these are not all on disk"
         number = next(self._numbers)
@@ -62,6 +69,7 @@ class LoopScheduler:
 
     def close(self) -> None:
         """Finish the syncs that were begun; nobody is told of them. The loop has stopped."""
+        self._is_closed = True
         self._loop.remove_reader(self._pool.wakeup_fd)
         self._pool.stop()
 
