@@ -159,3 +159,16 @@ def test_null_where_there_can_be_none_is_an_error() -> None:
     told = {"error_code": 0, "error_message": None, "node_id": 1, "host": None, "port": 1}
     with pytest.raises(TypeError, match="cannot be null"):
         encode(schema, told)
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_no_array_where_there_has_to_be_one_is_an_error(version: int) -> None:
+    """It was written as null, which no client can read: ListGroups always has its groups."""
+    with pytest.raises(TypeError):
+        encode(load_response_schema(16, version), {"error_code": 0, "groups": None})
+
+
+def test_bytes_that_are_no_uuid_are_an_error() -> None:
+    told = {"topics": [{"name": "orders", "topic_id": b"abc", "error_code": 0}]}
+    with pytest.raises(TypeError, match="16 bytes"):
+        encode(load_response_schema(19, 7), told)

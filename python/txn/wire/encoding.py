@@ -45,6 +45,9 @@ FIXED: Final = {
 TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 """Given in milliseconds."""
 
+NO_ARRAY: Final = b"\xff\xff\xff\xff"
+"""The length of an array that is null, where lengths are not compact."""
+
 NULL: Final = b"\xff"
 NOT_NULL: Final = b"\x01"
 """Before a structure that may be null."""
@@ -135,10 +138,11 @@ def _milliseconds(default: datetime.timedelta | datetime.datetime | None) -> int
 
 
 def _field_writer(hint: Any, field: "Field[Any]", is_flexible: bool) -> Put:
+    is_nullable = NoneType in get_args(hint)
     item = _item_of(hint)
     if item is not None:
-        return _array_writer(_item_writer(item, field, is_flexible), is_flexible)
-    is_nullable = NoneType in get_args(hint)
+        put_item = _item_writer(item, field, is_flexible)
+        return _array_writer(put_item, is_flexible, is_nullable=is_nullable)
     structure = _structure_in(hint)
     if structure is not None:
         put = structure_writer(structure)
@@ -201,8 +205,11 @@ def _or_minus_one(put: Put) -> Put:
 def _put_uuid(out: bytearray, value: uuid.UUID | bytes | None) -> None:
     if value is None:
         out += bytes(16)
-    else:
-        out += value.bytes if isinstance(value, uuid.UUID) else value
+        return
+    data = value.bytes if isinstance(value, uuid.UUID) else value
+    if len(data) != 16:
+        raise TypeError(f"a UUID has 16 bytes, not {len(data)}")
+    out += data
 
 
 def _compact_writer(*, is_nullable: bool) -> Put:
@@ -242,21 +249,24 @@ def _bytes_of(value: str | bytes | None) -> bytes:
     return value
 
 
-def _array_writer(put_item: Put, is_flexible: bool) -> Put:
+def _array_writer(put_item: Put, is_flexible: bool, *, is_nullable: bool) -> Put:
     def put_items(out: bytearray, items: Any) -> None:
         for item in items:
             put_item(out, item)
 
     def put_compact(out: bytearray, items: Any) -> None:
-        if items is None:
+        if items is None and is_nullable:
             out += b"\0"
             return
         out += unsigned_varint(len(items) + 1)
         put_items(out, items)
 
     def put_legacy(out: bytearray, items: Any) -> None:
-        out += struct.pack(">i", -1 if items is None else len(items))
-        put_items(out, items or ())
+        if items is None and is_nullable:
+            out += NO_ARRAY
+            return
+        out += struct.pack(">i", len(items))
+        put_items(out, items)
 
     return put_compact if is_flexible else put_legacy
 
