@@ -70,7 +70,9 @@ class Sockets:
         return RawConnection(f"{host}:{port}")
 
     def take_request(self) -> "_core.ClientRequest":
-        readable, _, _ = select.select([self.server.wakeup_fd], [], [], WAIT_S)
+        waiting = select.poll()
+        waiting.register(self.server.wakeup_fd, select.POLLIN)
+        readable = waiting.poll(WAIT_S * 1000)
         assert readable, "no request came for Python"
         (request,) = self.server.take()
         return request
