@@ -46,7 +46,7 @@ fmt: setup  ## format Rust and Python
 	$(BIN)/ruff check --fix python tests benches
 	$(BIN)/ruff format python tests benches
 
-bench: setup  ## txn beside a real Apache Kafka, about 25 minutes (BENCH=--quick: 6)
+bench: setup  ## txn beside a real Apache Kafka, about 32 minutes (BENCH=--quick: 6)
 	cargo build --quiet --release --package txn-bench
 	$(BIN)/python -m benches.compare $(BENCH)
 

@@ -34,7 +34,7 @@ from rich.table import Table
 
 ALL_CASES: Final = (*CASES, *APPLICATION_CASES)
 REPORT: Final = Path(__file__).parent / "report.html"
-FULL_MINUTES: Final = 25
+FULL_MINUTES: Final = 32
 QUICK_MINUTES: Final = 6
 
 
