@@ -77,6 +77,11 @@ class Follower:
         for ends in self._ends.values():
             ends.high_watermark = 0
 
+    def starts_at(self, place: Place, log_end_offset: int) -> None:
+        """After a power failure a log may have lost its end; what follows may be other records."""
+        ends = self._ends[place]
+        ends.last_stable_offset = min(ends.last_stable_offset, log_end_offset)
+
     def marker_is_refused(self, place: Place, first_offset: int) -> None:
         """Power took a marker, and its log is full when the broker starts.
 
@@ -110,8 +115,6 @@ class Follower:
         fetched = broker.fetch(place, position, batches_max, is_committed=True)
         where = f"{place[0]}-{place[1]}"
         ends = self._ends[place]
-        if ends.high_watermark == 0:  # it may have lost its end
-            ends.last_stable_offset = min(ends.last_stable_offset, fetched.high_watermark)
         if fetched.last_stable_offset < ends.last_stable_offset:
             history.found(
                 "lso-regress",

@@ -1,11 +1,15 @@
 """Histories in which the simulation found a promise broken, kept as plans."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
+from sim.broker import Fetched
 from sim.clients import Script, Transaction
+from sim.history import History
 from sim.plan import FROM_THE_START, Fault, Plan
-from sim.readers import Follower
+from sim.readers import Ends, Follower
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
 
@@ -61,3 +65,32 @@ def test_P5_the_stable_offset_goes_back_only_before_a_marker_that_a_full_disk_re
     result = run_plan(failed)
     assert not result.anomalies, text_of(result)
     assert result.committed == 1
+
+
+def test_what_a_start_writes_where_power_took_records_is_no_step_back() -> None:
+    """A reader had passed an offset that was not on the disk, and a transaction began there anew.
+
+    The simulator measured by the log end of the reader's next look, which that transaction had
+    moved up (seed 5049457). What counts is where the log ended when the broker started.
+    """
+    place = ("sink", 0)
+    history = History()
+    follower = Follower(history, (place,))
+    follower._ends[place] = Ends(high_watermark=13, last_stable_offset=13)
+    follower.power_failed()
+    follower.starts_at(place, 12)
+    follower.poll(_broker_at(place, high_watermark=15, last_stable_offset=12))
+    assert history.anomalies == []
+    follower.poll(_broker_at(place, high_watermark=15, last_stable_offset=11))
+    assert [anomaly.name for anomaly in history.anomalies] == ["lso-regress"]
+
+
+def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
+    """A broker whose one partition stands here and gives no records."""
+    log = SimpleNamespace(
+        log_start_offset=0, log_end_offset=high_watermark, last_stable_offset=last_stable_offset
+    )
+    fetched = Fetched(high_watermark=high_watermark, last_stable_offset=last_stable_offset)
+    return SimpleNamespace(
+        storage=SimpleNamespace(logs={place: log}), fetch=lambda *_, is_committed: fetched
+    )

@@ -229,6 +229,7 @@ class World(ClientsWorld):
             *judge_groups(broker),
         ]
         for place in PLACES if self.power_failed else ():
+            self._follower.starts_at(place, broker.storage.logs[place].log_end_offset)
             file = self.disk.files.get(place)
             first_offset = first_without_marker(broker, place)
             if file is not None and file.is_full and first_offset is not None:
