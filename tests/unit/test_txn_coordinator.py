@@ -406,6 +406,24 @@ def test_an_operators_marker_for_a_partition_that_cannot_be_opened_is_refused() 
     assert written is ErrorCode.kafka_storage_error
 
 
+def test_P7_an_operator_is_not_told_of_an_abort_that_a_disk_refused() -> None:
+    """The client could commit afterwards what the operator believed aborted."""
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    logs = bench.host.coordinator_partitions(TRANSACTIONS_TOPIC)
+    for log in logs:
+        log.is_read_only = True
+    marker = Marker(producer.producer_id, producer.producer_epoch, 0, False, 0)
+    refused = bench.coordinator.write_marker(P0, marker, must_bump=False)
+    assert refused is ErrorCode.kafka_storage_error
+    assert bench.state() is TxnState.ONGOING
+    for log in logs:
+        log.is_read_only = False
+    assert bench.coordinator.write_marker(P0, marker, must_bump=False) is ErrorCode.none
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
 def test_a_start_does_without_a_partition_that_cannot_be_opened() -> None:
     bench = Bench()
     producer = bench.init()

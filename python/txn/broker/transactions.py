@@ -67,6 +67,7 @@ from txn.coordinator.transaction.records import (
     encode_value,
 )
 from txn.coordinator.transaction.states import (
+    AT_REST,
     NO_TIMEOUT_MS,
     NOBODY,
     PREPARED,
@@ -487,6 +488,9 @@ class TransactionCoordinator:
             return ErrorCode.invalid_txn_state
         log.warning("txn.aborted_by_operator", transactional_id=transactional_id)
         yield from self._fence(transactional_id)
+        fenced = self.transactions.get(transactional_id)
+        if fenced is not None and fenced.state not in AT_REST:  # a disk refuses
+            return ErrorCode.kafka_storage_error
         return ErrorCode.none
 
     def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
