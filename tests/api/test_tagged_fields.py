@@ -9,41 +9,17 @@ import pytest
 
 import txn
 from clients import create_topic, plain_producer, read_all, send
+from served import SERVED_IN_PYTHON, each_version
 from tagged import NO_TAGS, UNKNOWN_TAGS, encode, example
 from txn._core import encode_batch
-from txn.broker.apis import (
-    configs,
-    groups,
-    log_dirs,
-    metadata,
-    offsets,
-    transaction_tools,
-    transactions,
-)
-from txn.broker.apis.table import (
-    API_VERSIONS,
-    API_VERSIONS_RANGE,
-    FETCH,
-    PRODUCE,
-    SERVED_BY_REACTORS,
-)
+from txn.broker.apis import configs, groups, metadata, transactions
+from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from wire_client import RawConnection, request
 
 TOO_LONG: Final = b"\x01\x63\x7fx"
 """A tagged field of 127 bytes, where less is left."""
 
-AREAS = (configs, groups, log_dirs, metadata, offsets, transaction_tools, transactions)
-SERVED = {
-    API_VERSIONS: API_VERSIONS_RANGE,
-    **SERVED_BY_REACTORS,
-    **{key: found for area in AREAS for key, found in area.VERSIONS.items()},
-}
-FLEXIBLE = [
-    pytest.param(key, version, id=f"{request(key, version).__name__}-{version}")
-    for key, (low, high) in SERVED.items()
-    for version in range(low, high + 1)
-    if request(key, version).__flexible__
-]
+FLEXIBLE = list(each_version(SERVED_IN_PYTHON | SERVED_BY_REACTORS, is_flexible=True))
 
 UNCHANGING: Final[dict[int, Mapping[str, Any]]] = {
     metadata.METADATA: {"allow_auto_topic_creation": False},

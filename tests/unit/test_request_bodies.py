@@ -8,30 +8,11 @@ items as an array announced, and the process was aborted for want of it.
 import pytest
 from kio.index import load_request_schema
 
+from served import SERVED_IN_PYTHON, each_version
 from tagged import NO_TAGS, UNKNOWN_TAGS, encode, encode_plainly, example, nullable_fields
-from txn.broker.apis import (
-    configs,
-    groups,
-    log_dirs,
-    metadata,
-    offsets,
-    transaction_tools,
-    transactions,
-)
-from txn.broker.apis.table import API_VERSIONS, API_VERSIONS_RANGE
 from txn.server.requests import MalformedRequestError, decode_request
 
-AREAS = (configs, groups, log_dirs, metadata, offsets, transaction_tools, transactions)
-SERVED = {
-    API_VERSIONS: API_VERSIONS_RANGE,
-    **{key: found for area in AREAS for key, found in area.VERSIONS.items()},
-}
-FLEXIBLE = [
-    pytest.param(key, version, id=f"{load_request_schema(key, version).__name__}-{version}")
-    for key, (low, high) in SERVED.items()
-    for version in range(low, high + 1)
-    if load_request_schema(key, version).__flexible__
-]
+FLEXIBLE = list(each_version(SERVED_IN_PYTHON, is_flexible=True))
 
 
 @pytest.mark.parametrize(("key", "version"), FLEXIBLE)
@@ -88,12 +69,7 @@ def test_the_count_of_an_array_is_not_believed(key: int, version: int, body: byt
         decode_request(key, version, body)
 
 
-LEGACY = [
-    pytest.param(key, version, id=f"{load_request_schema(key, version).__name__}-{version}")
-    for key, (low, high) in SERVED.items()
-    for version in range(low, high + 1)
-    if not load_request_schema(key, version).__flexible__
-]
+LEGACY = list(each_version(SERVED_IN_PYTHON, is_flexible=False))
 
 
 @pytest.mark.parametrize("nulls", [False, True])

@@ -396,10 +396,9 @@ class Node:
             )
         if self._power_failed:
             self._begin_leader_epochs()
-        if (
-            OFFSETS_TOPIC in self.image.topics
-        ):  # else it is forced with that topic, which comes next
+        if OFFSETS_TOPIC in self.image.topics:
             self._force_metadata()  # a process that died may have left it in memory
+        # Without that topic it is forced with it, which comes next.
         self._serve(list(self.image.topics.values()))
 
     def _begin_leader_epochs(self) -> None:
