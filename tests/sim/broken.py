@@ -12,9 +12,12 @@ from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
 
+from sim import cleaning, disk
+from sim.cleaning import Cleaned, CleanersGate, Left
 from sim.disk import SimLog
 from sim.plan import (
     Plan,
+    make_cleaner_plan,
     make_copier_plan,
     make_damage_plan,
     make_late_plan,
@@ -356,6 +359,74 @@ def _damage_is_not_named(stack: ExitStack) -> None:
     stack.enter_context(patch.object(SimLog, "_damage", nameless))
 
 
+# -------------------------------------------------------------------- what is cleaned
+
+
+def _open_transactions_are_cleaned(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(CleanersGate, "first_unstable_offset", lambda self: -1))
+
+
+def _aborted_transactions_are_cleaned_as_committed(stack: ExitStack) -> None:
+    def forgetful(self: CleanersGate, batches: Any) -> list[Any]:
+        Partition.replay(self, batches)
+        return []
+
+    stack.enter_context(patch.object(CleanersGate, "replay", forgetful, create=True))
+
+
+def _the_cleaner_asks_nobody_what_is_needed(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(CleanersGate, "last_batches", lambda self: []))
+
+
+def _what_is_cleaned_stays_named(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(CleanersGate, "forget_aborted", lambda self, offsets: None))
+
+
+def _leaves(stack: ExitStack, keep: Callable[[list[Left], int], list[Left]]) -> None:
+    """Let the cleaner leave something else than it did."""
+
+    def make(clean: Any) -> Any:
+        def wrong(log: Any, *args: Any) -> Cleaned | None:
+            cleaned: Cleaned | None = clean(log, *args)
+            if cleaned is None or not log.is_of_clients:
+                return cleaned
+            return cleaned._replace(left=keep(cleaned.left, cleaned.end))
+
+        return wrong
+
+    _replaced(stack, disk, "clean", make)
+
+
+def _abort_markers_are_cleaned_away(stack: ExitStack) -> None:
+    _leaves(
+        stack,
+        lambda left, _: [each for each in left if each.batch.kind is not BatchKind.ABORT_MARKER],
+    )
+
+
+def _the_last_of_a_key_is_cleaned_away(stack: ExitStack) -> None:
+    def first_only(each: Left) -> Left:
+        return each._replace(batch=each.batch._replace(records=each.batch.records[:1]))
+
+    _leaves(stack, lambda left, _: [first_only(each) for each in left])
+
+
+def _tombstones_are_cleaned_away_at_once(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(cleaning, "DELETE_RETENTION_MS", 0))
+
+
+def _cleaned_records_move_up(stack: ExitStack) -> None:
+    def moved(each: Left) -> Left:
+        first = each.batch.base_offset
+        records = tuple(
+            record._replace(offset=first + position)
+            for position, record in enumerate(each.batch.records)
+        )
+        return each._replace(batch=each.batch._replace(records=records))
+
+    _leaves(stack, lambda left, _: [moved(each) for each in left])
+
+
 # -------------------------------------------------------------------- offsets
 
 
@@ -500,5 +571,53 @@ RULES = (
     ),
     Broken("damage is shown", "damage-served", _damage_is_shown, plans=make_damage_plan),
     Broken("damage is not named", "damage-unnamed", _damage_is_not_named, plans=make_damage_plan),
+    Broken(
+        "the cleaner passes the last stable offset",
+        "lost-write",
+        _open_transactions_are_cleaned,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "aborted transactions are cleaned as committed ones",
+        "aborted-read",
+        _aborted_transactions_are_cleaned_as_committed,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "what is needed of producers is cleaned away",
+        "recovery-divergence",
+        _the_cleaner_asks_nobody_what_is_needed,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "aborted transactions stay named without their markers",
+        "txnindex-mismatch",
+        _what_is_cleaned_stays_named,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "abort markers are cleaned away before their records",
+        "txnindex-mismatch",
+        _abort_markers_are_cleaned_away,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "the last record of a key is cleaned away",
+        "lost-write",
+        _the_last_of_a_key_is_cleaned_away,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "tombstones are cleaned away at once",
+        "lost-write",
+        _tombstones_are_cleaned_away_at_once,
+        plans=make_cleaner_plan,
+    ),
+    Broken(
+        "cleaned records move up",
+        "inconsistent-offset",
+        _cleaned_records_move_up,
+        plans=make_cleaner_plan,
+    ),
 )
 """The table: the rule, what it has to be caught by."""

@@ -450,7 +450,7 @@ class Broker:
         try:
             for batch in _below(log.batches(offset), limit):
                 fetched.batches.append(batch)
-                fetched.next_offset = batch.base_offset + max(len(batch.records), 1)
+                fetched.next_offset = log.end_of(batch)
                 if len(fetched.batches) == batches_max:
                     break
         except CorruptLogError:

@@ -12,7 +12,8 @@ last stable offset, the aborted transactions and the coordinators' state by them
     torn-transaction     a transaction is shown in part
     duplicate            a value is stored twice
     offset-split         offsets and the output written with them disagree
-    inconsistent-offset  a group is told another offset than was committed last
+    inconsistent-offset  a group is told another offset than was committed last; or a cleaned log
+                         shows at an offset what was not written there
     lso-regress          the last stable offset moved back (`readers.py`); but for a marker that
                          power took and a full disk refuses at the start (`first_without_marker`)
     lso-stuck            the last stable offset did not reach the log end after every timeout
@@ -30,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 
 from sim.broker import Broker
+from sim.cleaning import DELETE_RETENTION_MS, is_tombstone, key_of
 from sim.copiers import GROUP, SOURCES, original_of
 from sim.disk import SimLog
 from sim.history import Anomaly, Attempt, Fate, History, Place
@@ -59,6 +61,7 @@ def judge(
     committed = {place: read_all(broker, place, is_committed=True) for place in places}
     uncommitted = {place: read_all(broker, place, is_committed=False) for place in places}
     gone = {value for place in places for value in _gone(broker.storage.logs[place])}
+    gone |= {value for place in places for value in _replaced(broker.storage.logs[place])}
     return [
         *history.anomalies,
         *_judge_values(history, committed, uncommitted),
@@ -78,6 +81,27 @@ def _gone(log: SimLog) -> Iterator[bytes]:
         for record in batch.records:
             if is_damaged or record.offset < log.log_start_offset:
                 yield record.value or b""
+
+
+def _replaced(log: SimLog) -> Iterator[bytes]:
+    """The committed values of a log that the cleaner may have taken away.
+
+    They are those with a later committed record of their key, and tombstones that were the last of
+    theirs for long enough; both below where a cleaning was to end.
+    """
+    if log.file is None or not log.is_cleaned:
+        return
+    cleanings = log.file.cleanings
+    end = max(end for end, _ in cleanings)
+    _, _, visible = _transactions_of(log.file.originals)
+    last = {key_of(value): offset for offset, value in visible if offset < end}
+    for offset, value in visible:
+        if offset >= end:
+            return
+        passes_ms = [now_ms for end, now_ms in cleanings if offset < end]
+        is_due = max(passes_ms) - min(passes_ms) >= DELETE_RETENTION_MS
+        if offset < last[key_of(value)] or (is_tombstone(value) and is_due):
+            yield value
 
 
 # -------------------------------------------------------------------- records
@@ -101,13 +125,14 @@ def _judge_attempts(
     shown = {value for seen in committed.values() for _, value in seen}
     for attempt in history.attempts:
         wanted = attempt.values.keys() - gone
+        missing = wanted - shown
         here = [value for value in attempt.values if value in shown]
         ever = [value for value in attempt.values if value in history.seen_committed]
-        about = f"{len(here)} of {len(wanted)} records of {attempt.name} are shown"
+        about = f"{len(wanted - missing)} of {len(wanted)} records of {attempt.name} are shown"
         if attempt.fate in (Fate.NEVER, Fate.OPEN):
             if here or ever:
                 yield Anomaly(_name_of_wrong_end(attempt), f"{about}; it never may be")
-        elif len(here) < len(wanted):
+        elif missing:
             if here:
                 yield Anomaly("torn-transaction", about)
             elif attempt.fate is Fate.COMMITTED:
@@ -168,10 +193,12 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
             )
         known = [entry[:3] for entry in log.gate.aborted_entries()]
         aborted = [entry for entry in aborted if entry[2] >= log.first_kept]
-        if known != aborted:
+        if known != aborted and not (log.is_cleaned and _is_left_of(log, known, aborted)):
             yield Anomaly(
                 "txnindex-mismatch", f"{_text(place)}: {known} is known, the log has {aborted}"
             )
+        if log.is_cleaned and place in committed:
+            yield from _judge_cleaned(log, committed[place])
         gone = set(_gone(log))
         visible = [each for each in visible if each[1] not in gone]
         if place in committed and committed[place] != visible and not open_firsts:
@@ -181,6 +208,44 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
                 f"{_text(place)}: readers miss {missing[:3]} or see more than its markers allow",
             )
         yield from _judge_gate(log)
+
+
+def _is_left_of(
+    log: SimLog, known: list[tuple[int, int, int]], aborted: list[tuple[int, int, int]]
+) -> bool:
+    """Whether known transactions are those of a cleaned log.
+
+    Where they began may be gone, and as long as the marker is there everything but it.
+    """
+    names = {(producer_id, last) for producer_id, _, last in known}
+    markers = {
+        (batch.producer_id, batch.base_offset)
+        for batch in log.stored
+        if batch.kind is BatchKind.ABORT_MARKER
+    }
+    return {(producer_id, last) for producer_id, _, last in aborted} <= names <= markers
+
+
+def judge_cleaning(broker: Broker, place: Place) -> Iterator[Anomaly]:
+    """Hold what a reader finds when the cleaner has passed against what was written."""
+    shown = read_all(broker, place, is_committed=True)
+    yield from _judge_cleaned(broker.storage.logs[place], shown)
+
+
+def _judge_cleaned(log: SimLog, shown: list[Seen]) -> Iterator[Anomaly]:
+    assert log.file is not None, "it was cleaned"
+    _, _, decided = _transactions_of(log.file.originals)
+    visible = [each for each in decided if each[0] < log.last_stable_offset]
+    written = {each for batch in log.file.originals for each in _values(batch)}
+    where = _text(log.place)
+    for offset, value in set(shown) - set(visible):
+        name = "aborted-read" if (offset, value) in written else "inconsistent-offset"
+        yield Anomaly(name, f"{value!r} is shown at {offset} of {where}, which was cleaned")
+    may_be_gone = {*_replaced(log), *_gone(log)}
+    for offset, value in set(visible) - set(shown):
+        if value not in may_be_gone:
+            text = f"{value!r} at {offset} of {where} is the last of its key, and was cleaned away"
+            yield Anomaly("lost-write", text)
 
 
 def _transactions_of(

@@ -20,8 +20,10 @@ from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
 
+from sim.cleaning import Cleaned, Uncleaned, clean, key_of, position_of
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Topic
+from txn.partition.admission import AbortedTxn
 from txn.partition.partition import ReplayedBatch
 from txn.storage.base import (
     BatchKind,
@@ -48,11 +50,17 @@ class File:
     __slots__ = (
         "batches",
         "believed",
+        "cleaned_data",
+        "cleaned_end",
+        "cleanings",
         "damaged",
+        "ends",
         "first_kept",
+        "indexed",
         "is_full",
         "is_unsyncable",
         "log_start_offset",
+        "originals",
         "replays",
         "synced",
         "topic_id",
@@ -63,6 +71,18 @@ class File:
         self.batches: list[StoredBatch] = []
         self.replays: list[ReplayedBatch | None] = []
         """What a gate is told of each batch at recovery; None for a plain one."""
+        self.ends: dict[int, int] = {}
+        """Base offset of each batch → offset behind it, whatever the cleaner leaves of it."""
+        self.originals: list[StoredBatch] = []
+        """Every batch as it was written, for the checkers: the cleaner passes none of it."""
+        self.cleaned_data: dict[int, bytes] = {}
+        """Base offset → bytes of each batch that a cleaning left."""
+        self.cleaned_end = 0
+        """Up to where the log is clean, as `cleaner-offset-checkpoint` says."""
+        self.indexed: list[AbortedTxn] = []
+        """The transaction indexes as a cleaning left them; batches may tell less."""
+        self.cleanings: list[tuple[int, int]] = []
+        """Where each cleaning was to end, and when it began; for the checkers."""
         self.synced = 0
         self.is_full = False
         """Every write fails."""
@@ -80,6 +100,10 @@ class File:
         """Lose everything but the first batches."""
         lost = self.batches[batches:]
         self.damaged.difference_update(batch.base_offset for batch in lost)
+        if lost:
+            start = lost[0].base_offset
+            del self.originals[position_of(self.originals, start) :]
+            self.indexed = [entry for entry in self.indexed if entry[2] < start]
         del self.batches[batches:], self.replays[batches:]
         self.synced = min(self.synced, batches)
         self.believed = min(self.believed, batches)
@@ -111,39 +135,21 @@ class File:
                 return position
         return len(self.batches)
 
-    def compact(self, end: int) -> None:
-        """Drop what later records of the same key have replaced, below an offset.
+    def take(self, cleaned: Cleaned, start: int, end: int) -> None:
+        """Put what a cleaning left between two offsets in the place of what was there."""
+        synced, believed = self._offset_at(self.synced), self._offset_at(self.believed)
+        first, last = position_of(self.batches, start), position_of(self.batches, end)
+        left = [each for each in cleaned.left if start <= each.batch.base_offset < end]
+        self.batches[first:last] = [each.batch for each in left]
+        self.replays[first:last] = [each.replay for each in left]
+        self.cleaned_data |= {each.batch.base_offset: each.data for each in left}
+        self.synced = position_of(self.batches, max(synced, end))
+        self.believed = position_of(self.batches, believed)
 
-        Every batch stays, if only its header, and the newest one as it is: what a replay needs
-        of producers is in them. Stands for `rust/txn-log/src/compaction`.
-        """
-        self.synced = len(self.batches)  # it takes what is on the disk
-        aborted = _aborted_below(self.batches, end)
-        newest: dict[bytes | None, int] = {}
-        for position, batch in enumerate(self.batches):
-            if batch.base_offset < end and position not in aborted:
-                newest.update((record.key, record.offset) for record in batch.records)
-        for position, batch in enumerate(self.batches[:-1]):
-            if batch.base_offset < end:
-                kept = () if position in aborted else batch.records
-                kept = tuple(each for each in kept if newest[each.key] == each.offset)
-                self.batches[position] = batch._replace(records=kept)
-
-
-def _aborted_below(batches: Sequence[StoredBatch], end: int) -> set[int]:
-    """The positions of the batches of transactions that were aborted below an offset."""
-    aborted: set[int] = set()
-    undecided: dict[int, set[int]] = {}
-    for position, batch in enumerate(batches):
-        if batch.base_offset >= end:
-            break
-        if batch.kind is BatchKind.TRANSACTIONAL:
-            undecided.setdefault(batch.producer_id, set()).add(position)
-        elif batch.kind >= BatchKind.ABORT_MARKER:
-            ended = undecided.pop(batch.producer_id, set())
-            if batch.kind is BatchKind.ABORT_MARKER:
-                aborted |= ended
-    return aborted
+    def _offset_at(self, position: int) -> int:
+        if position < len(self.batches):
+            return self.batches[position].base_offset
+        return self.ends[self.batches[-1].base_offset] if self.batches else 0
 
 
 class Disk:
@@ -211,6 +217,7 @@ class SimLog(MemoryStore):
         """Base sequence, timestamp and coordinator epoch of the batch being appended."""
         self._is_diverged = False
         self._has_failed = False
+        self._is_being_cleaned = False
         self._unverified: set[int] = set()
         """Base offsets of batches that are read with their checksum when somebody wants them."""
         file = disk.files.get((topic, index))
@@ -232,14 +239,35 @@ class SimLog(MemoryStore):
         return not self._is_diverged
 
     def state(self) -> tuple[object, ...]:
-        """All that its gate knows and a replay has to find again."""
+        """All that its gate knows and a replay has to find again.
+
+        Of a log that was cleaned a replay may not know of markers that ended nothing: when a
+        producer's newest came, and of which coordinator epoch it was.
+        """
         gate = self.gate
+        producers = sorted(gate.describe())
+        if self.is_cleaned:
+            producers = [
+                each._replace(last_timestamp_ms=-1, coordinator_epoch=-1) for each in producers
+            ]
         return (
-            sorted(gate.describe()),
+            producers,
             sorted(gate.last_batches()),
-            gate.aborted_entries(),
+            self.aborted(),
             gate.first_unstable_offset(),
         )
+
+    def aborted(self) -> list[tuple[int, ...]]:
+        """The aborted transactions that its gate knows, as far as a replay can tell.
+
+        Of a log that was cleaned those are producer and marker: the first batch may be gone.
+        """
+        return [(e[0], e[2]) if self.is_cleaned else e for e in self.gate.aborted_entries()]
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether the cleaner has passed."""
+        return self.file is not None and bool(self.file.cleanings)
 
     @property
     def file(self) -> File | None:
@@ -256,12 +284,12 @@ class SimLog(MemoryStore):
             if base in file.damaged:
                 raise self._damage(base)
         if self.stored:
-            last = self.stored[-1]
-            self.log_end_offset = last.base_offset + max(len(last.records), 1)
+            self.log_end_offset = file.ends[self.stored[-1].base_offset]
         self._replay(file)
         self._publish()
 
     def _replay(self, file: File) -> None:
+        self.gate.restore(None, file.indexed)
         self.gate.replay([replay for replay in file.replays if replay is not None])
         self.gate.forget_below(file.first_kept)
 
@@ -281,9 +309,16 @@ class SimLog(MemoryStore):
     def last_stable_offset(self) -> int:
         return self._stable
 
+    def end_of(self, batch: StoredBatch) -> int:
+        """The offset behind a batch, whatever is left of it."""
+        return 0 if self.file is None else self.file.ends[batch.base_offset]
+
     def batches(self, start: int = 0) -> Iterator[StoredBatch]:
         file = self.file
-        for batch in super().batches(max(start, self.log_start_offset)):
+        start = max(start, self.log_start_offset)
+        for batch in super().batches(start):
+            if self.end_of(batch) <= start:
+                continue  # behind it is a gap
             if file is not None and self.is_damaged(batch.base_offset):
                 raise self._damage(batch.base_offset)
             self._unverified.discard(batch.base_offset)
@@ -354,7 +389,7 @@ class SimLog(MemoryStore):
             producer.producer_epoch,
             BatchKind.TRANSACTIONAL if is_transactional else BatchKind.IDEMPOTENT,
             tuple(
-                Record(base + position, timestamp_ms, None, each)
+                Record(base + position, timestamp_ms, key_of(each), each)
                 for position, each in enumerate(values)
             ),
         )
@@ -367,8 +402,9 @@ class SimLog(MemoryStore):
         if self._has_failed:
             raise self._error("takes no batches since a sync failed")
         if self._is_diverged:
-            self.gate.restore(None, ())
-            if self.file is not None:
+            if self.file is None:
+                self.gate.restore(None, ())
+            else:
                 self._replay(self.file)
             self._is_diverged = False
 
@@ -383,6 +419,8 @@ class SimLog(MemoryStore):
         sequence, timestamp_ms, coordinator_epoch = self._meta
         super()._store(batch, count)
         file.batches.append(batch)
+        file.originals.append(batch)
+        file.ends[batch.base_offset] = batch.base_offset + count
         file.replays.append(
             None
             if batch.kind is BatchKind.PLAIN
@@ -423,12 +461,44 @@ class SimLog(MemoryStore):
             self.watcher.did("log start", self)
         return offset
 
-    def compact(self) -> None:
-        """Have the cleaner pass."""
+    def begin_cleaning(self, batches_per_segment: int, now_ms: int) -> Cleaned | None:
+        """Have the cleaner work; None if it does, has nothing to do, or the disk is not whole."""
         file = self.file
-        if file is not None and not file.damaged:
-            file.compact(self.last_stable_offset)
+        if file is None or file.damaged or file.is_full or file.is_unsyncable or file.first_kept:
+            return None
+        if not self.is_quiet or self._has_failed or self._is_being_cleaned:
+            return None
+        log = Uncleaned(
+            file.batches,
+            file.replays,
+            file.ends,
+            file.cleaned_data,
+            file.cleaned_end,
+            self.gate,
+            is_of_clients=not self.topic.startswith("__"),
+        )
+        cleaned = clean(log, batches_per_segment, now_ms)
+        self._is_being_cleaned = cleaned is not None
+        return cleaned
+
+    def end_cleaning(self, cleaned: Cleaned) -> None:
+        """Put cleaned segments in their places, a group after the other, as `swap.rs` does."""
+        file = self.file
+        self._is_being_cleaned = False
+        if file is None or file.damaged:
+            return
+        file.cleanings.append((cleaned.end, cleaned.now_ms))
+        start = 0
+        for end in cleaned.ends:
+            self._tell("clean")
+            self.gate.forget_aborted([each for each in cleaned.forgotten if start <= each < end])
+            file.take(cleaned, start, end)
+            file.indexed = self.gate.aborted_entries()
             self.stored = list(file.batches)
+            self._bases = [batch.base_offset for batch in self.stored]
+            start = end
+        self._tell("cleaned")
+        file.cleaned_end = cleaned.end
 
     def sync(self) -> None:
         if self._has_failed:

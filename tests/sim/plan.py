@@ -47,7 +47,7 @@ class Fault:
     operations: int = 0
     """Dies at this boundary between two operations on the disk, counted from `at_us`; 0: then."""
     down_us: int = 0
-    """How long it stays down, or the log stays full."""
+    """How long it stays down, the log stays full, or the cleaner works."""
     in_recovery: int | None = None
     """The next process dies, too, at this boundary of its recovery."""
     bias: str = "any"
@@ -57,7 +57,7 @@ class Fault:
     (found by the next start); or "at rest": believed, and nobody dies of it.
     """
     batch: int = 0
-    """In which batch a bit is wrong, counted round and round."""
+    """In which batch a bit is wrong, counted round and round; how long segments to clean are."""
     place: Place = ("source", 0)
 
     def __str__(self) -> str:
@@ -117,6 +117,8 @@ def make_plan(seed: int) -> Plan:
         faults.append(_flip(chance, has_copiers=has_copiers))
     if chance.random() < 0.2:
         faults += [_compaction(chance) for _ in range(3)]
+    if not has_copiers and not any(script.kind == "delete" for script in scripts):
+        faults += _cleanings(random.Random(f"cleaner of {seed}"))
     return Plan(
         seed,
         durability,
@@ -198,6 +200,45 @@ def make_operator_plan(seed: int) -> Plan:
     )
     deleter = Script("deleter", "delete", "", 2_000, deletions)
     return Plan(seed, Durability.PROCESS, (*writers, aborter, deleter), (), ())
+
+
+def make_cleaner_plan(seed: int) -> Plan:
+    """A plan in which the cleaner passes all the time, and the broker dies once."""
+    chance = random.Random(seed)
+    places = PLACES[:2]
+    writers = tuple(
+        Script(
+            f"{kind}-{number}",
+            kind,
+            f"pay-{number}",
+            1_000 * number,
+            tuple(
+                Transaction(
+                    tuple((chance.choice(places), chance.choice((1, 2))) for _ in range(4)),
+                    chance.choice(("commit", "commit", "abort", "abort", "sleep")),
+                    chance.choice((0, 20_000, 400_000)),
+                )
+                for _ in range(8)
+            ),
+            comes_back=True,
+        )
+        for number, kind in enumerate(("tv1", "tv2", "plain"))
+    )
+    passes = tuple(
+        Fault(
+            "compact",
+            at_us,
+            down_us=chance.choice((0, 1_000, 50_000)),
+            batch=chance.randrange(4),
+            place=chance.choice(places),
+        )
+        for at_us in range(20_000, FAULTS_END_US // 2, 100_000)
+    )
+    crash = Fault(
+        "crash", chance.randrange(FAULTS_END_US // 2), chance.choice((0, 5)), down_us=1_000
+    )
+    faults = tuple(sorted((*passes, crash), key=lambda fault: fault.at_us))
+    return Plan(seed, Durability.PROCESS, writers, faults, ())
 
 
 def make_power_plan(seed: int) -> Plan:
@@ -318,6 +359,22 @@ def _flip(chance: random.Random, *, has_copiers: bool) -> Fault:
 def _compaction(chance: random.Random) -> Fault:
     at_us = int(FAULTS_END_US * chance.random() ** 3)
     return Fault("compact", at_us, place=chance.choice(INTERNAL_PLACES))
+
+
+def _cleanings(own: random.Random) -> list[Fault]:
+    """Passes of the cleaner over data; by chances of its own, so that older seeds play on."""
+    if own.random() < 0.7:
+        return []
+    return [
+        Fault(
+            "compact",
+            int(FAULTS_END_US * own.random() ** 2),
+            down_us=own.choice((0, 1_000, 50_000)),
+            batch=own.randrange(4),
+            place=own.choice(PLACES),
+        )
+        for _ in range(own.choice((2, 8, 20)))
+    ]
 
 
 def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Script, ...]:

@@ -10,14 +10,16 @@ from sim.broker import START_MS, Broker, Failures
 from sim.checkers import (
     first_without_marker,
     judge,
+    judge_cleaning,
     judge_coordinator,
     judge_damage,
     judge_groups,
 )
+from sim.cleaning import Cleaned
 from sim.clients import Client, PlainProducer, TransactionalProducer
 from sim.clients import World as ClientsWorld
 from sim.copiers import GROUP, SOURCES, Copier
-from sim.disk import Disk, Place
+from sim.disk import Disk, Place, SimLog
 from sim.history import Anomaly, Attempt, Fate, History
 from sim.network import Connection, DisconnectedError, NetworkFault
 from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_places
@@ -345,8 +347,7 @@ class World(ClientsWorld):
         if broker.is_dead or self._armed is not None:
             return
         if fault.kind == "compact":
-            if fault.place in broker.storage.logs:
-                broker.storage.logs[fault.place].compact()
+            self._clean(broker, fault)
             return
         self._armed = fault
         if fault.operations:
@@ -354,6 +355,21 @@ class World(ClientsWorld):
             self.loop.after(US_PER_S, self._die_at_last, broker)
         else:
             broker.die()
+
+    def _clean(self, broker: Broker, fault: Fault) -> None:
+        """Have the cleaner pass; what it leaves is put in place when the time is over."""
+        log = broker.storage.logs.get(fault.place)
+        if log is None:
+            return
+        cleaned = log.begin_cleaning(1 + fault.batch % 4, broker.now_ms())
+        if cleaned is not None:
+            self.history.say("cleaner", f"passes {log.topic}-{log.index} below {cleaned.end}")
+            broker.loop.after(fault.down_us, self._end_cleaning, broker, log, cleaned)
+
+    def _end_cleaning(self, broker: Broker, log: SimLog, cleaned: Cleaned) -> None:
+        log.end_cleaning(cleaned)
+        if log.place in PLACES:
+            self.history.anomalies += judge_cleaning(broker, log.place)
 
     def _die_at_last(self, broker: Broker) -> None:
         if self.broker is broker and not broker.is_dead:

@@ -19,7 +19,8 @@
 //!    as a tombstone. Its entry in the transaction index goes with the last batch: a reader
 //!    who is told of a transaction skips its producer's records until the marker.
 //! 4. The batches by which a live producer's retries are known, and the newest marker of one
-//!    that has no batch, so that a replay arrives at the state of the gate (P6, P7, P8).
+//!    that has no batch, so that a replay arrives at the state of the gate (P6, P7, P8). Only
+//!    the time and the coordinator epoch of a marker that ended nothing may go with it.
 //! 5. The last batch of every cleaned segment: it tells how far the segment reaches, so that
 //!    a start after a crash knows whose place it takes.
 //!
