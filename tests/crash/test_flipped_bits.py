@@ -5,9 +5,14 @@ or by who reads there, and named by its file; nobody is shown it. Whatever else 
 index, a snapshot, a checkpoint) can be made from the logs, so it changes nothing. And no bit
 of one partition changes another.
 
+A few small files hold decisions of their own and, as in Apache Kafka, no checksum. Of those it is
+promised that a start is refused with the file's name, or nothing is lost; but for a log start that
+became another number: there the log begins, as far as it goes, and nothing else changes.
+
 More: `FLIPS=20000 SEED=7 pytest tests/crash/test_flipped_bits.py`.
 """
 
+import logging
 import os
 import random
 import shutil
@@ -26,10 +31,11 @@ from txn.broker.transactions import Identity
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import Outcome, Producer
-from txn.errors import CorruptLogError, StorageError
+from txn.errors import CorruptLogError, DirectoryError, StorageError
 from txn.inspect import segments
 from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity
-from txn.storage.checkpoints import LOG_STARTS
+from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
+from txn.storage.directory import CLEAN, LOCK, META, DataDirectory
 from txn.storage.native import NativeStorage, NativeStore
 
 pytestmark = pytest.mark.crash
@@ -44,7 +50,8 @@ SETTINGS = {
 NOW_MS = 1_700_000_000_000
 TIMEOUT_MS = 900_000
 BASE_OFFSET_BYTES = 8
-UNCHECKED = {"partition.metadata", LOG_STARTS}
+PARTITION_METADATA = "partition.metadata"
+UNCHECKED = {PARTITION_METADATA, LOG_STARTS}
 """Files that hold decisions of their own and, as in Apache Kafka, no checksum."""
 
 Place = tuple[str, int]
@@ -300,3 +307,112 @@ def test_P9_no_flipped_bit_of_a_directory_is_served_or_costs_anything_else(
     assert any(flip.path.suffix == ".log" for flip in flips)
     assert any(flip.is_refused for flip in flips)
     assert any(not flip.is_refused and flip.path.suffix == ".snapshot" for flip in flips)
+
+
+# ---------------------------------------------------------------- small files without a checksum
+
+
+def flip_of(path: Path, bit: int) -> bytes:
+    """Flip a bit of a file, counted from its start; return what it was."""
+    stored = path.read_bytes()
+    damaged = bytearray(stored)
+    damaged[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(damaged)
+    return stored
+
+
+def bits_of(path: Path, chance: random.Random) -> list[int]:
+    """Some bits of a file, or all if more are asked for than usual."""
+    count = path.stat().st_size * 8
+    return chance.sample(range(count), min(count, FLIPS // 8))
+
+
+def copy_of(left: Path, to: Path) -> Path:
+    return Path(shutil.copytree(left, to, dirs_exist_ok=True))
+
+
+def test_P9_a_flipped_bit_of_a_partition_metadata_is_named_and_changes_nothing(
+    left: Path, sound: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Path("orders-1", PARTITION_METADATA)
+    outcomes = set()
+    for bit in bits_of(left / file, random.Random(SEED)):
+        data = copy_of(left, tmp_path / f"{bit}")
+        flip_of(data / file, bit)
+        caplog.clear()
+        try:
+            found = state_of(opened(data, was_clean=left.name == "closed").node)
+        except StorageError as error:
+            outcomes.add("refused" if str(data / file) in str(error) else str(error))
+        else:
+            assert found == sound
+            is_id_lost = "partition.metadata_ignored" in caplog.text
+            outcomes.add("ignored" if is_id_lost else "of no meaning")
+        shutil.rmtree(data)
+    # Of the file only the id is read: not its version, nor a line's end behind it.
+    assert outcomes == {"refused", "ignored", "of no meaning"}
+
+
+def test_P9_a_flipped_bit_of_the_log_starts_costs_no_record_behind_the_start_it_names(
+    left: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    bare = copy_of(left, tmp_path / "bare")
+    (bare / LOG_STARTS).unlink()
+    whole = state_of(opened(bare, was_clean=left.name == "closed").node)
+    faults, ignored = {}, 0
+    for bit in bits_of(left / LOG_STARTS, random.Random(SEED)):
+        data = copy_of(left, tmp_path / f"{bit}")
+        flip_of(data / LOG_STARTS, bit)
+        caplog.clear()
+        starts = read_checkpoint(data / LOG_STARTS)
+        ignored += "checkpoint.ignored" in caplog.text
+        found = state_of(opened(data, was_clean=left.name == "closed").node)
+        if lost := lost_behind(starts, whole, found):
+            faults[bit] = lost
+        shutil.rmtree(data)
+    assert not faults
+    assert ignored > 0
+
+
+def lost_behind(starts: Mapping[Place, int], whole: State, found: State) -> list[str]:
+    """What is not as in a directory where nothing was deleted, behind the starts of the logs."""
+    faults = []
+    for place, log in whole.logs.items():
+        start = starts.get(place, 0)
+        start = start if start <= log.end else 0
+        wanted = {base: batch for base, batch in log.batches.items() if batch[1] >= start}
+        if found.logs[place].batches != wanted or found.logs[place].end != log.end:
+            faults.append(f"{place} from {start} on: {sorted(found.logs[place].batches)}")
+    if found[1:] != whole[1:]:
+        faults.append(f"coordinators: {found[1:]}, not {whole[1:]}")
+    return faults
+
+
+@pytest.mark.parametrize("name", [META, LOCK, CLEAN])
+def test_P9_a_flipped_bit_of_a_directory_s_own_files_is_named_or_costs_no_record(
+    tmp_path: Path, name: str
+) -> None:
+    """A node or a cluster may get another name; a directory left in order stays one."""
+    data = tmp_path / "data"
+    directory = DataDirectory(data)
+    directory.note_boot()
+    directory.mark_clean()
+    directory.release()
+    kept = copy_of(data, tmp_path / "kept")
+    unnamed, node_ids = [], set()
+    for bit in range((kept / name).stat().st_size * 8):
+        copy_of(kept, data)
+        flip_of(data / name, bit)
+        try:
+            found = DataDirectory(data)
+        except DirectoryError as error:
+            if str(data / name) not in str(error):
+                unnamed.append((bit, error))
+        else:
+            found.release()
+            node_ids.add(found.node_id)
+            assert found.was_clean
+            assert not found.power_failed
+    assert not unnamed
+    assert directory.node_id in node_ids

@@ -45,6 +45,9 @@ OFFSET_OUT_OF_RANGE = 1
 
 METADATA: Place = ("__cluster_metadata", 0)
 
+METADATA_FILE = "partition.metadata"
+"""In each partition's directory: the id of its topic."""
+
 PROGRESS_S = 5
 """How often a long recovery says how far it is."""
 
@@ -455,8 +458,9 @@ class NativeStorage:
         found = _topic_id_of(directory)
         if found not in (None, topic.topic_id):
             raise StorageError(
-                f"{directory} holds a partition of another topic: its id is {found}, that of "
-                f"{topic.name} is {topic.topic_id}. Move the directory away"
+                f"{directory} holds a partition of another topic: {directory / METADATA_FILE} "
+                f"names {found}, {topic.name} is {topic.topic_id}. Move the directory away; or, if "
+                "only that file is damaged, remove it"
             )
         return NativeStore(
             self.root,
@@ -653,8 +657,12 @@ def _log_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topic_id_of(directory: Path) -> uuid.UUID | None:
     """The id in a directory's `partition.metadata`; None if it has none that can be read."""
+    path = directory / METADATA_FILE
     try:
-        lines = (directory / "partition.metadata").read_text().splitlines()
+        lines = path.read_text().splitlines()
         return decode_id(dict(line.split(": ", 1) for line in lines)["topic_id"])
-    except (OSError, ValueError, KeyError):
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        log.warning("partition.metadata_ignored", path=str(path), reason=repr(error))
         return None
