@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! 1. At most one request is under way; the next frame is looked at when its answer has left for
-//!    the kernel. So answers keep the order of requests, and a client that does not read its
+//!    the kernel, or when both are small and the frame is here already: then answers leave
+//!    together. So answers keep the order of requests, and a client that does not read its
 //!    answers stops being read.
 //! 2. Memory follows bytes received, never lengths announced. A connection with nothing
 //!    buffered owns no buffer: buffers belong to the reactor and are lent for a turn. Answers
@@ -34,6 +35,10 @@ const KEPT_BUFFER_BYTES: usize = 2 << 20;
 const KEPT_BUFFERS: usize = 4;
 /// The most bytes of an answer sent before other connections have their turn.
 const FLUSH_BYTES: usize = 4 << 20;
+/// Answers with fewer bytes wait for those of the frames that came with theirs.
+const HELD_ANSWER_BYTES: usize = 4 << 10;
+/// What may hold an answer up: frames that are dealt with in a moment.
+const HOLDING_FRAME_BYTES: usize = 16 << 10;
 
 /// A reactor's spare buffers.
 #[derive(Default)]
@@ -266,9 +271,30 @@ impl Connection {
         self.is_readable || self.start < self.input.len()
     }
 
-    /// Queues a part of an answer.
+    /// Queues a part of an answer; small ones are sent as one.
     pub fn push(&mut self, chunk: Chunk) {
-        self.output.push_back(chunk);
+        if let Some(Chunk::Bytes { data: queued, .. }) = self.output.back_mut()
+            && let Chunk::Bytes { data, at: 0 } = &chunk
+            && queued.len() + data.len() <= HELD_ANSWER_BYTES
+        {
+            queued.extend_from_slice(data);
+        } else {
+            self.output.push_back(chunk);
+        }
+    }
+
+    /// Whether what is queued is better sent with the answer to the next frame: that is here, and
+    /// neither is large.
+    pub fn holds_answer(&self, max_request_bytes: usize) -> bool {
+        let is_small = match &self.output {
+            output if output.len() == 1 => output[0].left() < HELD_ANSWER_BYTES,
+            _ => false,
+        };
+        is_small
+            && matches!(
+                self.front(max_request_bytes),
+                Front::Whole(frame) if frame.len() <= HOLDING_FRAME_BYTES
+            )
     }
 
     /// Sends what is queued, as far as the socket takes it.
@@ -444,6 +470,44 @@ mod tests {
         connection.settle(&mut buffers);
         assert!(connection.input.capacity() <= 16 * 5);
         assert_eq!(connection.front(100), Front::Partial { missing: 8 });
+    }
+
+    #[test]
+    fn small_answers_wait_for_each_other_while_small_frames_are_here() {
+        let (mut connection, mut client) = pair();
+        let mut buffers = Buffers::default();
+        let small = [0, 0, 0, 1, 9];
+        client.write_all(&[small, small].concat()).unwrap();
+        fill_until(&mut connection, &mut buffers, 10);
+        assert!(!connection.holds_answer(100)); // there is none
+        connection.push(Chunk::bytes(vec![1]));
+        assert!(connection.holds_answer(100));
+        connection.push(Chunk::bytes(vec![2]));
+        assert_eq!(connection.output.len(), 1);
+        assert_eq!(connection.output[0].left(), 2);
+        let (input, _) = connection.lend();
+        connection.put_back(input, 10);
+        assert!(!connection.holds_answer(100)); // nothing more to answer
+    }
+
+    #[test]
+    fn nothing_large_holds_an_answer_up_or_is_held_up() {
+        let (mut connection, mut client) = pair();
+        let mut buffers = Buffers::default();
+        let large = HOLDING_FRAME_BYTES + 1;
+        client
+            .write_all(&u32::try_from(large).unwrap().to_be_bytes())
+            .unwrap();
+        client.write_all(&vec![7; large]).unwrap();
+        fill_until(&mut connection, &mut buffers, LENGTH_BYTES + large);
+        connection.push(Chunk::bytes(vec![1]));
+        assert!(!connection.holds_answer(1 << 20));
+
+        let (mut connection, mut client) = pair();
+        client.write_all(&[0, 0, 0, 1, 9]).unwrap();
+        fill_until(&mut connection, &mut buffers, 5);
+        connection.push(Chunk::bytes(vec![0; HELD_ANSWER_BYTES]));
+        assert!(!connection.holds_answer(100));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //!
 //! Everything a connection does happens in [`Reactor::drive`]: send what is queued, then, if no
 //! request is under way, look at the next frame, then read. It runs after every event that may
-//! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. The answer to a
-//! connection's last frame is sent once the other sockets that have something were read: whom an
+//! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. Small answers to
+//! frames that came together leave together. The answer to a connection's last frame is sent once the other sockets that have something were read: whom an
 //! answer wakes takes the processor away, and does so less often when answers go out together.
 //!
 //! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
@@ -602,13 +602,17 @@ impl Reactor {
     }
 
     fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> Fate {
+        let max_request_bytes = self.shared.options.max_request_bytes;
         for _ in 0..TURN_FRAMES {
-            match connection.flush() {
-                Ok(Flush::Done) if connection.is_closing => return Fate::Close,
-                Ok(Flush::Done) => {}
-                Ok(Flush::Blocked) => return Fate::Keep,
-                Ok(Flush::TurnOver) => return Fate::Again,
-                Err(_) => return Fate::Close,
+            let goes_on = connection.is_idle() && !connection.is_closing && self.stop_at.is_none();
+            if !(goes_on && connection.holds_answer(max_request_bytes)) {
+                match connection.flush() {
+                    Ok(Flush::Done) if connection.is_closing => return Fate::Close,
+                    Ok(Flush::Done) => {}
+                    Ok(Flush::Blocked) => return Fate::Keep,
+                    Ok(Flush::TurnOver) => return Fate::Again,
+                    Err(_) => return Fate::Close,
+                }
             }
             if !connection.is_idle() {
                 return Fate::Keep;
@@ -623,7 +627,8 @@ impl Reactor {
             }
             let answered = self.answer_front(slot, connection);
             if matches!(answered, Answered::Never) {
-                return Fate::Close;
+                connection.is_closing = true; // once it has the answers to what came before
+                continue;
             }
             if connection.has_answer() && !connection.has_more() {
                 return Fate::Again; // nothing to read: its answer is sent with those of others

@@ -1018,6 +1018,40 @@ fn answers_keep_the_order_of_requests_even_when_python_takes_its_time() {
 }
 
 #[test]
+fn frames_that_come_together_are_answered_in_order_whatever_waits_between_them() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let small = |value: &[u8]| produce(1, &batch(value));
+    let frames = [
+        small(b"a"),
+        small(b"b"),
+        control(7),
+        small(b"c"),
+        small(b"d"),
+    ];
+    client.send(&frames.concat());
+    assert_eq!(produced(&client.receive()), [(0, 0)]);
+    assert_eq!(produced(&client.receive()), [(0, 1)]); // not held up by who waits for Python
+    let request = running.take_request();
+    running.server.reply(request.token, false, b"seven");
+    assert_eq!(client.receive()[4..], *b"seven");
+    assert_eq!(produced(&client.receive()), [(0, 2)]);
+    assert_eq!(produced(&client.receive()), [(0, 3)]);
+    assert!(client.has_nothing());
+}
+
+#[test]
+fn what_came_before_a_frame_that_costs_the_connection_is_answered() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let bad = header(999, 0, 1).frame();
+    client.send(&[produce(1, &batch(b"x")), bad, produce(1, &batch(b"y"))].concat());
+    assert_eq!(produced(&client.receive()), [(0, 0)]);
+    assert!(client.is_closed());
+    assert_eq!(running.log.state().log_end_offset, 1);
+}
+
+#[test]
 fn a_request_without_an_answer_lets_the_connection_go_on() {
     let running = start(&options());
     let mut client = running.connect();
