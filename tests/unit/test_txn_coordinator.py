@@ -39,8 +39,14 @@ class Bench:
         self.coordinator = TransactionCoordinator(self.host)
         self.coordinator.recover()
 
-    def init(self, transactional_id: str = "pay", shown: Producer | None = None) -> Producer:
-        identity = self.coordinator.init_producer_id(transactional_id, TIMEOUT_MS, shown)
+    def init(
+        self,
+        transactional_id: str = "pay",
+        shown: Producer | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> Producer:
+        identity = self.coordinator.init_producer_id(transactional_id, timeout_ms, shown)
         assert isinstance(identity, Identity)
         assert identity.code is ErrorCode.none
         return identity.producer
@@ -263,6 +269,23 @@ def test_a_transaction_that_ended_in_time_is_left_alone() -> None:
     bench.write(following, P0, 0, b"b")
     bench.host.advance(1)
     assert bench.state() is TxnState.ONGOING
+    bench.host.advance(TIMEOUT_MS - 2)
+    assert bench.state() is TxnState.ONGOING
+    bench.host.advance(1)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_P5_the_next_client_may_have_less_time() -> None:
+    bench = Bench()
+    patient = bench.init()
+    bench.write(patient, P0, 0, b"a")
+    bench.end(patient, COMMIT)
+    hasty = bench.init(timeout_ms=TIMEOUT_MS // 10)
+    bench.write(hasty, P0, 0, b"b")
+    bench.host.advance(TIMEOUT_MS // 10 - 1)
+    assert bench.state() is TxnState.ONGOING
+    bench.host.advance(1)
+    assert bench.state() is TxnState.COMPLETE_ABORT
 
 
 def test_P5_a_timeout_counts_over_a_restart() -> None:

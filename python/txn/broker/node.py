@@ -202,12 +202,13 @@ class Node:
 
         Raises StorageError: it cannot be opened now.
         """
-        return self.partitions[topic][index] if self.has_partition(topic, index) else None
+        partitions = self.partitions.get(topic)
+        return None if partitions is None else partitions.get(index)
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)
-        return partitions is not None and 0 <= index < len(partitions)
+        return partitions is not None and partitions.has(index)
 
     def is_untouched(self, topic: str, index: int) -> bool:
         """Say whether a partition is there and was not opened: it holds nothing."""

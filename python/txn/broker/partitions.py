@@ -58,6 +58,14 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._stores)
 
+    def has(self, index: int) -> bool:
+        """Say whether there is one of that number; it is not opened."""
+        return 0 <= index < len(self._stores)
+
+    def get(self, index: int) -> PartitionStore | None:
+        """A partition, None if there is none of that number. Raises as `__getitem__`."""
+        return self[index] if 0 <= index < len(self._stores) else None
+
     def __getitem__(self, index: int) -> PartitionStore:
         """A partition.
 

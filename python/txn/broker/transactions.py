@@ -33,7 +33,7 @@ Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -113,6 +113,13 @@ class Identity:
     ongoing: Producer = NOBODY
 
 
+class Deadline(NamedTuple):
+    """When to look whether a transaction is past its time, and what will."""
+
+    due_ms: int
+    timer: Timer
+
+
 def _refused(code: ErrorCode) -> Identity:
     return Identity(NOBODY, code)
 
@@ -128,8 +135,10 @@ class TransactionCoordinator:
         self._flows = Flows(host)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
         self._logs: CoordinatorPartitions = ()
+        self._log_count = 0
+        """Of `_logs`, which never grow; 0 until they are first asked for."""
         self._connections = LatestConnections()
-        self._deadlines: dict[str, Timer] = {}
+        self._deadlines: dict[str, Deadline] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
 
@@ -357,7 +366,7 @@ class TransactionCoordinator:
                 return _refused(decision.code)
             self._write(transactional_id, decision.txn)
             self._let_in(transactional_id, decision.txn)
-            yield from self._force([self._log_of(transactional_id)])
+            yield from self._force_log(transactional_id)
         except StorageError:
             return _refused(ErrorCode.coordinator_not_available)
         ongoing = decision.txn.producer if decision.txn.is_kept else NOBODY
@@ -385,7 +394,7 @@ class TransactionCoordinator:
             if isinstance(decision, Write):
                 self._write(transactional_id, decision.txn)
                 if self._host.durability is Durability.ALWAYS:
-                    yield from self._force([self._log_of(transactional_id)])
+                    yield from self._force_log(transactional_id)
         except StorageError:
             return ErrorCode.coordinator_not_available
         self._expect(transactional_id, producer, partitions)
@@ -457,7 +466,7 @@ class TransactionCoordinator:
         except StorageError:
             return _refused(ErrorCode.coordinator_not_available)
         try:
-            yield from self._force([self._log_of(transactional_id)])
+            yield from self._force_log(transactional_id)
         except StorageError as error:
             self._retry_later(transactional_id, error)
             return _refused(ErrorCode.coordinator_not_available)
@@ -528,9 +537,7 @@ class TransactionCoordinator:
             self._write(transactional_id, prepared)
         except StorageError as error:
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
-            self._deadlines[transactional_id] = self._host.call_at(
-                self._host.now_ms() + RETRY_MS, lambda: self._on_deadline(transactional_id)
-            )
+            self._watch_from(transactional_id, self._host.now_ms() + RETRY_MS)
             return
         yield from self._finish(transactional_id)
 
@@ -540,7 +547,7 @@ class TransactionCoordinator:
         if txn is None or txn.state not in PREPARED:
             return
         try:
-            yield from self._force([self._log_of(transactional_id)])
+            yield from self._force_log(transactional_id)
         except StorageError as error:
             self._retry_later(transactional_id, error)
             return
@@ -555,7 +562,7 @@ class TransactionCoordinator:
         try:
             yield from self._force(self._stores_of(txn.partitions))
             self._write(transactional_id, complete(txn, now_ms=self._host.now_ms()))
-            yield from self._force([self._log_of(transactional_id)])
+            yield from self._force_log(transactional_id)
         except StorageError as error:
             self._retry_later(transactional_id, error)
 
@@ -564,6 +571,11 @@ class TransactionCoordinator:
         if self._host.durability is not Durability.PROCESS and (wanted := tuple(stores)):
             yield Force(wanted)
 
+    def _force_log(self, transactional_id: str) -> Flow[None]:
+        """Wait until what is written of an id is on the disk, as `_force` does."""
+        if self._host.durability is not Durability.PROCESS:
+            yield from self._force([self._log_of(transactional_id)])
+
     # ------------------------------------------------------------ steps
 
     def _write(self, transactional_id: str, txn: Txn) -> None:
@@ -571,7 +583,7 @@ class TransactionCoordinator:
         before = self.transactions.get(transactional_id)
         assert is_move(before, txn), f"{transactional_id}: {before} cannot become {txn}"
         self._log_of(transactional_id).append(
-            [(encode_key(transactional_id), encode_value(txn))], timestamp_ms=self._host.now_ms()
+            [(encode_key(transactional_id), encode_value(txn))], timestamp_ms=txn.updated_ms
         )
         self.transactions.apply(transactional_id, txn)
         self._watch(transactional_id, txn)
@@ -586,36 +598,30 @@ class TransactionCoordinator:
     def _mark(self, transactional_id: str) -> None:
         """Write a Prepare's markers; what a disk refuses stays in `_unmarked` and is retried."""
         txn = self._prepared(transactional_id)
-        is_commit = txn.state is TxnState.PREPARE_COMMIT
-        coordinator_epoch = self._log_of(transactional_id).leader_epoch
+        marker = self._marker_of(
+            txn.producer,
+            coordinator_epoch=self._log_of(transactional_id).leader_epoch,
+            is_commit=txn.state is TxnState.PREPARE_COMMIT,
+        )
         wanted = self._unmarked.pop(transactional_id, txn.partitions)
         failures: dict[TopicPartition, StorageError] = {}
         for partition in sorted(wanted):
             try:
-                self._append_marker(partition, txn.producer, coordinator_epoch, is_commit)
+                self._append_marker(partition, marker)
             except StorageError as error:
                 failures[partition] = error
         if failures:
             self._unmarked[transactional_id] = frozenset(failures)
             self._retry_later(transactional_id, next(iter(failures.values())))
 
-    def _append_marker(
-        self,
-        partition: TopicPartition,
-        producer: Producer,
-        coordinator_epoch: int,
-        is_commit: bool,
-    ) -> None:
+    def _marker_of(self, producer: Producer, *, coordinator_epoch: int, is_commit: bool) -> Marker:
+        now_ms = self._host.now_ms()
+        return Marker(*producer, coordinator_epoch, is_commit, now_ms)
+
+    def _append_marker(self, partition: TopicPartition, marker: Marker) -> None:
         store = self._host.partition(*partition)
         if store is None:  # the topic was deleted, and its readers with it
             return
-        marker = Marker(
-            producer.producer_id,
-            producer.producer_epoch,
-            coordinator_epoch,
-            is_commit,
-            self._host.now_ms(),
-        )
         try:
             self._append_to(store, marker)
         except StorageError as error:
@@ -625,8 +631,8 @@ class TransactionCoordinator:
             log.error(
                 "txn.marker_fenced",
                 partition=f"{store.topic}-{store.index}",
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
             )
 
     def _append_to(self, store: PartitionStore, marker: Marker) -> None:
@@ -667,28 +673,39 @@ class TransactionCoordinator:
 
         Another takes no batch before it is opened, and then its gate asks for each.
         """
-        for partition in partitions:
+        for topic, index in partitions:
             with suppress(StorageError):
-                yield from self._stores_of([partition])
+                store = self._host.partition(topic, index)
+                if store is not None:
+                    yield store
 
     def _log_of(self, transactional_id: str) -> PartitionStore:
         """The partition of `__transaction_state` that keeps an id."""
-        self._logs = self._logs or self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
-        return self._logs[coordinator_partition(transactional_id, len(self._logs))]
+        if not self._log_count:
+            self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
+            self._log_count = len(self._logs)
+        return self._logs[coordinator_partition(transactional_id, self._log_count)]
 
     # ------------------------------------------------------------ time
 
     def _watch(self, transactional_id: str, txn: Txn) -> None:
-        """Have an open transaction aborted when its time is up."""
+        """Have an open transaction aborted when its time is up.
+
+        Its timer is left alone when it ends: the next one of this id is due later and needs none.
+        """
         due_ms = timeouts.deadline_ms(txn)
         if due_ms is None:
-            timer = self._deadlines.pop(transactional_id, None)
-            if timer is not None:
-                timer.cancel()
-        elif transactional_id not in self._deadlines:
-            self._deadlines[transactional_id] = self._host.call_at(
-                due_ms, lambda: self._on_deadline(transactional_id)
-            )
+            return
+        watched = self._deadlines.get(transactional_id)
+        if watched is None or due_ms < watched.due_ms:
+            if watched is not None:
+                watched.timer.cancel()
+            self._watch_from(transactional_id, due_ms)
+
+    def _watch_from(self, transactional_id: str, due_ms: int) -> None:
+        """Look at an id at a time."""
+        timer = self._host.call_at(due_ms, lambda: self._on_deadline(transactional_id))
+        self._deadlines[transactional_id] = Deadline(due_ms, timer)
 
     def _on_deadline(self, transactional_id: str) -> None:
         self._deadlines.pop(transactional_id, None)
@@ -838,9 +855,13 @@ class TransactionCoordinator:
             "producer_epoch": producer.producer_epoch,
             "outcome": outcome.value,
         }
-        is_commit = outcome is Outcome.COMMIT
+        marker = self._marker_of(
+            producer,
+            coordinator_epoch=coordinator_epoch,
+            is_commit=outcome is Outcome.COMMIT,
+        )
         try:
-            self._append_marker((store.topic, store.index), producer, coordinator_epoch, is_commit)
+            self._append_marker((store.topic, store.index), marker)
         except StorageError as error:
             log.error("txn.orphan_end_delayed", reason=error.message, **told)
             store.gate.seal(producer.producer_id)

@@ -272,11 +272,13 @@ def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
 
 
 def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
-    if txn is None or txn.client.producer_id != producer.producer_id:
+    if txn is None:
         return Refuse(ErrorCode.invalid_producer_id_mapping)
-    if txn.client.producer_epoch != producer.producer_epoch:
-        return Refuse(ErrorCode.producer_fenced)
-    return None
+    client = txn.client
+    if client == producer:
+        return None
+    is_fenced = client.producer_id == producer.producer_id
+    return Refuse(ErrorCode.producer_fenced if is_fenced else ErrorCode.invalid_producer_id_mapping)
 
 
 # -------------------------------------------------------------------- EndTxn

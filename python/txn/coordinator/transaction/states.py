@@ -159,7 +159,7 @@ class Txn(NamedTuple):
     def client(self) -> Producer:
         """The identity its client has to show; in a Prepare, once that is completed."""
         if self.next_producer_id < 0:
-            return self.producer
+            return Producer(self.producer_id, self.producer_epoch)
         return Producer(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
