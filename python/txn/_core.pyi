@@ -341,13 +341,14 @@ host, number of the connection). A connection that was accepted later has a high
 
 @final
 class BodyShape:
-    """Where in the bodies of one version of a request counts and tagged fields are."""
+    """Where in the bodies of one version of a request lengths, counts and tagged fields are."""
 
     def __new__(cls, steps: Sequence[tuple[int, int]], is_flexible: bool) -> BodyShape:
         """Take the steps of a body in their order, see `txn.wire.shapes`. Raises ValueError."""
 
-    def without_tags(self, body: bytes) -> bytes:
-        """Look through a body; return it without tagged fields, itself if it has none.
+    def plain(self, body: bytes) -> bytes:
+        """Look through a body; return it without tagged fields and with -1 as the length of every
+        null; itself if it is so already.
 
         Raises ValueError: it ends too soon, or has a length or count that cannot be.
         """

@@ -69,6 +69,36 @@ def test_the_count_of_an_array_is_not_believed(key: int, version: int, body: byt
         decode_request(key, version, body)
 
 
+@pytest.mark.parametrize("length", [-1, -2, -(2**15)])
+def test_every_negative_length_of_a_string_is_null(length: int) -> None:
+    """Only -1 was, to kio; a client that sent another lost its connection."""
+    body = length.to_bytes(2, signed=True) + b"\0\0\0\1"
+    assert decode_request(22, 1, body).transactional_id is None
+    with pytest.raises(MalformedRequestError):
+        decode_request(10, 0, body)  # FindCoordinator: the key may not be null
+
+
+@pytest.mark.parametrize("length", [-1, -2, -(2**31)])
+def test_every_negative_count_of_an_array_is_null(length: int) -> None:
+    count = length.to_bytes(4, signed=True)
+    assert decode_request(9, 2, b"\0\1g" + count).topics is None
+    with pytest.raises(MalformedRequestError):
+        decode_request(9, 1, b"\0\1g" + count)
+
+
+@pytest.mark.parametrize("length", [b"\0", b"\x80\0", b"\xff\xff\xff\xff\x0f"])
+def test_every_negative_compact_length_is_null(length: bytes) -> None:
+    assert decode_request(22, 2, length + b"\0\0\0\1\0").transactional_id is None
+    assert decode_request(9, 6, b"\2g" + length + b"\0").topics is None
+
+
+def test_a_string_has_32767_bytes_at_most() -> None:
+    longest = b"\x80\x80\x02" + b"x" * 32_767 + b"\0\0\0\1\0"
+    assert len(decode_request(22, 2, longest).transactional_id) == 32_767
+    with pytest.raises(MalformedRequestError):
+        decode_request(22, 2, b"\x81\x80\x02x" + longest[3:])
+
+
 LEGACY = list(each_version(SERVED_IN_PYTHON, is_flexible=False))
 
 

@@ -16,20 +16,21 @@ class MalformedRequestError(Exception):
 
 
 Parts = tuple[Callable[[bytes], bytes], Callable[[bytes, int], tuple[Any, int]]]
-"""Takes unknown tagged fields out of a body; reads a request and tells where it ends."""
+"""Makes a body plain, see `_core.BodyShape`; reads a request and tells where it ends."""
 
 
 @cache
 def _parts(api_key: int, api_version: int) -> Parts:
     schema = load_request_schema(api_key, api_version)
     shape = _core.BodyShape(steps_of(schema), schema.__flexible__)
-    return shape.without_tags, entity_reader(schema)
+    return shape.plain, entity_reader(schema)
 
 
 def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
     """Decode the body that follows a request's header.
 
-    Tagged fields that the schema does not have are passed over. Bytes behind the last field are
+    Tagged fields that the schema does not have are passed over, and every negative length is
+    null. Bytes behind the last field are
     ignored, as Kafka does: librdkafka sends three of them when it asks for the metadata of all
     topics.
 
@@ -37,8 +38,8 @@ def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
         MalformedRequestError: the bytes do not follow the schema.
     """
     try:
-        without_tags, read = _parts(api_key, api_version)
-        request, _ = read(without_tags(body), 0)
+        plain, read = _parts(api_key, api_version)
+        request, _ = read(plain(body), 0)
     except Exception as error:
         raise MalformedRequestError(
             f"request with api key {api_key} version {api_version}: {error!r}"

@@ -1,8 +1,8 @@
 """What request bodies are made of, for whoever looks through them before kio reads them.
 
 kio reserves memory for as many items as an array announces, and refuses tagged fields that it
-does not know: `_core.BodyShape` checks the counts and takes such fields out (KIP-482), by the
-steps that `steps_of` makes of kio's schema.
+does not know and lengths below -1: `_core.BodyShape` checks the counts, takes such fields out
+(KIP-482) and makes such lengths -1, by the steps that `steps_of` makes of kio's schema.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,11 @@ ARRAY: Final = 3
 NULLABLE: Final = 4
 """A structure that may be null (KIP-893); the next `size` steps are those of it."""
 TAGS: Final = 5
+NULLABLE_STRING: Final = 6
+NULLABLE_BYTES: Final = 7
+NULLABLE_ARRAY: Final = 8
+
+OR_NULL: Final = {STRING: NULLABLE_STRING, BYTES: NULLABLE_BYTES, ARRAY: NULLABLE_ARRAY}
 
 STEP_OF_TYPE: Final[dict[str, Step]] = {
     "bool": (FIXED, 1),
@@ -51,17 +56,17 @@ def steps_of(schema: Any) -> list[Step]:
 
 
 def _steps(hint: Any, kafka_type: str) -> Iterator[Step]:
-    inner = next((one for one in get_args(hint) if one is not NoneType), hint)
-    if get_origin(hint) is tuple:
-        item = list(_steps(inner, kafka_type))
-        yield ARRAY, len(item)
+    is_nullable = NoneType in get_args(hint)
+    inner = next(one for one in get_args(hint) if one is not NoneType) if is_nullable else hint
+    if get_origin(inner) is tuple:
+        item = list(_steps(get_args(inner)[0], kafka_type))
+        yield OR_NULL[ARRAY] if is_nullable else ARRAY, len(item)
         yield from item
-    elif get_origin(inner) is tuple:  # an array that may be null
-        yield from _steps(inner, kafka_type)
     elif hasattr(inner, "__flexible__"):
         structure = steps_of(inner)
-        if inner is not hint:
+        if is_nullable:
             yield NULLABLE, len(structure)
         yield from structure
     else:
-        yield STEP_OF_TYPE[kafka_type]
+        kind, size = STEP_OF_TYPE[kafka_type]
+        yield OR_NULL.get(kind, kind) if is_nullable else kind, size

@@ -387,6 +387,11 @@ impl FetchRequest {
     }
 
     fn put_error(&self, answer: &mut Answer, code: i16) {
+        let code = if code == codes::KAFKA_STORAGE_ERROR && self.version <= 5 {
+            codes::NOT_LEADER_OR_FOLLOWER // those versions do not know the other (KIP-112)
+        } else {
+            code
+        };
         self.put_offsets(answer, code, -1, -1, -1);
         match code {
             codes::UNKNOWN_TOPIC_OR_PARTITION | codes::UNKNOWN_TOPIC_ID => {
@@ -765,6 +770,24 @@ mod tests {
         expected.put_i32(0);
         set_length(&mut expected, 18);
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn versions_that_know_no_storage_error_hear_of_another_leader() {
+        let catalog = Catalog::default();
+        let name = std::str::from_utf8(NAME).unwrap().to_owned();
+        let log_of = Box::new(|_| Err(codes::KAFKA_STORAGE_ERROR));
+        catalog.add(Topic::new(name, ID, 1, log_of, false));
+        for (version, expected) in [
+            (4, codes::NOT_LEADER_OR_FOLLOWER),
+            (5, codes::NOT_LEADER_OR_FOLLOWER),
+            (6, codes::KAFKA_STORAGE_ERROR),
+        ] {
+            let request = FetchRequest::parse(&request(version, 0, 0), version, 42, &catalog);
+            let out = answer(&request.unwrap());
+            let at = 4 + 4 + 4 + 4 + 2 + NAME.len() + 4 + 4; // up to the partition's error code
+            assert_eq!(out[at..at + 2], expected.to_be_bytes(), "version {version}");
+        }
     }
 
     #[test]

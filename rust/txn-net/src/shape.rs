@@ -1,9 +1,10 @@
-//! Bodies of requests that Python decodes: looked through before, and freed of tagged fields.
+//! Bodies of requests that Python decodes: looked through before, and made plain.
 //!
 //! Python's protocol library believes the count of an array and reserves memory for it, which
-//! aborts the process where there is not so much; and it refuses tagged fields that it does not
-//! know, which KIP-482 says to pass over. A [`Shape`] knows where in a body of one version the
-//! counts and the tagged fields are. None of these requests has tagged fields that are known.
+//! aborts the process where there is not so much. It refuses tagged fields that it does not
+//! know, which KIP-482 says to pass over, and lengths below -1, which are null to Kafka. A
+//! [`Shape`] knows where in a body of one version the lengths, counts and tagged fields are.
+//! None of these requests has tagged fields that are known.
 
 use std::ops::Range;
 
@@ -14,17 +15,32 @@ use crate::wire::{Malformed, Reader};
 pub enum Step {
     /// So many bytes.
     Fixed(usize),
-    /// A string or null.
+    /// A string.
     String,
-    /// Bytes, records or null.
+    /// A string or null.
+    NullableString,
+    /// Bytes or records.
     Bytes,
-    /// An array or null; the next so many steps are those of an item.
+    /// Bytes, records or null.
+    NullableBytes,
+    /// An array; the next so many steps are those of an item.
     Array(usize),
+    /// An array or null.
+    NullableArray(usize),
     /// A byte that tells whether the structure of the next so many steps follows (KIP-893).
     Nullable(usize),
     /// The tagged fields at the end of a structure.
     Tags,
 }
+
+/// Where something is to be replaced, and by what.
+type Edit = (Range<usize>, &'static [u8]);
+
+/// No tagged fields, or the length of a null in a flexible version.
+const NOTHING: &[u8] = &[0];
+
+/// The longest length of a null in the other versions.
+const MINUS_ONE: &[u8] = &[0xff; 4];
 
 /// The body of one version of one request.
 #[derive(Debug)]
@@ -43,7 +59,9 @@ impl Shape {
                 .iter()
                 .enumerate()
                 .all(|(at, step)| match (*step, steps.len() - at - 1) {
-                    (Step::Array(length), left) => 0 < length && length <= left,
+                    (Step::Array(length) | Step::NullableArray(length), left) => {
+                        0 < length && length <= left
+                    }
                     (Step::Nullable(length), left) => length <= left,
                     (Step::Fixed(size), _) => size > 0,
                     _ => true,
@@ -51,70 +69,114 @@ impl Shape {
         is_sound.then_some(Self { steps, is_flexible })
     }
 
-    /// Looks through a body, and copies it without tagged fields if it has any. Bytes behind the
-    /// last step are left as they are.
+    /// Looks through a body, and copies it if it has tagged fields or a null with a length other
+    /// than -1: without the fields, and with -1. Bytes behind the last step are left as they are.
     ///
     /// # Errors
-    /// The body ends too soon, or has a length or count that cannot be.
-    pub fn without_tags(&self, body: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
-        let mut tags = Vec::new();
-        self.pass(&self.steps, &mut Reader::new(body), &mut tags)?;
-        if tags.is_empty() {
+    /// The body ends too soon, or has a length or count that cannot be, or a null that may not.
+    pub fn plain(&self, body: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+        let mut edits = Vec::new();
+        self.pass(&self.steps, &mut Reader::new(body), &mut edits)?;
+        if edits.is_empty() {
             return Ok(None);
         }
         let mut kept = Vec::with_capacity(body.len());
         let mut at = 0;
-        for Range { start, end } in tags {
+        for (Range { start, end }, plain) in edits {
             kept.extend_from_slice(&body[at..start]);
-            kept.push(0);
+            kept.extend_from_slice(plain);
             at = end;
         }
         kept.extend_from_slice(&body[at..]);
         Ok(Some(kept))
     }
 
-    /// Passes over what the steps say; notes where tagged fields are.
+    /// The length of a null, of so many bytes where lengths have a fixed size.
+    fn null(&self, size: usize) -> &'static [u8] {
+        if self.is_flexible {
+            NOTHING
+        } else {
+            &MINUS_ONE[..size]
+        }
+    }
+
+    /// Passes over what the steps say; notes what is to be replaced, and by what.
     fn pass(
         &self,
         steps: &[Step],
         reader: &mut Reader<'_>,
-        tags: &mut Vec<Range<usize>>,
+        edits: &mut Vec<Edit>,
     ) -> Result<(), Malformed> {
         let mut steps = steps;
         while let Some((step, mut rest)) = steps.split_first() {
+            let before = *reader;
             match *step {
                 Step::Fixed(size) => reader.skip(size)?,
                 Step::String => {
-                    reader.nullable_string(self.is_flexible)?;
+                    reader.string(self.is_flexible)?;
+                }
+                Step::NullableString => {
+                    if reader.nullable_string(self.is_flexible)?.is_none() {
+                        note(edits, before, *reader, self.null(2));
+                    }
                 }
                 Step::Bytes => {
-                    reader.nullable_bytes(self.is_flexible)?;
+                    reader.bytes(self.is_flexible)?;
+                }
+                Step::NullableBytes => {
+                    if reader.nullable_bytes(self.is_flexible)?.is_none() {
+                        note(edits, before, *reader, self.null(4));
+                    }
                 }
                 Step::Array(length) => {
-                    let (item, behind) = rest.split_at(length);
-                    for _ in 0..reader.nullable_array(self.is_flexible, 1)?.unwrap_or(0) {
-                        self.pass(item, reader, tags)?;
+                    let count = reader.array(self.is_flexible, 1)?;
+                    rest = self.pass_items(count, rest, length, reader, edits)?;
+                }
+                Step::NullableArray(length) => {
+                    let count = reader.nullable_array(self.is_flexible, 1)?;
+                    if count.is_none() {
+                        note(edits, before, *reader, self.null(4));
                     }
-                    rest = behind;
+                    rest = self.pass_items(count.unwrap_or(0), rest, length, reader, edits)?;
                 }
                 Step::Nullable(length) => {
                     let (structure, behind) = rest.split_at(length);
                     if reader.i8()? >= 0 {
-                        self.pass(structure, reader, tags)?;
+                        self.pass(structure, reader, edits)?;
                     }
                     rest = behind;
                 }
                 Step::Tags => {
-                    let start = reader.at();
                     reader.skip_tags(true)?;
-                    if reader.at() > start + 1 {
-                        tags.push(start..reader.at());
-                    }
+                    note(edits, before, *reader, NOTHING);
                 }
             }
             steps = rest;
         }
         Ok(())
+    }
+
+    /// Passes over an array's items, of so many steps each; returns the steps behind them.
+    fn pass_items<'s>(
+        &self,
+        count: usize,
+        steps: &'s [Step],
+        length: usize,
+        reader: &mut Reader<'_>,
+        edits: &mut Vec<Edit>,
+    ) -> Result<&'s [Step], Malformed> {
+        let (item, behind) = steps.split_at(length);
+        for _ in 0..count {
+            self.pass(item, reader, edits)?;
+        }
+        Ok(behind)
+    }
+}
+
+/// Notes that what lies between two places has to be `plain`, unless it is.
+fn note(edits: &mut Vec<Edit>, from: Reader<'_>, to: Reader<'_>, plain: &'static [u8]) {
+    if from.until(to) != plain {
+        edits.push((from.at()..to.at(), plain));
     }
 }
 
@@ -126,20 +188,25 @@ mod tests {
     /// A string and an array of structures, each an i16 and null or a structure of a byte.
     fn shape(is_flexible: bool) -> Shape {
         let all = [
-            Step::String,
-            Step::Array(5),
+            Step::NullableString,
+            Step::NullableArray(5),
             Step::Fixed(2),
             Step::Nullable(2),
             Step::Fixed(1),
             Step::Tags,
             Step::Tags,
-            Step::Bytes,
+            Step::NullableBytes,
             Step::Tags,
         ];
         let steps = if is_flexible {
             all.to_vec()
         } else {
-            vec![Step::String, Step::Array(1), Step::Fixed(2), Step::Bytes]
+            vec![
+                Step::NullableString,
+                Step::NullableArray(1),
+                Step::Fixed(2),
+                Step::NullableBytes,
+            ]
         };
         Shape::new(steps, is_flexible).unwrap()
     }
@@ -164,37 +231,58 @@ mod tests {
 
     #[test]
     fn a_body_without_tagged_fields_is_left_as_it_is() {
-        assert_eq!(shape(true).without_tags(&flexible(&[0])), Ok(None));
+        assert_eq!(shape(true).plain(&flexible(&[0])), Ok(None));
         let legacy = [0, 1, b'a', 0, 0, 0, 1, 0, 7, 0xff, 0xff, 0xff, 0xff];
-        assert_eq!(shape(false).without_tags(&legacy), Ok(None));
+        assert_eq!(shape(false).plain(&legacy), Ok(None));
         for end in 0..legacy.len() {
-            assert!(shape(false).without_tags(&legacy[..end]).is_err());
+            assert!(shape(false).plain(&legacy[..end]).is_err());
         }
     }
 
     #[test]
     fn tagged_fields_are_taken_out_of_every_structure() {
-        let kept = shape(true).without_tags(&flexible(&TAGS));
+        let kept = shape(true).plain(&flexible(&TAGS));
         assert_eq!(kept, Ok(Some(flexible(&[0]))));
+    }
+
+    #[test]
+    fn every_null_gets_the_length_of_minus_one() {
+        let legacy = [0x80, 0, 0xff, 0xff, 0xff, 0xfe, 0x80, 0, 0, 0];
+        assert_eq!(shape(false).plain(&legacy), Ok(Some(vec![0xff; 10])));
+        let came_round = [0xff, 0xff, 0xff, 0xff, 0x0f];
+        let parts: [&[u8]; 3] = [&came_round, &came_round, &[0, 0, 0]];
+        assert_eq!(shape(true).plain(&parts.concat()), Ok(Some(vec![0; 5])));
+    }
+
+    #[test]
+    fn null_is_malformed_where_it_may_not_be() {
+        for steps in [
+            vec![Step::String],
+            vec![Step::Bytes],
+            vec![Step::Array(1), Step::Fixed(1)],
+        ] {
+            let of = |is_flexible| Shape::new(steps.clone(), is_flexible).unwrap();
+            assert!(of(true).plain(&[0]).is_err());
+            assert_eq!(of(true).plain(&[1]), Ok(None));
+            assert!(of(false).plain(&[0xff; 4]).is_err());
+            assert_eq!(of(false).plain(&[0; 4]), Ok(None));
+        }
     }
 
     #[test]
     fn a_body_cut_anywhere_is_malformed() {
         let body = flexible(&TAGS);
         for end in 0..body.len() - b"behind".len() {
-            assert!(
-                shape(true).without_tags(&body[..end]).is_err(),
-                "cut at {end}"
-            );
+            assert!(shape(true).plain(&body[..end]).is_err(), "cut at {end}");
         }
     }
 
     #[test]
     fn an_array_of_more_items_than_bytes_is_malformed() {
-        let compact = [1, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0];
-        assert!(shape(true).without_tags(&compact).is_err());
+        let compact = [1, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0];
+        assert!(shape(true).plain(&compact).is_err());
         let legacy = [0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0];
-        assert!(shape(false).without_tags(&legacy).is_err());
+        assert!(shape(false).plain(&legacy).is_err());
     }
 
     #[test]
@@ -209,7 +297,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
             for is_flexible in [false, true] {
-                let _ = shape(is_flexible).without_tags(&body);
+                let _ = shape(is_flexible).plain(&body);
             }
         }
     }

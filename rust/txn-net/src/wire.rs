@@ -7,6 +7,7 @@
 //!
 //! *Flexible* message versions (KIP-482) write lengths as unsigned varints of length + 1, and
 //! end every structure with tagged fields; the others use fixed-size lengths and -1 for null.
+//! Every negative length is read as null, as Kafka does.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,6 +35,9 @@ impl std::error::Error for Malformed {}
 
 type Read<T> = Result<T, Malformed>;
 
+/// The longest string, in bytes: older versions could not announce more.
+const STRING_BYTES_MAX: i32 = i16::MAX as i32;
+
 /// Reads primitive types front to back.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
@@ -49,6 +53,11 @@ impl<'a> Reader<'a> {
     /// Position of the next byte to read.
     pub fn at(&self) -> usize {
         self.at
+    }
+
+    /// The bytes from here to where another reader of the same request is.
+    pub fn until(&self, later: Reader<'_>) -> &'a [u8] {
+        &self.bytes[self.at..later.at]
     }
 
     fn left(&self) -> usize {
@@ -105,11 +114,13 @@ impl<'a> Reader<'a> {
         self.fail("a varint is longer than five bytes")
     }
 
-    /// Takes `length` bytes; -1 is null.
-    fn run(&mut self, length: i64) -> Read<Option<Range<usize>>> {
-        if length == -1 {
-            return Ok(None);
-        }
+    /// A length of a flexible version: beyond 31 bits it has come round and is negative.
+    fn compact_length(&mut self) -> Read<i32> {
+        Ok((self.uvarint()? as i32).wrapping_sub(1))
+    }
+
+    /// Takes `length` bytes; null if it is negative.
+    fn run(&mut self, length: i32) -> Read<Option<Range<usize>>> {
         match usize::try_from(length) {
             Ok(length) if length <= self.left() => {
                 let start = self.at;
@@ -117,17 +128,20 @@ impl<'a> Reader<'a> {
                 Ok(Some(start..self.at))
             }
             Ok(_) => self.fail("a length is larger than what is left of the request"),
-            Err(_) => self.fail("a length is negative"),
+            Err(_) => Ok(None),
         }
     }
 
     /// A nullable string, not checked to be UTF-8.
     pub fn nullable_string(&mut self, is_flexible: bool) -> Read<Option<Range<usize>>> {
         let length = if is_flexible {
-            i64::from(self.uvarint()?) - 1
+            self.compact_length()?
         } else {
-            i64::from(self.i16()?)
+            i32::from(self.i16()?)
         };
+        if length > STRING_BYTES_MAX {
+            return self.fail("a string is longer than 32,767 bytes");
+        }
         self.run(length)
     }
 
@@ -142,11 +156,19 @@ impl<'a> Reader<'a> {
     /// Nullable bytes: also how records travel.
     pub fn nullable_bytes(&mut self, is_flexible: bool) -> Read<Option<Range<usize>>> {
         let length = if is_flexible {
-            i64::from(self.uvarint()?) - 1
+            self.compact_length()?
         } else {
-            i64::from(self.i32()?)
+            self.i32()?
         };
         self.run(length)
+    }
+
+    /// Bytes that may not be null.
+    pub fn bytes(&mut self, is_flexible: bool) -> Read<Range<usize>> {
+        match self.nullable_bytes(is_flexible)? {
+            Some(range) => Ok(range),
+            None => self.fail("bytes that have to be there are null"),
+        }
     }
 
     /// A topic id, 16 bytes.
@@ -165,15 +187,14 @@ impl<'a> Reader<'a> {
     /// Like [`Reader::array`], of one that may be null.
     pub fn nullable_array(&mut self, is_flexible: bool, item_bytes: usize) -> Read<Option<usize>> {
         let count = if is_flexible {
-            i64::from(self.uvarint()?) - 1
+            self.compact_length()?
         } else {
-            i64::from(self.i32()?)
+            self.i32()?
         };
         match usize::try_from(count) {
             Ok(count) if count <= self.left() / item_bytes => Ok(Some(count)),
             Ok(_) => self.fail("an array announces more items than the request has bytes for"),
-            Err(_) if count == -1 => Ok(None),
-            Err(_) => self.fail("an array's count is negative"),
+            Err(_) => Ok(None),
         }
     }
 
@@ -194,7 +215,7 @@ impl<'a> Reader<'a> {
         for _ in 0..self.uvarint()? {
             self.uvarint()?;
             let size = self.uvarint()?;
-            self.run(i64::from(size))?;
+            self.skip(size as usize)?;
         }
         Ok(())
     }
@@ -284,21 +305,44 @@ mod tests {
         assert!(reader.nullable_bytes(false).is_err());
     }
 
+    /// Only -1 was; the others closed the connection.
     #[test]
-    fn a_length_below_minus_one_is_malformed() {
-        let bytes = (-2_i32).to_be_bytes();
-        let mut reader = Reader::new(&bytes);
-        assert!(reader.nullable_bytes(false).is_err());
+    fn every_negative_length_is_null() {
+        for length in [-1, -2, i16::MIN] {
+            let bytes = length.to_be_bytes();
+            assert_eq!(Reader::new(&bytes).nullable_string(false), Ok(None));
+            assert!(Reader::new(&bytes).string(false).is_err());
+        }
+        for length in [-1, -2, i32::MIN] {
+            let bytes = length.to_be_bytes();
+            assert_eq!(Reader::new(&bytes).nullable_bytes(false), Ok(None));
+            assert_eq!(Reader::new(&bytes).nullable_array(false, 1), Ok(None));
+            assert!(Reader::new(&bytes).array(false, 1).is_err());
+        }
     }
 
     #[test]
-    fn minus_one_and_a_compact_zero_are_null() {
-        assert_eq!(
-            Reader::new(&(-1_i16).to_be_bytes()).nullable_string(false),
-            Ok(None)
-        );
-        assert_eq!(Reader::new(&[0]).nullable_string(true), Ok(None));
+    fn a_compact_zero_is_null_and_so_is_a_length_that_came_round() {
+        for bytes in [&[0][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]] {
+            assert_eq!(Reader::new(bytes).nullable_string(true), Ok(None));
+            assert_eq!(Reader::new(bytes).nullable_bytes(true), Ok(None));
+            assert_eq!(Reader::new(bytes).nullable_array(true, 1), Ok(None));
+            assert!(Reader::new(bytes).string(true).is_err());
+        }
         assert_eq!(Reader::new(&[1]).nullable_string(true), Ok(Some(1..1)));
+    }
+
+    #[test]
+    fn a_string_has_32767_bytes_at_most() {
+        let of_length = |length: u32| {
+            let mut bytes = Vec::new();
+            bytes.put_uvarint(length + 1);
+            bytes.resize(bytes.len() + length as usize, b'x');
+            bytes
+        };
+        assert!(Reader::new(&of_length(32_767)).string(true).is_ok());
+        assert!(Reader::new(&of_length(32_768)).string(true).is_err());
+        assert!(Reader::new(&of_length(32_768)).nullable_bytes(true).is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use txn_net::{Shape, Step};
 
-/// Where in the bodies of one version of a request counts and tagged fields are.
+/// Where in the bodies of one version of a request lengths, counts and tagged fields are.
 #[pyclass(frozen, module = "txn._core")]
 pub struct BodyShape(Shape);
 
@@ -19,8 +19,8 @@ impl BodyShape {
             .ok_or_else(|| PyValueError::new_err("a step reaches beyond the last"))
     }
 
-    fn without_tags<'py>(&self, body: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyBytes>> {
-        match self.0.without_tags(body.as_bytes()) {
+    fn plain<'py>(&self, body: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyBytes>> {
+        match self.0.plain(body.as_bytes()) {
             Ok(None) => Ok(body.clone()),
             Ok(Some(kept)) => Ok(PyBytes::new(body.py(), &kept)),
             Err(malformed) => Err(PyValueError::new_err(malformed.to_string())),
@@ -36,6 +36,9 @@ fn step((kind, size): (u8, usize)) -> PyResult<Step> {
         3 => Step::Array(size),
         4 => Step::Nullable(size),
         5 => Step::Tags,
+        6 => Step::NullableString,
+        7 => Step::NullableBytes,
+        8 => Step::NullableArray(size),
         _ => return Err(PyValueError::new_err("there is no such step")),
     })
 }
