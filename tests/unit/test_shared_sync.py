@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from unittest.mock import Mock
 
 import pytest
 
@@ -105,3 +106,22 @@ def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() ->
     assert fine is None
     with pytest.raises(StorageError, match="broken is broken"):
         raise failed or AssertionError("nothing failed")
+
+
+def test_a_pass_that_cannot_begin_fails_those_it_should_have_served_and_no_later_one() -> None:
+    """Nobody was told, and every later commit waited for a pass that had never begun."""
+    disk, store = Disk(), MemoryStore("orders", 0)
+    sync_each = Mock(side_effect=RuntimeError("a bug"))
+
+    async def both() -> None:
+        shared = SharedSync(sync_each)
+        first, second = shared.sync([store]), shared.sync([store])
+        with pytest.raises(StorageError, match="a bug"):
+            await first
+        with pytest.raises(StorageError, match="a bug"):
+            await second
+        sync_each.side_effect = disk.sync_each
+        await shared.sync([store])
+
+    asyncio.run(both())
+    assert disk.passes == [["orders"]]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -622,6 +623,33 @@ async def test_P5_markers_are_synced_before_the_completion_that_forgets_them() -
     await bench.finish_sync()
     assert bench.state() is TxnState.COMPLETE_COMMIT
     assert bench.host.syncs[3:] == [[log_of(bench)]]
+
+
+async def commit_with_a_bug_in_syncing(is_begun: bool) -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    bug = RuntimeError("a bug")
+    begun = asyncio.get_running_loop().create_future()
+    begun.set_exception(bug)
+    broken = Mock(return_value=begun, side_effect=None if is_begun else bug)
+    with patch.object(bench.host, "sync", broken):
+        end = bench.end(producer, COMMIT)
+    assert (await end).code is ErrorCode.transaction_abortable
+    assert bench.host.store(*P0).committed() == []
+
+    opened = bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
+    assert not isinstance(opened, Identity)
+    following = (await opened).producer
+    bench.write(following, P0, 0, b"next")
+    assert (await bench.end(following, COMMIT)).code is ErrorCode.none
+    assert bench.host.store(*P0).committed() == [b"next"]
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_bug_in_syncing_aborts_the_transaction_and_the_next_one_goes_on(is_begun: bool) -> None:
+    """Its flow never went on, so the id was held for ever: every later request of it hung."""
+    asyncio.run(asyncio.wait_for(commit_with_a_bug_in_syncing(is_begun), 10))
 
 
 @in_loop

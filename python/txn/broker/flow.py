@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from txn.broker.host import Host
+from txn.broker.shared_sync import not_synced
 from txn.errors import StorageError
 from txn.storage.base import PartitionStore
 
@@ -106,7 +107,11 @@ class Flows:
         return answer
 
     def _wait(self, running: "_Running", force: Force) -> None:
-        synced = self._host.sync(force.stores)
+        try:
+            synced = self._host.sync(force.stores)
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(self._step, running, not_synced(error))
+            return
         synced.add_done_callback(partial(self._on_sync, running))
 
     def _on_sync(self, running: "_Running", synced: "asyncio.Future[None]") -> None:
@@ -115,7 +120,7 @@ class Flows:
             return
         error = synced.exception()
         if error is not None and not isinstance(error, StorageError):
-            raise error
+            error = not_synced(error)
         self._step(running, error)
 
     def _step(self, running: "_Running", failure: StorageError | None = None) -> None:

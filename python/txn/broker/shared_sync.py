@@ -2,7 +2,8 @@
 
 Whoever comes while a pass runs waits for the next one, which may sync what the running
 one has already passed over. Promise P2 rests on this order. A partition that cannot be
-synced fails those who wait for it, and nobody else.
+synced fails those who wait for it, and nobody else; a pass that could not begin fails those
+whom it should have served.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from txn.errors import StorageError
+from txn.logs import log
 from txn.storage.base import PartitionStore
 
 Failures = dict[int, StorageError]
@@ -45,7 +47,10 @@ class SharedSync:
     def _begin(self) -> None:
         served, self._waiting = self._waiting, []
         stores = {id(store): store for wanted, _ in served for store in wanted}
-        self._sync_each([*stores.values()], partial(self._end, served))
+        try:
+            self._sync_each([*stores.values()], partial(self._end, served))
+        except Exception as error:
+            self._end(served, dict.fromkeys(stores, not_synced(error)))
 
     def _end(self, served: list[Caller], failures: Failures) -> None:
         for wanted, done in served:
@@ -55,8 +60,17 @@ class SharedSync:
             self._begin()
 
 
+def not_synced(error: BaseException) -> StorageError:
+    """Log a bug, and say what it means to those who wait: nothing of theirs is on the disk."""
+    log.error("sync.failed", exc_info=error)
+    return StorageError(
+        f"what had to be on the disk was not synced: {error!r}. This is a bug in txn; the log has "
+        "its place"
+    )
+
+
 def _settle(done: "asyncio.Future[None]", failures: list[StorageError]) -> None:
-    if done.cancelled():
+    if done.done():  # who asked gave up
         return
     if failures:
         done.set_exception(failures[0])
