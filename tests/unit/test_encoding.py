@@ -1,4 +1,4 @@
-"""What `txn.wire.encoding` writes is what kio writes, for every API of the protocol."""
+"""What `txn.wire.encoding` writes is what kio writes: every version of every API."""
 
 import datetime
 import io
@@ -16,6 +16,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from entities import entity_builder
+from served import SERVED_IN_PYTHON
+from txn.broker.apis.table import SERVED_BY_REACTORS
 from txn.wire.encoding import encode
 
 OF_RAFT = {59, 80, 81, 82}
@@ -41,18 +43,14 @@ PRIMITIVES = {
 
 
 def _schemas() -> Iterator[type]:
-    """The newest version of each API, and the newest that is not flexible."""
+    """Every version of each API, requests and answers."""
     for load in (load_request_schema, load_response_schema):
         for api_key in set(range(96)) - OF_RAFT:
-            seen: set[bool] = set()
-            for version in reversed(range(20)):
+            for version in range(20):
                 try:
-                    schema = load(api_key, version)
+                    yield load(api_key, version)
                 except Exception:  # kio's index says in several ways that there is none
                     continue
-                if schema.__flexible__ not in seen:
-                    seen.add(schema.__flexible__)
-                    yield schema
 
 
 SCHEMAS = list(_schemas())
@@ -133,8 +131,12 @@ def test_the_bytes_are_those_of_the_protocol_library(schema: type) -> None:
     check()
 
 
-def test_there_are_the_schemas_of_all_apis() -> None:
-    assert len({schema.__api_key__ for schema in SCHEMAS}) > 80  # type: ignore[attr-defined]
+def test_every_version_that_is_served_is_among_them() -> None:
+    held = {(each.__api_key__, each.__version__) for each in SCHEMAS}  # type: ignore[attr-defined]
+    served = SERVED_IN_PYTHON | SERVED_BY_REACTORS
+    assert len(SCHEMAS) > 2 * 250
+    for key, (low, high) in served.items():
+        assert held >= {(key, version) for version in range(low, high + 1)}
 
 
 def test_names_that_the_version_does_not_have_are_passed_over() -> None:
