@@ -3,9 +3,14 @@ real clients that wait, die and are fenced, and on the files of a stopped one.""
 
 import io
 import json
+import random
 import shlex
 import shutil
-from collections.abc import Iterator
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,8 @@ from command_line import run_txn
 from entities import entity_builder
 from late_batch import let_in_late
 from txn import _core
+from txn.explain import abort, cluster, connection
+from txn.wire.messages import encode_response
 from wire_client import RawConnection, request
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
@@ -332,9 +339,6 @@ def test_what_is_unknown_is_answered_with_what_there_is(scene: Scene) -> None:
 
 
 def test_what_listens_there_and_is_no_broker_is_told_from_one() -> None:
-    import socket
-    import threading
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -346,6 +350,137 @@ def test_what_listens_there_and_is_no_broker_is_told_from_one() -> None:
         threading.Thread(target=answer).start()
         code, _, err = run_txn("explain", "orders", "--bootstrap", f"127.0.0.1:{port}")
     assert (code, f"what listens at 127.0.0.1:{port} is no Kafka broker" in err) == (2, True)
+
+
+ASKED = [
+    ("explain", "orders"),
+    ("transactions", "list"),
+    ("transactions", "describe", "pay-3"),
+    ("transactions", "hanging", "--topic", "orders"),
+    ("transactions", "abort", "--transactional-id", "pay-3", "--dry-run"),
+    ("transactions", "abort", "--topic-partition", "orders-0", "--start-offset", "1", "--yes"),
+]
+
+
+def damaged(answer: bytes, chance: random.Random) -> bytes:
+    """An answer with some bytes changed, cut off, or of no meaning at all."""
+    kind = chance.randrange(5)
+    if kind == 0:
+        return answer[: chance.randrange(len(answer) + 1)]
+    if kind == 1:
+        return chance.randbytes(chance.randrange(200))
+    data = bytearray(answer)
+    for _ in range(chance.randrange(3)):
+        data[chance.randrange(len(data))] = chance.choice((0, 1, 0x7F, 0x80, 0xFE, 0xFF))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("arguments", ASKED)
+def test_a_damaged_answer_is_one_line_that_says_so_and_never_a_traceback(
+    scene: Scene, arguments: tuple[str, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    exchange, connect = connection.Connection._exchange, socket.create_connection
+
+    def exchange_damaged(self: connection.Connection, *asked: Any) -> bytes:
+        answer = exchange(self, *asked)
+        return damaged(answer, chance) if answer and chance.random() < 0.2 else answer
+
+    def connect_here(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        if address[0] != "127.0.0.1":
+            raise OSError("that is not here")
+        return connect(address, timeout_s)
+
+    monkeypatch.setattr(connection.Connection, "_exchange", exchange_damaged)
+    monkeypatch.setattr(socket, "create_connection", connect_here)
+    monkeypatch.setattr(cluster, "RETRY_S", 0)
+    monkeypatch.setattr(abort, "RETRY_S", 0)
+    for _ in range(20):
+        code, _, err = run_txn(*arguments, "--bootstrap", scene.servers)
+        assert code in {0, 1, 2}
+        assert err.count("\n") <= 1
+
+
+@pytest.mark.parametrize("first", [b"", b"\x15\x03\x03\0\x02\x02\x46"])
+def test_a_listener_with_tls_or_that_hangs_up_is_told_to_be_none_for_this_tool(
+    first: bytes,
+) -> None:
+    with answering(lambda _: first) as port:
+        code, out, err = run_txn("transactions", "list", "--bootstrap", f"127.0.0.1:{port}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "wants TLS or SASL" in err
+
+
+def test_a_listener_that_hangs_up_behind_its_versions_may_want_sasl() -> None:
+    def answer(asked: bytes) -> bytes:
+        (key,) = struct.unpack_from(">h", asked, 4)
+        if key != 18:
+            return b""
+        body = encode_response(18, 0, {"error_code": 0, "api_keys": [METADATA_ALONE]})
+        return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
+
+    with answering(answer) as port:
+        code, out, err = run_txn("transactions", "list", "--bootstrap", f"127.0.0.1:{port}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "If its listener wants SASL" in err
+
+
+METADATA_ALONE = {"api_key": 3, "min_version": 0, "max_version": 9}
+
+
+def test_a_broker_that_is_too_old_is_told_from_one_that_is_not() -> None:
+    def answer(asked: bytes) -> bytes:
+        (key,) = struct.unpack_from(">h", asked, 4)
+        body = encode_response(18, 0, {"error_code": 0, "api_keys": [METADATA_ALONE]})
+        if key != 18:
+            version, metadata = (
+                9,
+                {"controller_id": 1, "topics": [], "brokers": [], "cluster_id": None},
+            )
+            metadata["brokers"] = [{"node_id": 1, "host": "127.0.0.1", "port": port, "rack": None}]
+            body = b"\0" + encode_response(3, version, metadata)
+        return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
+
+    with answering(answer) as port:
+        code, out, err = run_txn("transactions", "list", "--bootstrap", f"127.0.0.1:{port}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "does not answer request 66 in versions 0 to 1. Apache Kafka does from 3.0 on" in err
+
+
+@contextmanager
+def answering(answer: Callable[[bytes], bytes]) -> Iterator[int]:
+    """The port of a listener that answers frames; it closes the connection where that is empty."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            while asked := connection.recv(1 << 16):
+                if not (told := answer(asked)):
+                    return
+                connection.sendall(told)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                serve(listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_names_that_a_terminal_would_obey_are_written_out(tmp_path: Path) -> None:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        servers = broker.bootstrap_servers
+        transactional_producer(servers, "pay\x1b[2J\nok", client_id="a\tb")
+        code, out, _ = run_txn("transactions", "list", "--bootstrap", servers)
+        assert (code, out.count("\n"), "\x1b" in out) == (0, 2, False)
+        assert "pay\\x1b[2J\\nok" in out
+        _, _, err = run_txn("explain", "or\x1b[2Jders", "--bootstrap", servers)
+        assert "\x1b" not in err
 
 
 @pytest.mark.parametrize(

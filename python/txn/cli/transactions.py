@@ -14,6 +14,7 @@ from txn.cli.explain import (
     asked,
     print_json,
     print_lines,
+    printable,
 )
 from txn.errors import ConfigError, RejectedError
 
@@ -224,7 +225,7 @@ def abort(
             if isinstance(plan, NothingOpen):
                 print(plan.why)
                 return
-            print(f"To be aborted: {plan.what}.")
+            print(f"To be aborted: {printable(plan.what)}.")
             for consequence in plan.consequences:
                 print(f"  - {consequence}")
             if dry_run:
@@ -232,7 +233,7 @@ def abort(
             _confirm(yes)
             print(carry_out(source, plan))
         except RejectedError as error:
-            print(f"txn: {error}", file=sys.stderr)
+            print(f"txn: {printable(str(error))}", file=sys.stderr)
             sys.exit(1)
 
 

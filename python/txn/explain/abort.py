@@ -174,10 +174,18 @@ def _mark(cluster: Cluster, held: OpenTransaction) -> str:
         ]
     }
     answer = cluster.call_leader(held.partition, WRITE_TXN_MARKERS, range(1, 2), wanted)
-    ((result,),) = [each.partitions for marker in answer.markers for each in marker.topics]
-    require(result.error_code, f"partition {topic}-{index}")
-    ends = cluster.ends([held.partition])[held.partition]
-    return (
-        f"aborted. The marker is in {topic}-{index}; read_committed reads up to offset "
-        f"{ends.last_stable_offset} of {ends.end_offset} now"
-    )
+    results = [
+        result for marker in answer.markers for each in marker.topics for result in each.partitions
+    ]
+    if len(results) != 1:
+        raise RejectedError(
+            f"the broker does not say what became of the marker for {topic}-{index}. See with "
+            f"`txn explain {topic}-{index}`"
+        )
+    require(results[0].error_code, f"partition {topic}-{index}")
+    done = f"aborted. The marker is in {topic}-{index}"
+    ends = cluster.ends([held.partition]).get(held.partition)
+    if ends is None:
+        return done
+    stable, end = ends.last_stable_offset, ends.end_offset
+    return f"{done}; read_committed reads up to offset {stable} of {end} now"

@@ -25,7 +25,7 @@ from txn.clock import now_ms
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
 from txn.coordinator.transaction.states import TopicPartition
-from txn.errors import ConfigError, RejectedError, RetriableError
+from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 from txn.explain.connection import Connection, Connections, Fields
 from txn.explain.facts import (
     TRANSACTIONS_TOPIC,
@@ -98,11 +98,15 @@ class Cluster:
         self._clock = clock
         self.wait = wait
         self._connections = Connections(timeout_s=timeout_s)
-        self._entry = self._connect(addresses_of(servers))
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, list[int]] = {}
-        self._look_up()
+        try:
+            self._entry = self._connect(addresses_of(servers))
+            self._look_up()
+        except TxnError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close every connection."""
@@ -161,7 +165,14 @@ class Cluster:
             with fetched(data) as piece:
                 if not piece.batches:
                     return
-                next_offset = piece.batches[-1].batch.last_offset + 1
+                end_offset = piece.batches[-1].batch.last_offset + 1
+                if end_offset <= next_offset:
+                    topic, index = partition
+                    raise RejectedError(
+                        f"the leader of {topic}-{index} was asked for offset {next_offset} and "
+                        f"sends batches before it. `txn log verify` looks at its files"
+                    )
+                next_offset = end_offset
                 yield piece
 
     def _fetch(self, partition: TopicPartition, offset: int) -> bytes:
@@ -186,8 +197,10 @@ class Cluster:
         }
 
         def ask() -> Any:
-            answer = self._leader(partition).call(FETCH, range(4, 12), wanted)
-            ((found,),) = [topic.partitions for topic in answer.responses]
+            leader = self._leader(partition)
+            answer = leader.call(FETCH, range(4, 12), wanted)
+            with leader.reading(FETCH):
+                ((found,),) = [topic.partitions for topic in answer.responses]
             return found
 
         found = self._settled(ask, f"{topic}-{index}")
@@ -246,13 +259,14 @@ class Cluster:
     def _described(self, broker: Connection, transactional_ids: Sequence[str]) -> list[Owner]:
         wanted = {"transactional_ids": tuple(transactional_ids)}
         _, body = broker.call_raw(DESCRIBE_TRANSACTIONS, range(1), wanted)
-        descriptions, extras = decode_descriptions(body)
         known = []
-        for each in descriptions:
-            if each.code is ErrorCode.transactional_id_not_found:
-                continue
-            require(each.code, f"transactional id {each.transactional_id!r}")
-            known.append(_owner(each, extras.get(each.transactional_id, {})))
+        with broker.reading(DESCRIBE_TRANSACTIONS):
+            descriptions, extras = decode_descriptions(body)
+            for each in descriptions:
+                if each.code is ErrorCode.transactional_id_not_found:
+                    continue
+                require(each.code, f"transactional id {each.transactional_id!r}")
+                known.append(_owner(each, extras.get(each.transactional_id, {})))
         return known
 
     # ------------------------------------------------------------ asking

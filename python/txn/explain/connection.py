@@ -3,16 +3,21 @@
 librdkafka has neither ListTransactions nor DescribeTransactions, DescribeProducers or
 WriteTxnMarkers (KIP-664), and hides markers from whoever fetches. So all that is asked of a
 cluster goes this way; one connection, one request at a time. Listeners without TLS and SASL only.
+What a broker answers is not trusted: whatever is wrong with it is one error that says so.
 """
 
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
+from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from txn.errors import RejectedError, RetriableError
-from txn.wire.messages import decode_response, encode_request, is_flexible
+from txn.errors import RejectedError, RetriableError, TxnError
+from txn.server.requests import decode_untrusted
+from txn.wire.messages import encode_request, is_flexible
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID
 
 API_VERSIONS: Final = 18
@@ -31,13 +36,14 @@ class Connection:
     def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
         self.address = f"{host}:{port}"
         self._correlation_id = 0
+        self._has_answered = False
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:  # or it can be no address
             raise RetriableError(
-                f"no broker answers at {self.address}: {error.strerror or error}. Start it, or "
-                "give the address of one that runs with --bootstrap; of a stopped broker, the "
-                "data directory with --data",
+                f"no broker answers at {self.address}: {_reason(error)}. Start it, or give the "
+                "address of one that runs with --bootstrap; of a stopped broker, the data "
+                "directory with --data",
                 address=self.address,
             ) from error
         self._versions = self._ask_versions()
@@ -55,11 +61,26 @@ class Connection:
             fields: By the names of the protocol library; those a version lacks are left out.
 
         Raises:
-            RejectedError: the broker has none of the versions.
+            RejectedError: the broker has none of the versions, or answers what cannot be read.
             RetriableError: the connection broke.
         """
         version, body = self.call_raw(api_key, versions, fields)
-        return decode_response(api_key, version, body)
+        with self.reading(api_key):
+            return decode_untrusted(load_response_schema(api_key, version), body)
+
+    @contextmanager
+    def reading(self, api_key: int) -> Iterator[None]:
+        """Around what reads an answer: raises RejectedError, whatever is wrong with it."""
+        try:
+            yield
+        except TxnError:
+            raise
+        except Exception as error:
+            raise RejectedError(
+                f"the broker at {self.address} answers request {api_key} with what cannot be "
+                f"read: {error!r}. If it is Apache Kafka or txn, report that with its version",
+                address=self.address,
+            ) from error
 
     def call_raw(self, api_key: int, versions: range, fields: Fields) -> tuple[int, bytes]:
         """Send a request; return its version, and the answer's body as bytes."""
@@ -72,25 +93,24 @@ class Connection:
                 address=self.address,
             )
         version = shared[-1]
-        return version, self._exchange(
-            api_key,
-            version,
-            encode_request(api_key, version, fields),
-            is_flexible(api_key, version),
-        )
+        body = encode_request(api_key, version, fields)
+        answer = self._exchange(api_key, version, body, is_flexible(api_key, version))
+        self._has_answered = True
+        return version, answer
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
         try:
             body = self._exchange(API_VERSIONS, 0, b"", False)
-            answer = decode_response(API_VERSIONS, 0, body)
-        except (ValueError, RetriableError) as error:
+            with self.reading(API_VERSIONS):
+                answer = decode_untrusted(load_response_schema(API_VERSIONS, 0), body)
+                assert answer.error_code is ErrorCode.none, answer.error_code
+        except TxnError as error:
             self.close()
             raise RetriableError(
                 f"what listens at {self.address} is no Kafka broker, or wants TLS or SASL, which "
                 "this tool does not speak. Give the address of a plain listener",
                 address=self.address,
             ) from error
-        assert answer.error_code is ErrorCode.none, answer.error_code
         return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     def _exchange(self, api_key: int, version: int, body: bytes, has_tags: bool) -> bytes:
@@ -104,15 +124,24 @@ class Connection:
             if not 4 <= size <= ANSWER_BYTES_MAX:
                 raise ConnectionError(f"an answer of {size} bytes")
             answer = self._take(size)
+            (correlation_id,) = struct.unpack_from(">i", answer)
+            if correlation_id != self._correlation_id:
+                raise ConnectionError("it answers what was not asked")
         except OSError as error:
             self.close()
             raise RetriableError(
-                f"the connection to {self.address} broke: {error.strerror or error}. Try again",
+                f"the connection to {self.address} broke: {_reason(error)}. {self._advice()}",
                 address=self.address,
             ) from error
-        (correlation_id,) = struct.unpack_from(">i", answer)
-        assert correlation_id == self._correlation_id, "one request is under way"
         return answer[5 if has_tags else 4 :]
+
+    def _advice(self) -> str:
+        if self._has_answered:
+            return "Try again"
+        return (
+            "If its listener wants SASL, which this tool does not speak, give the address of a "
+            "plain one; else try again"
+        )
 
     def _take(self, size: int) -> bytes:
         parts = bytearray()
@@ -122,6 +151,10 @@ class Connection:
                 raise ConnectionError("the broker closed it")
             parts += part
         return bytes(parts)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 class Connections:

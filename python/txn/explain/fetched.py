@@ -50,7 +50,8 @@ def logged(path: Path, batch: Batch) -> LoggedBatch:
     records = records_in(path, batch)
     if not records:  # compaction may leave the header alone
         return LoggedBatch(batch, None)
-    return LoggedBatch(batch, control_record(records[0].key, records[0].value)["control"])
+    told = control_record(records[0].key, records[0].value)
+    return LoggedBatch(batch, told.get("control", "unreadable"))
 
 
 def records_in(path: Path, batch: Batch) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Requests from anybody: looked through in Rust, then decoded by the protocol library."""
+"""Bytes from anybody: looked through in Rust, then decoded by the protocol library."""
 
 from collections.abc import Callable
 from functools import cache
@@ -20,28 +20,37 @@ Parts = tuple[Callable[[bytes], bytes], Callable[[bytes, int], tuple[Any, int]]]
 
 
 @cache
-def _parts(api_key: int, api_version: int) -> Parts:
-    schema = load_request_schema(api_key, api_version)
+def _parts(schema: Any) -> Parts:
     shape = _core.BodyShape(steps_of(schema), schema.__flexible__)
     return shape.plain, entity_reader(schema)
+
+
+def decode_untrusted(schema: Any, body: bytes) -> Any:
+    """Decode a body by a schema that knows no tagged fields, whoever sent it.
+
+    Raises an exception of any kind: the bytes do not follow the schema.
+    """
+    plain, read = _parts(schema)
+    decoded, _ = read(plain(body), 0)
+    return decoded
+
+
+_request_schema = cache(load_request_schema)
 
 
 def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
     """Decode the body that follows a request's header.
 
     Tagged fields that the schema does not have are passed over, and every negative length is
-    null. Bytes behind the last field are
-    ignored, as Kafka does: librdkafka sends three of them when it asks for the metadata of all
-    topics.
+    null. Bytes behind the last field are ignored, as Kafka does: librdkafka sends three of them
+    when it asks for the metadata of all topics.
 
     Raises:
         MalformedRequestError: the bytes do not follow the schema.
     """
     try:
-        plain, read = _parts(api_key, api_version)
-        request, _ = read(plain(body), 0)
+        return decode_untrusted(_request_schema(api_key, api_version), body)
     except Exception as error:
         raise MalformedRequestError(
             f"request with api key {api_key} version {api_version}: {error!r}"
         ) from error
-    return request

@@ -1,4 +1,4 @@
-"""What request bodies are made of, for whoever looks through them before kio reads them.
+"""What bodies are made of, for whoever looks through them before kio reads them.
 
 kio reserves memory for as many items as an array announces, and refuses tagged fields that it
 does not know and lengths below -1: `_core.BodyShape` checks the counts, takes such fields out
@@ -33,10 +33,12 @@ STEP_OF_TYPE: Final[dict[str, Step]] = {
     "int8": (FIXED, 1),
     "int16": (FIXED, 2),
     "uint16": (FIXED, 2),
+    "error_code": (FIXED, 2),
     "int32": (FIXED, 4),
     "timedelta_i32": (FIXED, 4),
     "int64": (FIXED, 8),
     "timedelta_i64": (FIXED, 8),
+    "datetime_i64": (FIXED, 8),
     "float64": (FIXED, 8),
     "uuid": (FIXED, 16),
     "string": (STRING, 0),
@@ -46,7 +48,7 @@ STEP_OF_TYPE: Final[dict[str, Step]] = {
 
 
 def steps_of(schema: Any) -> list[Step]:
-    """List the steps through a request body, or through a structure of it, in their order."""
+    """List the steps through a body, or through a structure of it, in their order."""
     hints = get_type_hints(schema)
     steps: list[Step] = []
     for field in fields(schema):
