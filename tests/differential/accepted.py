@@ -406,14 +406,6 @@ REFUSED: Final = (
         MISSING,
     ),
     Accepted(
-        "negative-client-ids",
-        "Any negative length is a null client id to Kafka; -1 alone is one to txn, which closes.",
-        ("a negative client id",),
-        "connection",
-        "closed",
-        MISSING,
-    ),
-    Accepted(
         "the-log-start-beside-damage",
         "Compressed records that end early: Kafka, which opens them in the log, also tells the "
         "log's start; txn, which refuses them as damaged, does not.",

@@ -33,7 +33,8 @@ def frames(talk: Talk) -> None:
         ("an unknown API", _framed(struct.pack(">hhih", 999, 0, 5, -1))),
         ("a negative API", _framed(struct.pack(">hhih", -1, 0, 5, -1))),
         ("a client id longer than the frame", _framed(struct.pack(">hhih", 18, 0, 5, 500))),
-        ("a negative client id", _framed(struct.pack(">hhih", 18, 0, 5, -7))),
+        ("a negative client id", _framed(struct.pack(">hhihii", 2, 1, 5, -7, -1, 0))),
+        ("a negative array", _framed(struct.pack(">hhihii", 2, 1, 5, -1, -1, -2))),
     ):
         talk.pair.ask_raw(frame, data)
 
