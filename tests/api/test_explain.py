@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import txn
 from clients import (
@@ -470,6 +471,31 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[int]:
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
     thread.join()
+
+
+def test_of_a_transaction_whose_first_records_were_deleted_the_rest_is_told(
+    tmp_path: Path,
+) -> None:
+    """It was asked for what is below the log's start: no record was found, and none counted."""
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        open_ = transactional_producer(servers, "pay-3")
+        open_.begin_transaction()
+        for value in (b"a", b"b", b"c", b"d"):
+            send(open_, "orders", [value])
+        admin = AdminClient({"bootstrap.servers": servers})
+        deleted = admin.delete_records([TopicPartition("orders", 0, 2)])
+        assert [each.result(WAIT_S).low_watermark for each in deleted.values()] == [2]
+        told = run_txn("explain", "orders", "--bootstrap", servers)
+    told_of_files = run_txn("explain", "orders", "--data", data)
+    for code, out, _ in (told, told_of_files):
+        assert code == 0
+        assert "readers wait at offset 2 (the log ends at 4)" in out
+        assert "deleted     records of it: it began at offset 0, the log at 2" in out
+        assert "waiting     2 records in 2 offsets: 2 of this transaction" in out
+        assert "no records of it were found" not in out
 
 
 def test_names_that_a_terminal_would_obey_are_written_out(tmp_path: Path) -> None:

@@ -42,10 +42,14 @@ def explanation_lines(explanations: Sequence[Explanation], source: Source) -> It
 
 def _held_partition(each: Explanation, source: Source) -> Iterator[str]:
     first, *others = each.held
+    begin = each.ends.first_of(first.open)
     yield (
-        f"{_name(each.partition)}: read_committed readers wait at offset {first.open.first_offset} "
+        f"{_name(each.partition)}: read_committed readers wait at offset {begin} "
         f"(the log ends at {each.ends.end_offset})"
     )
+    if begin > first.open.first_offset:
+        deleted = f"records of it: it began at offset {first.open.first_offset}, the log at {begin}"
+        yield _labelled("deleted", deleted)
     yield from _facts(first, source)
     if each.waiting is not None:
         yield _labelled("waiting", _waiting(each.waiting))

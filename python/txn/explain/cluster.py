@@ -154,8 +154,12 @@ class Cluster:
         return sorted(found, key=lambda held: (held.partition, held.first_offset))
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
-        """The batches of a log from the one with an offset on; control batches too."""
-        for piece in self._pieces(partition, first_offset):
+        """The batches of a log from the one with an offset on; control batches too.
+
+        From the log's start, where what an open transaction wrote first was deleted.
+        """
+        start = self._offsets([partition], EARLIEST, READ_UNCOMMITTED).get(partition, 0)
+        for piece in self._pieces(partition, max(first_offset, start)):
             yield from piece.batches
 
     def _pieces(self, partition: TopicPartition, first_offset: int) -> Iterator[FetchedPiece]:

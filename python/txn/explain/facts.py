@@ -21,15 +21,6 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """Where a partition's log begins, how far read_committed reads, and where it ends."""
-
-    log_start_offset: int
-    last_stable_offset: int
-    end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that a partition holds open, as the partition knows it."""
 
@@ -39,6 +30,19 @@ class OpenTransaction:
     first_offset: int
     last_timestamp_ms: int | None
     coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a partition's log begins, how far read_committed reads, and where it ends."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    end_offset: int
+
+    def first_of(self, held: OpenTransaction) -> int:
+        """Where a transaction begins; what it wrote first may have been deleted."""
+        return max(held.first_offset, self.log_start_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,8 @@ def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
     oldest = held[0].open
     first_offsets = {each.open.producer_id: each.open.first_offset for each in held}
     counts = dict.fromkeys(("own", "others_open", "decided", "plain"), 0)
-    next_offset = oldest.first_offset
-    for each in _bounded(source.batches(oldest.partition, oldest.first_offset), ends.end_offset):
+    begin = next_offset = ends.first_of(oldest)
+    for each in _bounded(source.batches(oldest.partition, begin), ends.end_offset):
         batch = each.batch
         next_offset = batch.last_offset + 1
         if batch.is_control:
@@ -235,7 +235,7 @@ def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
             kind = ("own" if is_own else "others_open") if is_open else "decided"
         counts[kind] += batch.record_count
     return Waiting(
-        offsets=ends.end_offset - oldest.first_offset,
+        offsets=ends.end_offset - begin,
         is_whole=next_offset >= ends.end_offset,
         **counts,
     )
