@@ -6,7 +6,7 @@
 Each producer is a thread with a transactional id of its own. `small` sends ten records to
 three partitions and commits. `loop` consumes ten records of its own partition of the topic,
 produces them to `T-out-0` and commits them with its offsets; its topic has to be filled first,
-which `fill` does. `mock` is a broker that stores nothing, to see the client alone. A run prints
+which `fill` does. `mock` is a broker of librdkafka's own, to see the client alone. A run prints
 one line of JSON: transactions, seconds, times of a commit in µs.
 """
 
