@@ -160,15 +160,20 @@ class NaiveLog:
         is_client = batch.origin != COORDINATOR
         first = self.open_since(p)
         is_continued = first >= 0 and known_epoch == batch.producer_epoch
+        is_expected = self.expected.get(p) == batch.producer_epoch
         if is_client:
             for s in self.window(p):
                 assert isinstance(s.what, Batch)
                 theirs = (s.what.producer_epoch, s.what.base_sequence, s.what.last_sequence)
-                if theirs == (batch.producer_epoch, batch.base_sequence, batch.last_sequence):
+                has_next = s.base_offset < first if first >= 0 else is_expected
+                if theirs == (
+                    batch.producer_epoch,
+                    batch.base_sequence,
+                    batch.last_sequence,
+                ) and not (batch.is_transactional and has_next):
                     return 1, s.base_offset, None
         if batch.producer_epoch < known_epoch:
             return INVALID_PRODUCER_EPOCH
-        is_expected = self.expected.get(p) == batch.producer_epoch
         if is_client and batch.is_transactional and not is_continued and not is_expected:
             return JOIN
         if is_client and not self._is_next(batch, is_known, known_epoch):
@@ -337,7 +342,8 @@ class PartitionMachine(RuleBasedStateMachine):
             return
         again = data.draw(st.sampled_from(batches))
         assert isinstance(again.what, Batch)
-        assert self._send(again.what) == (1, again.base_offset, None)
+        duplicate = (1, again.base_offset, None)
+        assert self._send(again.what) in (duplicate, OUT_OF_ORDER_SEQUENCE)
 
     @precondition(lambda self: self.log.stored and not self.is_internal)
     @rule(producer_id=st.sampled_from(PRODUCER_IDS), is_transactional=st.booleans())

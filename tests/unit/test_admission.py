@@ -155,6 +155,25 @@ def test_P6_a_retry_of_a_finished_transaction_is_a_duplicate_and_joins_nothing()
     assert decide(producer(), (0, 9), transactional=True) == (DUPLICATE, 1000, None)
 
 
+def test_P3_a_sequence_of_a_finished_transaction_is_no_retry_in_the_next() -> None:
+    """librdkafka uses sequences again that were stored, but not answered before the abort.
+
+    The batch was taken for a retry: acknowledged, and missing in the commit that followed.
+    """
+    verdict = decide(producer(), (0, 9), transactional=True, expected=4)
+    assert verdict is OUT_OF_ORDER_SEQUENCE
+
+
+def test_P3_such_a_sequence_is_none_behind_the_next_transaction_s_first_batch_either() -> None:
+    state = producer(batches=2, txn_first_offset=1010)
+    assert decide(state, (0, 9), transactional=True, expected=4) is OUT_OF_ORDER_SEQUENCE
+
+
+def test_P6_a_retry_within_the_open_transaction_is_a_duplicate() -> None:
+    state = producer(batches=3, txn_first_offset=1010)
+    assert decide(state, (10, 19), transactional=True, expected=4) == (DUPLICATE, 1010, None)
+
+
 def test_an_unknown_producer_has_to_join_before_its_sequence_is_judged() -> None:
     assert decide(None, (7, 9), transactional=True, origin=CLIENT_V2) is JOIN
 

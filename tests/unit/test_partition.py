@@ -71,8 +71,9 @@ def test_P6_a_late_retry_does_not_resurrect_a_finished_transaction() -> None:
     log = Log()
     log.transact(7)
     log.mark(7)
-    log.gate.expect(7, 0)
     assert log.produce(7, sequence=0, transactional=True) == (DUPLICATE, 0, None)
+    log.gate.expect(7, 0)
+    assert log.produce(7, sequence=0, transactional=True) == (REFUSE, 45, None)
     assert log.gate.first_unstable_offset() == -1
 
 

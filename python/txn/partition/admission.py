@@ -26,9 +26,10 @@ from clients or from a coordinator, never from both: internal topics refuse Prod
 
 Functions here return a verdict that keeps the batch out, or None: let it in, and apply it.
 
-Where Kafka differs: it lets a batch of a newer epoch continue a transaction that an older
-epoch left open here. Then a commit would show records of a fenced producer (P7), so it is
-refused until a marker ends the old one. And a negative producer epoch is refused.
+Where Kafka differs: it answers such a batch with the offset of the aborted one, and records of a
+committed transaction are lost (P3). It lets a batch of a newer epoch continue a transaction that
+an older epoch left open here. Then a commit would show records of a fenced producer (P7), so it
+is refused until a marker ends the old one. And a negative producer epoch is refused.
 
 Pure; `refusal` is on the path of every idempotent batch.
 
@@ -114,11 +115,12 @@ def refusal(
 
     # The next sequence cannot be a duplicate: five batches never hold 2**31 records.
     is_next = base_sequence == state.next_sequence
+    is_open = state.txn_first_offset >= 0
     if not is_next:
         base_offset = state.offset_of_stored(base_sequence, last_sequence)
-        if base_offset >= 0:
+        has_next = base_offset < state.txn_first_offset if is_open else not must_join
+        if base_offset >= 0 and not (is_transactional and has_next):
             return DUPLICATE, base_offset, None
-    is_open = state.txn_first_offset >= 0
     if must_join and not is_open:
         return JOIN
     if not is_next:
