@@ -15,6 +15,7 @@ from typing import Any, Final
 from black_box.power import note_syncs
 from txn.broker import transactions
 from txn.broker.flow import Force
+from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED
 from txn.partition import admission, partition
 from txn.partition.stable_offset import OpenTransactions
@@ -22,7 +23,7 @@ from txn.partition.stable_offset import OpenTransactions
 POWER: Final = "power"
 
 
-def _put(module: ModuleType, name: str, rule: object) -> None:
+def _put(module: ModuleType | type, name: str, rule: object) -> None:
     """Replace a rule where a module uses it."""
     assert hasattr(module, name), f"{module.__name__} has no {name}: the rule has moved"
     setattr(module, name, rule)
@@ -81,6 +82,11 @@ def forget_batches() -> None:
     _put(partition, "refusal", refusal)
 
 
+def serve_late_requests() -> None:
+    """What a TV1 client left on a connection is served as if it had just asked."""
+    _put(LatestConnections, "is_superseded", lambda *_: False)
+
+
 def mark_before_prepare() -> None:
     """Markers are written, and seen, before the Prepare that decides them is on the disk."""
     coordinator: Any = transactions.TransactionCoordinator
@@ -131,6 +137,7 @@ RULES: Final[dict[str, Callable[[], None]]] = {
     "lso-newest-marker": follow_newest_marker,
     "no-epoch-check": ignore_epochs,
     "no-dedup": forget_batches,
+    "late-requests": serve_late_requests,
     "marker-before-prepare": mark_before_prepare,
     "prepare-before-data": prepare_before_data,
     POWER: note_syncs,

@@ -124,6 +124,22 @@ class LateEndTxn:
 
 
 @dataclass(frozen=True)
+class LateJoin:
+    """A request that lets records or offsets into a transaction, held back by the proxy.
+
+    Attributes:
+        api: Its name.
+        received_s: When the client had sent it.
+        forwarded_s: When the broker got it.
+    """
+
+    api: str
+    transactional_id: str
+    received_s: float
+    forwarded_s: float
+
+
+@dataclass(frozen=True)
 class Stage:
     """A group that copies one topic to another, partition by partition, offsets and all."""
 
@@ -141,6 +157,7 @@ class History:
         stages: Who copies what.
         group_offsets: (group, partition of its source) → committed offset at the end.
         stuck: Partition → (last stable offset, end) where they never met at the end.
+        late_joins: Requests that came late and might have joined a later transaction.
         power_losses: When what was not synced was forgotten.
         committed: What a read_committed reader finds at the end.
         uncommitted: What a read_uncommitted reader finds at the end.
@@ -152,6 +169,7 @@ class History:
     reads: list[Read] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     late: list[LateEndTxn] = field(default_factory=list)
+    late_joins: list[LateJoin] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     group_offsets: dict[tuple[str, Partition], int] = field(default_factory=dict)
     stuck: dict[Partition, tuple[int, int]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from black_box.proxy import Proxy
+from black_box.proxy import END_TXN, JOINS, PRODUCE, Proxy
 from black_box.targets import Target, Txn
 from black_box.workload import Clients, Slot
 
@@ -36,10 +36,17 @@ FAULTS: Final = {
     "lose-answers": "connections are reset instead of the next answer: what was asked is done",
     "delay": "every frame of some connections is late",
     "late-end": "EndTxn requests are held back, and arrive when their client has gone on",
+    "late-join": "requests that let records or offsets into a transaction are held back likewise",
     "power": "the power fails: what was not synced is gone (txn only)",
 }
 
-DEFAULT: Final = tuple(fault for fault in FAULTS if fault not in ("late-end", "power"))
+LATE: Final = {"late-end": (END_TXN,), "late-join": JOINS}
+"""Fault → the requests that it holds back."""
+HELD_SHARE: Final = {END_TXN: 0.1, PRODUCE: 0.02}
+"""Of all of their kind; a transaction has several Produce requests."""
+HELD_SHARE_OTHERWISE: Final = 0.05
+
+DEFAULT: Final = tuple(fault for fault in FAULTS if fault not in (*LATE, "power"))
 
 
 class Nemesis:
@@ -61,32 +68,33 @@ class Nemesis:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.power_losses: list[float] = []
-        self._faults = [fault for fault in faults if fault != "late-end"]
+        self._faults = [fault for fault in faults if fault not in LATE]
         self._target = target
         self._proxy = proxy
         self._clients = clients
         self._over = over
         self._chance = random.Random(seed)
         self._late_chance = random.Random(seed)
-        self._is_late = "late-end" in faults
+        self._held = {api: fault for fault, apis in LATE.items() if fault in faults for api in apis}
 
     def go(self, is_enough: Callable[[], bool]) -> None:
         """Work until it is enough, which is asked between two faults, or the run is over."""
-        if self._is_late:
-            self._proxy.hold_ends(self._hold_s)
+        if self._held:
+            self._proxy.hold(self._hold_s)
         acts = {fault: getattr(self, "_" + fault.replace("-", "_")) for fault in self._faults}
         while not self._over.is_set() and not is_enough():
             self._over.wait(self._chance.uniform(0.1, 1.2))
             if self._faults:
                 acts[self._chance.choice(self._faults)]()
             self._clients.revive()
-        self._proxy.hold_ends(lambda _: 0.0)
+        self._proxy.hold(None)
         self._proxy.delay(1.0, 0.0, self._chance)
 
-    def _hold_s(self, _transactional_id: str) -> float:
-        if self._late_chance.random() < 0.9:
+    def _hold_s(self, api: str, _transactional_id: str) -> float:
+        share = HELD_SHARE.get(api, HELD_SHARE_OTHERWISE)
+        if api not in self._held or self._late_chance.random() >= share:
             return 0.0
-        self.counts["late-end"] += 1
+        self.counts[self._held[api]] += 1
         return self._late_chance.uniform(0.02, LATE_MAX_S)
 
     # ------------------------------------------------------------ the broker

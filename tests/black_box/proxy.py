@@ -1,9 +1,9 @@
 """A proxy between clients and a broker that knows where a request begins and ends.
 
 Whole frames pass through it, so it can cut a connection between two of them, delay one
-connection and not another, and hold an EndTxn back: the client's connection is reset, its
-request stays on its way, and reaches the broker when the client has long gone on over another
-connection. That is what a network may do to any TCP client whose connection breaks.
+connection and not another, and hold a request of a transaction back: the client's connection is
+reset, its request stays on its way, and reaches the broker when the client has long gone on over
+another connection. That is what a network may do to any TCP client whose connection breaks.
 
 A frame that is under way when its connection is cut is gone; only what was held arrives late.
 """
@@ -20,9 +20,14 @@ from typing import Any, Final
 from kio.index import load_request_schema
 from kio.serial import entity_reader
 
-from black_box.history import LateEndTxn
+from black_box.history import LateEndTxn, LateJoin
 
-END_TXN: Final = 26
+END_TXN: Final = "EndTxn"
+PRODUCE: Final = "Produce"
+JOINS: Final = (PRODUCE, "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
+"""What lets records or offsets into a transaction."""
+APIS: Final = {0: JOINS[0], 24: JOINS[1], 25: JOINS[2], 26: END_TXN, 28: JOINS[3]}
+"""What may be held back, by its key."""
 ANSWER_S: Final = 5.0
 """For the answer to a request that was held back."""
 
@@ -52,15 +57,17 @@ class Proxy:
 
     Attributes:
         late: The EndTxn requests that were held back and have arrived by now.
+        late_joins: The same for other requests of transactions.
     """
 
     def __init__(self) -> None:
         self.late: list[LateEndTxn] = []
+        self.late_joins: list[LateJoin] = []
         self.upstream_port = 0
         """The broker's; to be set before the first client comes."""
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hold: Callable[[str], float] = lambda _: 0.0
+        self._hold: Callable[[str, str], float] | None = None
         self._released = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._server = self._loop.run_until_complete(
@@ -103,11 +110,12 @@ class Proxy:
 
         return self._on_some(share, chance, slow_down)
 
-    def hold_ends(self, hold_s: Callable[[str], float]) -> None:
-        """Hold EndTxn requests back.
+    def hold(self, hold_s: Callable[[str, str], float] | None) -> None:
+        """Hold requests of transactions back.
 
         Args:
-            hold_s: How long one of this transactional id is held at most; 0 lets it pass.
+            hold_s: How long one of this API and this transactional id is held at most; 0 lets it
+                pass. None lets all pass.
         """
         self._hold = hold_s
 
@@ -173,11 +181,15 @@ class Proxy:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
-                if _api_key(frame) == END_TXN:
-                    end = _end_txn(frame)
-                    held_s = self._hold(end.transactional_id)
+                api = APIS.get(_api_key(frame))
+                if api is not None and self._hold is not None:
+                    request = _decoded(frame)
+                    transactional_id = _transactional_id_of(request)
+                    held_s = self._hold(api, transactional_id) if transactional_id else 0.0
                     if held_s > 0:
-                        await self._deliver_late(frame, end, held_s, connection)
+                        received_s = time.monotonic()
+                        await self._deliver_late(frame, held_s, connection)
+                        self._note(api, request, received_s)
                         return
                 await _pass_on(frame, connection.broker, connection.delay_s)
 
@@ -190,27 +202,30 @@ class Proxy:
                 if not connection.is_holding:
                     await _pass_on(frame, connection.client, connection.delay_s)
 
-    async def _deliver_late(
-        self, frame: bytes, end: Any, held_s: float, connection: Connection
-    ) -> None:
-        received_s = time.monotonic()
+    async def _deliver_late(self, frame: bytes, held_s: float, connection: Connection) -> None:
         connection.is_holding = True
         connection.client.transport.abort()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._released.wait(), held_s)
-        forwarded_s = time.monotonic()
         connection.was_late = True
         await _pass_on(frame, connection.broker, 0.0)
-        self.late.append(
-            LateEndTxn(
-                end.transactional_id,
-                end.producer_id,
-                end.producer_epoch,
-                end.committed,
-                received_s,
-                forwarded_s,
+
+    def _note(self, api: str, request: Any, received_s: float) -> None:
+        transactional_id = _transactional_id_of(request)
+        forwarded_s = time.monotonic()
+        if api == END_TXN:
+            self.late.append(
+                LateEndTxn(
+                    transactional_id,
+                    request.producer_id,
+                    request.producer_epoch,
+                    request.committed,
+                    received_s,
+                    forwarded_s,
+                )
             )
-        )
+        else:
+            self.late_joins.append(LateJoin(api, transactional_id, received_s, forwarded_s))
 
     async def _close(self) -> None:
         self._server.close()
@@ -237,8 +252,7 @@ def _api_key(frame: bytes) -> int:
     return int.from_bytes(frame[4:6], "big")
 
 
-def _end_txn(frame: bytes) -> Any:
-    """Decode an EndTxn request, any version."""
+def _decoded(frame: bytes) -> Any:
     key, version, _, client_id_size = HEADER.unpack_from(frame, 4)
     schema: Any = load_request_schema(key, version)
     body = 4 + HEADER.size + max(client_id_size, 0)
@@ -247,3 +261,9 @@ def _end_txn(frame: bytes) -> Any:
         body += 1
     entity, _ = entity_reader(schema)(frame[body:], 0)
     return entity
+
+
+def _transactional_id_of(request: Any) -> str:
+    """Whose a request is; empty for a Produce outside transactions."""
+    names = ("transactional_id", "v3_and_below_transactional_id")
+    return next((found for name in names if (found := getattr(request, name, None))), "")

@@ -93,6 +93,7 @@ class Verdict:
             "reads": len(history.reads),
             "ends_seen": len(history.ends),
             "late_ends": len(history.late),
+            "late_joins": dict(sorted(Counter(late.api for late in history.late_joins).items())),
             "faults": dict(sorted(self.faults.items())),
             "anomalies": dict(sorted(self.names.items())),
         }
@@ -150,6 +151,7 @@ def run(
         history.stuck = stuck
         history.ends = ends
         history.late = list(proxy.late)
+        history.late_joins = list(proxy.late_joins)
         history.power_losses = nemesis.power_losses
         observer.conclude(history, plan.stages)
     finally:

@@ -29,6 +29,24 @@ def test_P1_P3_P4_P5_P6_P7_hold_whatever_is_done_to_broker_clients_and_connectio
     assert verdict.outcomes[Outcome.GONE] > 0
 
 
+@pytest.mark.java
+def test_P3_P5_P7_hold_when_requests_come_after_their_clients_have_gone_on(tmp_path: Path) -> None:
+    clients = roles(plain=0, writers=2, copiers=1, java=2)
+    plan = Plan(
+        seconds=6,
+        sends=400,
+        seed=7,
+        faults=["late-end", "late-join", "takeover"],
+        roles=clients,
+    )
+
+    verdict = run(plan, tmp_path)
+
+    assert verdict.anomalies == []
+    assert verdict.outcomes[Outcome.KEPT] > 0
+    assert verdict.history.late_joins
+
+
 def test_P2_holds_when_the_power_fails(tmp_path: Path) -> None:
     clients = roles(plain=0, writers=2, copiers=1, java=0)
     plan = Plan(

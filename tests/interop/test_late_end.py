@@ -16,7 +16,7 @@ from black_box.client import Writer
 from black_box.events import Notebook, read_notes
 from black_box.judge import judge
 from black_box.observer import Observer
-from black_box.proxy import Proxy
+from black_box.proxy import END_TXN, Proxy
 from black_box.targets import Kafka, Txn
 from black_box.topics import PARTITIONS, SOURCE, TOPICS
 from clients import create_topic
@@ -57,7 +57,7 @@ def _end_late(proxy: Proxy, directory: Path) -> list[str]:
     writer = Writer("writer", servers, Notebook(notes), seed=1)
     producer, instance = writer.instance()
     held = iter([HELD_S])
-    proxy.hold_ends(lambda _: next(held, 0.0))
+    proxy.hold(lambda api, _: next(held, 0.0) if api == END_TXN else 0.0)
 
     first = writer.begin(producer, instance)
     first.send((SOURCE, 0), "k0", "first")
