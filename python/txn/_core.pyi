@@ -186,6 +186,8 @@ class PartitionLog:
         record.
         """
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None: ...
+    def settle(self) -> None:
+        """Bring the rules back to what is stored, if an append failed. Raises OSError if that fails."""
     def sync(self) -> None:
         """fdatasync what was appended since the last sync; nothing of a deleted log. Raises OSError."""
     def retain(self, now_ms: int) -> int:

@@ -23,11 +23,14 @@ from clients import (
     send,
     transactional_producer,
 )
+from entities import entity_builder
 from txn.inspect.verify import verify
+from wire_client import RawConnection, request
 
 pytestmark = pytest.mark.crash
 
 ONE_PARTITION = ("transaction.state.log.num.partitions=1", "offsets.topic.num.partitions=1")
+DESCRIBE_PRODUCERS = 61
 TRIES_S = 1.0
 """How long a client tries before it says that it could not."""
 
@@ -169,6 +172,45 @@ def test_P3_a_commit_that_cannot_be_recorded_is_no_success_and_a_retry_finishes_
     assert outcomes == sorted(outcomes, reverse=True)
     assert set(outcomes) == {"put off", "committed"}
     assert found[60:] == [b"%d" % room for room in range(0, 320, 40)]
+
+
+def test_producers_are_described_as_they_are_stored_whatever_a_full_disk_refused(
+    broker: BrokerProcess,
+) -> None:
+    """A batch that was refused counted until the next one came: a transaction nobody had."""
+    servers = broker.bootstrap_servers
+    fill(broker, "full")
+    stored, *refused = (
+        transactional_producer(servers, transactional_id, retries=1)
+        for transactional_id in ("stored", "refused", "refused too")
+    )
+    for producer in (stored, *refused):
+        producer.begin_transaction()
+    send(stored, "full", [b"z"])
+    before = producers_of(servers, "full")
+
+    broker.limit_files(size_of(broker, "full") + 10)
+    described = []
+    for producer in refused:
+        assert refusal(producer, "full", b"y" * 1000) is not None
+        described.append(producers_of(servers, "full"))
+    broker.limit_files()
+
+    assert described == [before] * 2
+    assert [open_from >= 0 for _, _, open_from in before] == [True]
+
+
+def producers_of(servers: str, topic: str) -> list[tuple[int, int, int]]:
+    """Of each producer of partition 0: its id, its last sequence, where its transaction begins."""
+    wanted = {"topics": [{"name": topic, "partition_indexes": [0]}]}
+    with RawConnection(servers) as connection:
+        answer = connection.call(entity_builder(request(DESCRIBE_PRODUCERS, 0))(wanted))
+    [partition] = answer.topics[0].partitions
+    assert partition.error_code == 0
+    return [
+        (active.producer_id, active.last_sequence, active.current_txn_start_offset)
+        for active in partition.active_producers
+    ]
 
 
 def test_P5_a_marker_that_has_no_room_is_written_once_there_is(broker: BrokerProcess) -> None:

@@ -836,7 +836,7 @@ class TransactionCoordinator:
         }
         for store in stores:
             partition = (store.topic, store.index)
-            for active in store.gate.describe():
+            for active in store.producers():
                 owner = owners.get(active.producer_id)
                 is_known = owner is not None and partition in owner.partitions
                 if active.current_txn_start_offset < 0 or is_known:
@@ -879,7 +879,7 @@ def _is_open_at(store: PartitionStore, producer_id: int, producer_epoch: int) ->
         active.producer_id == producer_id
         and active.producer_epoch >= producer_epoch
         and active.current_txn_start_offset >= 0
-        for active in store.gate.describe()
+        for active in store.producers()
     )
 
 

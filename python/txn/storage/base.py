@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from txn.partition import Partition
+from txn.partition import ActiveProducer, Partition
 
 
 class BatchKind(IntEnum):
@@ -177,6 +177,13 @@ class PartitionStore(Protocol):
 
         Raises:
             StorageError: `offset` is beyond the log end (OFFSET_OUT_OF_RANGE), or the disk failed.
+        """
+        ...
+
+    def producers(self) -> list[ActiveProducer]:
+        """List the producers that the log knows, as what is stored makes them.
+
+        Raises StorageError: an append failed, and the disk cannot tell what came of it.
         """
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txn.errors import StorageError
-from txn.partition import Partition
+from txn.partition import ActiveProducer, Partition
 from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch
 
 ADMIT, DUPLICATE = 0, 1
@@ -136,6 +136,10 @@ class MemoryStore:
         del self.stored[:kept], self._bases[:kept]
         self.gate.forget_below(self.log_start_offset)
         return self.log_start_offset
+
+    def producers(self) -> list[ActiveProducer]:
+        """List the producers that the log knows."""
+        return self.gate.describe()
 
     def sync(self) -> None:
         """Nothing to force."""

@@ -19,7 +19,7 @@ from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
-from txn.partition import Partition
+from txn.partition import ActiveProducer, Partition
 from txn.partition.compaction import segment_ms
 from txn.storage.base import (
     BatchKind,
@@ -252,6 +252,14 @@ class NativeStore:
             ) from error
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete records of", error) from error
+
+    def producers(self) -> list[ActiveProducer]:
+        """List the producers that the log knows, as what is stored makes them."""
+        try:
+            self.log.settle()
+        except OSError as error:
+            raise self._failure("look into", error) from error
+        return self.gate.describe()
 
     def sync(self) -> None:
         """Force what was appended to the disk; blocks."""

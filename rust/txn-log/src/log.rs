@@ -407,16 +407,33 @@ impl PartitionLog {
         AppendError::Io(error)
     }
 
-    /// Brings file and gate to the last batch that was published. Under the lock; not more often
-    /// than once in a while, for the whole segment may have to be replayed.
+    /// Brings the gate to what is stored, for somebody who looks at it: an append that failed may
+    /// have left it a batch ahead. Not needed before an append.
+    ///
+    /// # Errors
+    /// The disk: the gate is as it was.
+    pub fn settle(&self) -> io::Result<()> {
+        self.heal(&mut self.writer_even_if_failed())
+    }
+
+    /// As `heal`, but not more often than once in a while: the whole segment may have to be
+    /// replayed, and clients try again at once.
+    fn heal_in_turn(&self, writer: &mut Writer) -> io::Result<()> {
+        if let Condition::Diverged(reason) = &writer.condition
+            && writer.healed_at.is_some_and(|at| at.elapsed() < HEAL_PAUSE)
+        {
+            let text = format!("{reason}; it is tried again in a moment");
+            return Err(io::Error::other(text));
+        }
+        self.heal(writer)
+    }
+
+    /// Brings file and gate to the last batch that was published. Under the lock.
     fn heal(&self, writer: &mut Writer) -> io::Result<()> {
         let Condition::Diverged(reason) = &writer.condition else {
             return Ok(());
         };
         let told = |error: &dyn fmt::Display| io::Error::other(format!("{reason}; {error}"));
-        if writer.healed_at.is_some_and(|at| at.elapsed() < HEAL_PAUSE) {
-            return Err(told(&"it is tried again in a moment"));
-        }
         writer.healed_at = Some(Instant::now());
         let segments = self.segments();
         if let Some(active) = segments.last() {
@@ -457,7 +474,7 @@ impl PartitionLog {
         match &writer.condition {
             Condition::Open => Ok(writer),
             Condition::Diverged(_) => {
-                self.heal(&mut writer)
+                self.heal_in_turn(&mut writer)
                     .map_err(|error| refuse(&error.to_string()))?;
                 Ok(writer)
             }
@@ -545,6 +562,8 @@ impl PartitionLog {
     pub(crate) fn fail_after_sync(&self, error: &io::Error) {
         let reason = format!("a sync failed: {error}");
         let mut writer = self.writer_even_if_failed();
+        // The last moment to do it; nothing is appended any more, so it stays as it is.
+        let _ = self.heal(&mut writer);
         if !matches!(writer.condition, Condition::Closed | Condition::Failed(_)) {
             self.trouble.is_final(&format!(
                 "{reason}. Repair the disk, then restart the broker"

@@ -140,6 +140,48 @@ fn space_that_comes_back_heals_the_log_and_its_gate() {
 }
 
 #[test]
+fn who_looks_at_the_gate_of_a_log_that_failed_sees_what_is_stored() {
+    // It showed a transaction that nobody had, until the next append; and after a failed sync,
+    // behind which there is none, until the broker was started again.
+    let root = tempfile::tempdir().unwrap();
+    let (log, gate, broken) = on_a_disk(root.path());
+    append(&log, transactional(1, 2));
+    let before = gate.state();
+    for _ in 0..3 {
+        broken.set(Some(full));
+        assert!(log.append(CLIENT, &mut transactional(7, 1)).is_err());
+        log.settle().unwrap();
+        assert_eq!(gate.state(), before);
+        assert!(log.append_marker(&marker(1, true)).is_err());
+        assert_ne!(gate.state(), before, "the gate believed the marker written");
+        log.settle().unwrap();
+        assert_eq!(gate.state(), before);
+    }
+    assert!(log.append(CLIENT, &mut transactional(7, 1)).is_err());
+    broken.set(Some(unsyncable));
+    assert!(log.sync().is_err());
+    assert_eq!(gate.state(), before);
+    broken.set(None);
+    log.settle().unwrap();
+    assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
+    disk::release(root.path());
+}
+
+#[test]
+fn a_gate_that_cannot_be_settled_is_no_answer() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    append(&log, transactional(1, 2));
+    broken.set(Some(uncuttable));
+    assert!(log.append(CLIENT, &mut transactional(7, 1)).is_err());
+    assert!(log.settle().is_err());
+    broken.set(None);
+    log.settle().unwrap();
+    assert_eq!(append(&log, transactional(7, 1)), 2);
+    disk::release(root.path());
+}
+
+#[test]
 fn a_plain_batch_that_failed_leaves_nothing_to_heal() {
     let root = tempfile::tempdir().unwrap();
     let (log, gate, broken) = on_a_disk(root.path());

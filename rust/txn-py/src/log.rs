@@ -429,6 +429,11 @@ impl PyPartitionLog {
             .map_err(read_failed)
     }
 
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.log.settle())
+            .map_err(|error| io_failed(&error))
+    }
+
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         if self.log.is_closed() && !self.log.is_deleted() {
             return Err(append_failed(AppendError::Closed));

@@ -21,6 +21,7 @@ from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
 from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition, Txn
+from txn.errors import StorageError
 from txn.storage.base import Marker
 from txn.wire.messages import encode_response
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras
@@ -161,13 +162,19 @@ def _active_producers(
     coordinator: TransactionCoordinator, topic: str, index: int
 ) -> dict[str, Any]:
     is_there = coordinator.has_partition(topic, index)
-    is_untouched = coordinator.is_untouched(topic, index)  # one that nothing opened has none
-    store = None if is_untouched else coordinator.partition(topic, index)
-    known = [] if store is None else store.gate.describe()
+    code = ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition
+    message = None if coordinator.has_topic(topic) else NOT_HOSTED
+    known = []
+    try:
+        if is_there and not coordinator.is_untouched(topic, index):  # or it has none
+            store = coordinator.partition(topic, index)
+            known = [] if store is None else store.producers()
+    except StorageError as error:
+        code, message = ErrorCode.kafka_storage_error, error.message
     return {
         "partition_index": index,
-        "error_code": ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition,
-        "error_message": None if coordinator.has_topic(topic) else NOT_HOSTED,
+        "error_code": code,
+        "error_message": message,
         "active_producers": [
             {
                 "producer_id": active.producer_id,
