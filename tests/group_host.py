@@ -106,6 +106,9 @@ class FakeHost:
     def allocate_producer_ids(self) -> range:
         raise AssertionError("groups need no producer ids")
 
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        raise AssertionError("groups leave that to the transactions")
+
     def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.sync_fault is not None:
@@ -144,6 +147,8 @@ class ObedientTransactions:
     def __init__(self) -> None:
         self.answer = ErrorCode.none
         self.joined: list[tuple[str, int, int, int, tuple[str, int]]] = []
+        self.two_phase: set[str] = set()
+        """The transactional ids whose transactions another system decides on."""
 
     def join(
         self,
@@ -158,6 +163,9 @@ class ObedientTransactions:
             (transactional_id, producer_id, producer_epoch, transaction_version, place)
         )
         return {place: int(self.answer)}
+
+    def forces_answers_of(self, transactional_id: str) -> bool:
+        return transactional_id in self.two_phase
 
     def is_joined(
         self, transactional_id: str, producer: Producer, partition: tuple[str, int]

@@ -180,6 +180,8 @@ class MemoryHost:
         self.sequences: dict[tuple[str, int, int], int] = {}
         self.next_producer_id = 1_000
         self.unopenable: set[TopicPartition] = set()
+        self.forced: set[int] = set()
+        """The producer ids whose batches are on the disk before they are acknowledged."""
         self.crash_at: int | None = None
         self.syncs: list[list[TopicPartition]] = []
         self.unfinished_syncs: list[asyncio.Future[None]] | None = None
@@ -232,6 +234,12 @@ class MemoryHost:
         start = self.next_producer_id
         self.next_producer_id += PRODUCER_IDS_PER_BLOCK
         return range(start, self.next_producer_id)
+
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        if is_forced:
+            self.forced.add(producer_id)
+        else:
+            self.forced.discard(producer_id)
 
     def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
         return asyncio.ensure_future(self._sync(stores))

@@ -423,6 +423,10 @@ class Server:
         reported as unraisable and counts as KAFKA_STORAGE_ERROR.
         """
     def remove_topic(self, name: str) -> None: ...
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        """Answer every transactional Produce of a producer only once it is on the disk, also without
+        `sync_acks_all`; or no longer. What was answered before is not forced by this.
+        """
     def take(self) -> list[ClientRequest]:
         """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
     def take_joins(self) -> list[tuple[int, str, int, int, int, list[tuple[str, int]]]]:

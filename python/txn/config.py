@@ -279,8 +279,8 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "default.replication.factor": (_int(1, 1, 1), "Replicas of a topic; there is one."),
             "durability": (
                 _one_of("commit", "process", "always"),
-                "What survives a power failure: committed transactions, nothing of the last "
-                "moments, or every acks=all answer. txn's own.",
+                "What survives a power failure: committed transactions and prepared ones, nothing "
+                "of the last moments, or every acks=all answer. txn's own.",
             ),
             "group.initial.rebalance.delay.ms": (
                 _int(0, 0),
@@ -397,7 +397,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "transaction.two.phase.commit.enable": (
                 _flag(False),
                 "Whether producers may ask for transactions that never time out, for another "
-                "system to decide on. They outlive a power failure with durability=always alone.",
+                "system to decide on. They outlive a power failure, but for durability=process.",
             ),
             "transactional.id.expiration.ms": (
                 _int(604_800_000, 1),

@@ -7,6 +7,9 @@ after the sync. Then every log is cut back to a length between what was synced a
 written: all of the rest lost, none of it, or a torn piece. The directory gets another boot
 id, by which the next start knows that the power failed.
 
+The reactors' own syncs (answers to Produce that wait for the disk) are no such moments. A test that
+needs them has the process look how far they came: `note_reactors_syncs`.
+
 What this does not play: a directory's entries, indexes and checkpoints are kept as written.
 """
 
@@ -14,7 +17,9 @@ import json
 import os
 import random
 import signal
+import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -24,6 +29,8 @@ OTHER_BOOT: Final = b"00000000-0000-0000-0000-000000000000\n"
 SYNCS_LEFT_MAX: Final = 12
 SYNCED: Final = "synced"
 OPENED: Final = "opened"
+BATCH_START: Final = struct.Struct(">qi")
+"""Of a batch: its base offset, and how many bytes follow."""
 
 
 def notes_of(data: Path) -> Path:
@@ -62,6 +69,7 @@ def note_syncs() -> None:
     chance = random.Random()
     lock = threading.Lock()
     directories: dict[tuple[str, int], Path] = {}
+    logs: dict[Path, Any] = {}
     left: list[int] = []
     """Empty, or how many moments are left until the power fails."""
 
@@ -79,6 +87,7 @@ def note_syncs() -> None:
     def init(self: Any, root: Path, topic: str, index: int, **settings: Any) -> None:
         original_init(self, root, topic, index, **settings)
         directories[topic, index] = root / f"{topic}-{index}"
+        logs[root / f"{topic}-{index}"] = self.log
         _note(root, OPENED, _lengths(directories[topic, index]))
 
     def sync(self: Any) -> None:
@@ -89,10 +98,39 @@ def note_syncs() -> None:
         _note(directory.parent, SYNCED, lengths)
         pass_moment()
 
+    def note_recovery_points(_number: int, _frame: FrameType | None) -> None:
+        for directory, log in logs.items():
+            end = log.recovery_point
+            lengths = {path: _length_below(path, end) for path in directory.glob("*.log")}
+            _note(directory.parent, SYNCED, lengths)
+        if logs:
+            notes_of(next(iter(logs)).parent).with_suffix(".looked").touch()
+
     native.NativeStore.__init__ = init  # type: ignore[method-assign]
     native.NativeStore.sync = sync  # type: ignore[method-assign]
     LoopScheduler.sync_each = sync_each  # type: ignore[assignment, method-assign]
     signal.signal(signal.SIGUSR1, arm)
+    signal.signal(signal.SIGUSR2, note_recovery_points)
+
+
+def note_reactors_syncs(data: Path, pid: int) -> None:
+    """Have the process of `note_syncs` note up to where each log is on the disk by now."""
+    looked = notes_of(data).with_suffix(".looked")
+    os.kill(pid, signal.SIGUSR2)
+    while not looked.exists():
+        time.sleep(0.01)
+    looked.unlink()
+
+
+def _length_below(path: Path, end: int) -> int:
+    """How many bytes of a log file are batches below an offset."""
+    data, length = path.read_bytes(), 0
+    while length + BATCH_START.size <= len(data):
+        base_offset, size = BATCH_START.unpack_from(data, length)
+        if base_offset >= end:
+            break
+        length += BATCH_START.size + size
+    return length
 
 
 def some_of(chance: random.Random) -> Callable[[int, int], int]:

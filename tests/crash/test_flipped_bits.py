@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sim.disk import NoCatalog
+from sim.disk import SimCatalog
 from txn import _core
 from txn.broker.groups import Committer
 from txn.broker.node import Node
@@ -96,7 +96,7 @@ def opened(data: Path, *, was_clean: bool) -> Opened:
         settings=settings,
         storage=storage,
         scheduler=StoppedClock(),
-        catalog=NoCatalog(),
+        catalog=SimCatalog(),
         node_id=1,
         cluster_id="bits",
         directory_id=uuid.UUID(int=77),

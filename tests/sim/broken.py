@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from sim import cleaning, disk
 from sim.cleaning import Cleaned, CleanersGate, Left
-from sim.disk import SimLog
+from sim.disk import SimCatalog, SimLog
 from sim.plan import (
     Plan,
     make_cleaner_plan,
@@ -24,6 +24,7 @@ from sim.plan import (
     make_operator_plan,
     make_plan,
     make_power_plan,
+    make_prepared_power_plan,
     make_two_phase_plan,
 )
 from txn.broker import groups, transactions
@@ -272,6 +273,21 @@ def _what_is_prepared_is_not_kept(stack: ExitStack) -> None:
 
 def _what_is_prepared_times_out(stack: ExitStack) -> None:
     stack.enter_context(patch.object(transactions, "NO_TIMEOUT_MS", 700))
+
+
+def _a_power_failure_ends_what_is_prepared(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(Txn, "is_two_phase", False))
+
+
+def _what_is_prepared_is_not_forced(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(SimCatalog, "force_batches_of", lambda *args: None))
+
+
+def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
+    def unforced(self: TransactionCoordinator, txn: Txn) -> bool:
+        return False
+
+    stack.enter_context(patch.object(TransactionCoordinator, "_forces_answers_of", unforced))
 
 
 def _operators_end_a_part(stack: ExitStack) -> None:
@@ -533,6 +549,24 @@ RULES = (
         "lost-write",
         _what_is_prepared_times_out,
         plans=make_two_phase_plan,
+    ),
+    Broken(
+        "a power failure ends what is prepared",
+        "lost-write",
+        _a_power_failure_ends_what_is_prepared,
+        plans=make_prepared_power_plan,
+    ),
+    Broken(
+        "what is prepared is not forced",
+        "torn-transaction",
+        _what_is_prepared_is_not_forced,
+        plans=make_prepared_power_plan,
+    ),
+    Broken(
+        "that something is prepared is not forced",
+        "lost-write",
+        _that_something_is_prepared_is_not_forced,
+        plans=make_prepared_power_plan,
     ),
     Broken(
         "an operator ends a part of a transaction",

@@ -20,7 +20,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from sim.agenda import Agenda, Crash, SimLoop
-from sim.disk import KAFKA_STORAGE_ERROR, Disk, NoCatalog, Place, SimLog, SimStorage
+from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from txn.broker.apis.table import build_table
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.node import Node
@@ -126,6 +126,7 @@ class Broker:
         self.refusal: CorruptLogError | None = None
         """Why it would not start, if for damage."""
         self.storage = SimStorage(disk, self)
+        self.catalog = SimCatalog()
 
     def start(self) -> bool:
         """Recover and be ready for requests.
@@ -137,7 +138,7 @@ class Broker:
                 settings=BrokerSettings(self._settings),
                 storage=self.storage,
                 scheduler=self,
-                catalog=NoCatalog(),
+                catalog=self.catalog,
                 node_id=1,
                 cluster_id="sim",
                 directory_id=DIRECTORY_ID,
@@ -413,7 +414,11 @@ class Broker:
     ) -> None:
         answers = [codes[number] for number in range(len(request.batches))]
         assert self.node is not None, "it has started"
-        if self.node.durability is not Durability.ALWAYS or not any(c == 0 for c in answers):
+        is_forced = self.node.durability is Durability.ALWAYS or (
+            request.transactional_id is not None
+            and request.producer.producer_id in self.catalog.forced
+        )
+        if not is_forced or not any(c == 0 for c in answers):
             answer(answers)
             return
         logs = [
@@ -426,7 +431,7 @@ class Broker:
     async def _answer_when_synced(
         self, logs: list[SimLog], answers: list[int], answer: Callable[[Any], object]
     ) -> None:
-        """What the syncer of `rust/txn-net` does with `durability=always`."""
+        """What the syncer of `rust/txn-net` does."""
         assert self.node is not None, "it has started"
         try:
             await self.node.sync(logs)

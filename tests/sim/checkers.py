@@ -45,17 +45,13 @@ from txn.storage.base import BatchKind, StoredBatch
 View = Mapping[Place, list[Seen]]
 
 
-def judge(
-    history: History, broker: Broker, *, may_lose_plain: bool, may_lose_prepared: bool
-) -> list[Anomaly]:
+def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Anomaly]:
     """Name every anomaly of a run; none when all promises were kept.
 
     Args:
         history: What clients and readers were told.
         broker: The last one, when everything has come to rest.
         may_lose_plain: The power failed, and single writes were not promised to survive it.
-        may_lose_prepared: Nor were transactions that another system decides on; or a disk refused
-            to force them.
     """
     places = [place for place in broker.storage.logs if not place[0].startswith("__")]
     committed = {place: read_all(broker, place, is_committed=True) for place in places}
@@ -65,7 +61,7 @@ def judge(
     return [
         *history.anomalies,
         *_judge_values(history, committed, uncommitted),
-        *_judge_attempts(history, committed, gone, may_lose_prepared=may_lose_prepared),
+        *_judge_attempts(history, committed, gone),
         *_judge_plain(history, uncommitted, gone, may_lose_plain=may_lose_plain),
         *_judge_copies(broker, committed),
         *judge_logs(broker, committed),
@@ -119,9 +115,7 @@ def _judge_values(history: History, committed: View, uncommitted: View) -> Itera
             yield Anomaly("marker-leak", f"{value!r} at {offset} only under read_committed")
 
 
-def _judge_attempts(
-    history: History, committed: View, gone: Set[bytes], *, may_lose_prepared: bool
-) -> Iterator[Anomaly]:
+def _judge_attempts(history: History, committed: View, gone: Set[bytes]) -> Iterator[Anomaly]:
     shown = {value for seen in committed.values() for _, value in seen}
     for attempt in history.attempts:
         wanted = attempt.values.keys() - gone
@@ -137,7 +131,7 @@ def _judge_attempts(
                 yield Anomaly("torn-transaction", about)
             elif attempt.fate is Fate.COMMITTED:
                 yield Anomaly("lost-write", f"{about}; it was committed")
-            elif attempt.is_decided and not may_lose_prepared:
+            elif attempt.is_decided:
                 yield Anomaly("lost-write", f"{about}; its commit was decided elsewhere")
             elif ever:
                 yield Anomaly("lost-write", f"{about}; a reader saw {len(ever)} of them")

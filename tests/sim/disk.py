@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 from sim.cleaning import Cleaned, Uncleaned, clean, key_of, position_of
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Topic
+from txn.partition import ActiveProducer
 from txn.partition.admission import AbortedTxn
 from txn.partition.partition import ReplayedBatch
 from txn.storage.base import (
@@ -401,12 +402,19 @@ class SimLog(MemoryStore):
             self.watcher.before_lock()
         if self._has_failed:
             raise self._error("takes no batches since a sync failed")
+        self._settle()
+
+    def _settle(self) -> None:
         if self._is_diverged:
             if self.file is None:
                 self.gate.restore(None, ())
             else:
                 self._replay(self.file)
             self._is_diverged = False
+
+    def producers(self) -> list[ActiveProducer]:
+        self._settle()
+        return super().producers()
 
     def _store(self, batch: StoredBatch, count: int) -> None:
         self._tell("write")
@@ -570,11 +578,21 @@ class SimStorage:
         return Space("", 0, 0)
 
 
-class NoCatalog:
+class SimCatalog:
     """Nobody listens; a `txn.broker.node.Catalog`."""
+
+    def __init__(self) -> None:
+        self.forced: set[int] = set()
+        """The producer ids whose batches are on the disk before they are acknowledged."""
 
     def add_topic(self, topic: Topic, partitions: Any) -> None:
         """Nothing to serve."""
 
     def remove_topic(self, name: str) -> None:
         """Nothing was served."""
+
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        if is_forced:
+            self.forced.add(producer_id)
+        else:
+            self.forced.discard(producer_id)

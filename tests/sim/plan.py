@@ -180,6 +180,24 @@ def make_two_phase_plan(seed: int) -> Plan:
     return Plan(seed, Durability.PROCESS, scripts, (), ())
 
 
+def make_prepared_power_plan(seed: int) -> Plan:
+    """A plan in which the power fails while another system decides on what is prepared."""
+    chance = random.Random(seed)
+    steps = tuple(
+        Transaction(tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 200_000)))
+        for end in ("decided", "sleep", "commit", "decided")
+    )
+    writer = Script("db-0", "db", "db", 0, steps, timeout_ms=700, comes_back=True)
+    fault = Fault(
+        "power",
+        FROM_THE_START,
+        chance.randrange(20, 100),
+        US_PER_MS,
+        bias=chance.choice(("any", "all")),
+    )
+    return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
+
+
 def make_operator_plan(seed: int) -> Plan:
     """A plan in which nothing fails, and operators abort and delete all the time."""
     chance = random.Random(seed)

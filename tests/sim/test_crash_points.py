@@ -65,6 +65,33 @@ def test_a_stop_at_any_boundary_of_a_commit_keeps_every_promise(
     assert not broken, f"{broken[0][:2]}: {text_of(broken[0][2])}"
 
 
+@pytest.mark.parametrize(
+    ("durability", "kind", "bias"),
+    [
+        (Durability.PROCESS, "crash", "none"),
+        (Durability.COMMIT, "crash", "none"),
+        (Durability.COMMIT, "power", "all"),
+        (Durability.COMMIT, "power", "any"),
+    ],
+)
+def test_a_stop_at_any_boundary_of_a_two_phase_commit_keeps_every_promise(
+    durability: Durability, kind: str, bias: str
+) -> None:
+    """One instance writes, has it decided elsewhere and dies; the next commits what is open."""
+    ends = ("commit", "decided", "abort", "restart", "decided")
+    steps = tuple(Transaction(WRITES, end) for end in ends)
+    plan = Plan(1, durability, (Script("db-0", "db", "db", 0, steps, comes_back=True),), (), ())
+    boundaries = boundaries_of(plan)
+    broken = []
+    for number in range(1, len(boundaries) + 1):
+        fault = Fault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
+        result = run_plan(replace(plan, faults=(fault,)))
+        if result.anomalies:
+            broken.append((boundaries[number - 1], fault, result))
+    assert len(boundaries) > 50
+    assert not broken, f"{broken[0][:2]}: {text_of(broken[0][2])}"
+
+
 @pytest.mark.parametrize(("version", "kind"), [(1, "crash"), (2, "power")])
 def test_a_stop_at_any_boundary_of_a_recovery_keeps_every_promise(version: int, kind: str) -> None:
     """The first stop is where most is to be recovered: behind each PREPARE and its sync."""

@@ -149,7 +149,5 @@ class TwoPhaseProducer(TransactionalProducer):
 
     def was_refused(self, attempt: Attempt, code: ErrorCode) -> None:
         """Another instance may have taken the transaction over; it does what was decided."""
-        if code is ErrorCode.transaction_abortable:  # the broker could not make it durable
-            attempt.is_decided = False
         if not attempt.is_decided:
             super().was_refused(attempt, code)

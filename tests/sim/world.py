@@ -139,7 +139,6 @@ class World(ClientsWorld):
             self.history,
             self.broker,
             may_lose_plain=self.power_ever_failed and self.plan.durability is not Durability.ALWAYS,
-            may_lose_prepared=self._may_lose_prepared(),
         )
         return Result(
             self.plan,
@@ -148,14 +147,6 @@ class World(ClientsWorld):
             self.agenda.steps,
             sum(attempt.fate.name == "COMMITTED" for attempt in self.history.attempts),
             self.lives,
-        )
-
-    def _may_lose_prepared(self) -> bool:
-        if self.plan.durability is Durability.PROCESS:
-            return False
-        is_refused = any(fault.kind == "unsyncable" for fault in self.plan.faults)
-        return is_refused or (
-            self.power_ever_failed and self.plan.durability is not Durability.ALWAYS
         )
 
     def _stream(self, number: int) -> random.Random:

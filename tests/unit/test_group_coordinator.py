@@ -177,6 +177,17 @@ def test_durability_always_syncs_the_partition_of_the_group() -> None:
     assert node.host.synced == [node.log_of("g")]
 
 
+@pytest.mark.parametrize(("transactional_id", "is_forced"), [("db", True), ("pay", False)])
+def test_offsets_in_a_transaction_that_another_system_decides_on_are_synced(
+    transactional_id: str, is_forced: bool
+) -> None:
+    node = GroupNode()
+    node.host.durability = Durability.COMMIT
+    node.transactions.two_phase.add("db")
+    asyncio.run(node.groups.sync_offsets("g", transactional_id=transactional_id))
+    assert node.host.synced == ([node.log_of("g")] if is_forced else [])
+
+
 def test_a_commit_that_cannot_be_synced_is_to_be_tried_again() -> None:
     # The error came up through the handler, and the client lost its connection without a word.
     node = GroupNode()

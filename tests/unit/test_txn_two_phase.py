@@ -1,13 +1,14 @@
 """A prepared transaction outlives its client and its time (KIP-939)."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Durability, HangUpError
-from txn.broker.transactions import Identity, TransactionCoordinator
+from txn.broker.transactions import TRANSACTIONS_TOPIC, Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
@@ -290,21 +291,235 @@ def test_P7_an_earlier_take_over_is_fenced_by_a_later_one() -> None:
 # ---------------------------------------------------------------- power failures
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_P3_what_is_prepared_outlives_a_power_failure_when_all_is_durable(is_kept: bool) -> None:
-    host = MemoryHost(Durability.PROCESS)
-    bench = Bench(host)
-    client = bench.prepared()
-    if is_kept:
-        client = bench.start(keep_prepared=True).producer
-    left = host.after_power_failure(lambda synced, written: written)
-    left.durability = Durability.ALWAYS
-    coordinator = TransactionCoordinator(left)
-    coordinator.recover(power_failed=True, stores=left.stores())
-    txn = coordinator.transactions.get("pay")
-    assert txn is not None
-    assert (txn.state, txn.client) == (TxnState.ONGOING, client)
-    assert left.store(*P0).gate.first_unstable_offset() == 0
+SURE = (Durability.COMMIT, Durability.ALWAYS)
+
+
+def at_worst(synced: int, written: int) -> int:
+    """All that a power failure may take."""
+    return synced
+
+
+async def done(answer: Any) -> Any:
+    """An answer that may have to wait for the disk."""
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+class Prepared:
+    """A two-phase client of a broker whose disk takes its time, up to where it has prepared."""
+
+    def __init__(self, durability: Durability, *, is_two_phase: bool = True) -> None:
+        self.host = MemoryHost(durability)
+        self.host.settings["transaction.two.phase.commit.enable"] = True
+        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator.recover()
+        self.is_two_phase = is_two_phase
+
+    async def start(self, **wanted: Any) -> Identity:
+        started = self.coordinator.init_producer_id("pay", 60_000, None, **wanted)
+        identity: Identity = await done(started)
+        return identity
+
+    async def prepare(self) -> Producer:
+        producer = (await self.start(is_two_phase=self.is_two_phase)).producer
+        for partition in (P0, P1):
+            joined = self.coordinator.join("pay", *producer, TV2, [partition])
+            assert await done(joined) == {partition: 0}
+            store = self.host.store(*partition)
+            assert store.client_append(producer, 0, b"a", TV2)[0] == ADMIT
+            if self.host.durability is Durability.ALWAYS or producer[0] in self.host.forced:
+                await self.host.sync([store])  # as the reactors do before they answer
+        return producer
+
+    async def end(self, producer: Producer, outcome: Outcome = COMMIT) -> Identity:
+        ended = self.coordinator.end("pay", producer, outcome, bumps_epoch=True)
+        identity: Identity = await done(ended)
+        return identity
+
+    async def settled(self) -> None:
+        """What went on behind an answer is through."""
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    def lose_power(self) -> None:
+        self.host = self.host.after_power_failure(at_worst)
+        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator.recover(power_failed=True, stores=self.host.stores())
+
+    def txn(self) -> Txn | None:
+        return self.coordinator.transactions.get("pay")
+
+    def committed(self) -> list[bytes | None]:
+        return [*self.host.store(*P0).committed(), *self.host.store(*P1).committed()]
+
+
+@pytest.mark.parametrize("durability", SURE)
+@pytest.mark.parametrize("outcome", Outcome)
+def test_P2_what_is_prepared_is_ended_as_decided_whatever_the_power_failure_took(
+    durability: Durability, outcome: Outcome
+) -> None:
+    """With `durability=commit` its records were in memory alone, and it was aborted."""
+
+    async def run() -> None:
+        bench = Prepared(durability)
+        producer = await bench.prepare()
+        bench.lose_power()
+        taken_over = await bench.start(is_two_phase=True, keep_prepared=True)
+        assert taken_over.ongoing == producer
+        bench.lose_power()
+        assert (await bench.end(taken_over.producer, outcome)).code is ErrorCode.none
+        await bench.settled()
+        assert bench.committed() == ([b"a", b"a"] if outcome is COMMIT else [])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("durability", SURE)
+def test_P2_its_own_client_may_end_it_too_after_a_power_failure(durability: Durability) -> None:
+    async def run() -> None:
+        bench = Prepared(durability)
+        producer = await bench.prepare()
+        bench.lose_power()
+        assert (await bench.end(producer)).code is ErrorCode.none
+        assert bench.committed() == [b"a", b"a"]
+
+    asyncio.run(run())
+
+
+def test_an_ordinary_transaction_forces_nothing_before_its_end() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT, is_two_phase=False)
+        producer = (await bench.start()).producer
+        bench.host.syncs.clear()
+        joined = bench.coordinator.join("pay", *producer, TV2, [P0])
+        assert joined == {P0: 0}
+        assert bench.host.forced == set()
+        assert not bench.coordinator.forces_answers_of("pay")
+        assert bench.host.syncs == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("durability", [Durability.PROCESS, Durability.COMMIT])
+def test_batches_are_forced_from_the_beginning_of_a_two_phase_transaction_to_its_end(
+    durability: Durability,
+) -> None:
+    async def run() -> None:
+        bench = Prepared(durability)
+        forced = [bench.host.forced.copy()]
+        producer = await bench.prepare()
+        forced.append(bench.host.forced.copy())
+        for _ in range(2):
+            await bench.end(producer, ABORT)
+            await bench.settled()
+        forced.append(bench.host.forced)
+        open_ones = {producer.producer_id} if durability is Durability.COMMIT else set()
+        assert forced == [set(), open_ones, set()]
+
+    asyncio.run(run())
+
+
+def test_batches_are_forced_no_longer_when_the_producer_id_changes_with_the_end() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT)
+        await bench.start(is_two_phase=True)
+        txn = bench.txn()
+        assert txn is not None
+        last = txn._replace(producer_epoch=LAST_PRODUCER_EPOCH)
+        bench.coordinator.transactions.apply("pay", last)
+        await done(bench.coordinator.join("pay", *last.producer, TV2, [P0]))
+        assert bench.host.forced == {last.producer_id}
+        following = (await bench.end(last.producer)).producer
+        await bench.settled()
+        assert following.producer_id != last.producer_id
+        assert bench.host.forced == set()
+
+    asyncio.run(run())
+
+
+def test_batches_are_forced_after_a_restart_in_the_midst_of_a_transaction() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT)
+        producer = await bench.prepare()
+        left = bench.host.after_crash()
+        TransactionCoordinator(left).recover()
+        assert left.forced == {producer.producer_id}
+
+    asyncio.run(run())
+
+
+def test_P2_what_a_process_that_promised_less_had_open_is_forced_by_the_next() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.PROCESS)
+        producer = await bench.prepare()
+        bench.host = bench.host.after_crash()
+        bench.host.durability = Durability.COMMIT
+        bench.coordinator = TransactionCoordinator(bench.host)
+        bench.coordinator.recover()
+        bench.lose_power()
+        assert (await bench.end(producer)).code is ErrorCode.none
+        assert bench.committed() == [b"a", b"a"]
+
+    asyncio.run(run())
+
+
+def test_P2_an_ordinary_transaction_is_on_the_disk_before_another_system_decides_on_it() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT, is_two_phase=False)
+        await bench.prepare()
+        taken_over = await bench.start(is_two_phase=True, keep_prepared=True)
+        bench.lose_power()
+        assert (await bench.end(taken_over.producer)).code is ErrorCode.none
+        assert bench.committed() == [b"a", b"a"]
+
+    asyncio.run(run())
+
+
+def test_P2_an_ordinary_transaction_that_cannot_be_forced_is_not_handed_over() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT, is_two_phase=False)
+        await bench.prepare()
+        bench.host.store(*P1).is_unsyncable = True
+        refused = await bench.start(is_two_phase=True, keep_prepared=True)
+        assert refused.code is ErrorCode.coordinator_not_available
+        txn = bench.txn()
+        assert txn is not None
+        assert not txn.is_kept
+        assert bench.host.forced == set()
+        bench.lose_power()
+        assert bench.committed() == []
+
+    asyncio.run(run())
+
+
+def test_P2_a_disk_that_refuses_puts_a_prepared_commit_off_and_does_not_undo_it() -> None:
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT)
+        producer = await bench.prepare()
+        bench.host.store(*P1).is_unsyncable = True
+        assert (await bench.end(producer)).code is ErrorCode.coordinator_not_available
+        bench.host = bench.host.after_crash()
+        bench.coordinator = TransactionCoordinator(bench.host)
+        bench.coordinator.recover()
+        assert (await bench.end(producer)).code is ErrorCode.none
+        assert bench.committed() == [b"a", b"a"]
+
+    asyncio.run(run())
+
+
+def test_P2_a_partition_that_joined_is_not_told_of_before_it_is_on_the_disk() -> None:
+    """The client asks again after the first sync failed: it is no success either."""
+
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT)
+        producer = (await bench.start(is_two_phase=True)).producer
+        for store in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+            store.is_unsyncable = True
+        for _ in range(2):
+            joined = bench.coordinator.add_partitions("pay", producer, [P0])
+            assert await done(joined) is ErrorCode.coordinator_not_available
+        assert bench.host.store(*P0).client_append(producer, 0, b"a", 1)[0] == ASK_TO_JOIN
+
+    asyncio.run(run())
 
 
 def test_P3_what_may_have_lost_records_is_aborted_after_a_power_failure() -> None:

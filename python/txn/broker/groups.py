@@ -102,6 +102,10 @@ class Transactions(Protocol):
         """Say whether a partition is part of the producer's open transaction in this moment."""
         ...
 
+    def forces_answers_of(self, transactional_id: str) -> bool:
+        """Whether what the client of an id is told has to be on the disk before it is told."""
+        ...
+
     def hang_up_if_late(
         self, transactional_id: str, producer: Producer, connection: int, role: Role
     ) -> None:
@@ -308,16 +312,26 @@ class GroupCoordinator:
             return error
         return self._put(committer.group_id, offsets, producer)
 
-    async def sync_offsets(self, group_id: str) -> ErrorCode:
+    async def sync_offsets(
+        self, group_id: str, *, transactional_id: str | None = None
+    ) -> ErrorCode:
         """Wait until what was committed for a group is on the disk, if every commit has to be.
 
         A generation is not waited for: members of one that was lost join again.
+
+        Args:
+            group_id: Whose offsets.
+            transactional_id: In whose transaction they were sent; what its client is told may
+                have to be on the disk where other commits have not.
 
         Returns:
             What the committer is told: if the disk refused, to try again. What it committed
             counts until a power failure.
         """
-        if self.host.durability is Durability.ALWAYS:
+        is_forced = self.host.durability is Durability.ALWAYS or (
+            transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
+        )
+        if is_forced:
             try:
                 await self.host.sync([self._stores[self.group_partition(group_id)]])
             except StorageError as error:

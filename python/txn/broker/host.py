@@ -96,6 +96,10 @@ class Host(Protocol):
         """A fresh, durable block of producer ids; never handed out again."""
         ...
 
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
+        ...
+
     def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
         """Force partitions to the disk, sharing the pass with others; raises StorageError."""
         ...

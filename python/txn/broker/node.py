@@ -124,7 +124,7 @@ class Scheduler(Protocol):
 
 
 class Catalog(Protocol):
-    """The sockets' view of topics: what Produce and Fetch find."""
+    """The sockets' view: the topics that Produce and Fetch find, and whose batches are forced."""
 
     def add_topic(self, topic: Topic, partitions: Partitions) -> None:
         """Serve a topic's partitions, as many as there are now; replaces what it had."""
@@ -132,6 +132,10 @@ class Catalog(Protocol):
 
     def remove_topic(self, name: str) -> None:
         """Serve a topic no longer."""
+        ...
+
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         ...
 
 
@@ -247,6 +251,10 @@ class Node:
         self._write_metadata([ProducerIdsRecord(self.node_id, start + PRODUCER_ID_BLOCK)])
         self._force_metadata()
         return range(start, start + PRODUCER_ID_BLOCK)
+
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
+        self._catalog.force_batches_of(producer_id, is_forced)
 
     def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
         """Force partitions to the disk; callers that wait together share one pass."""

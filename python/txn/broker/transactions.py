@@ -18,6 +18,10 @@ before the next step when `durability` is not `process`:
 Steps 4 and 5 go on behind the answer; the next transaction of this id waits for them. An
 abort skips step 1. With `durability=process` nothing waits and all of it is one step.
 
+What a two-phase producer (KIP-939) is told has to be on the disk before, as everything has
+with `durability=always`: each of its answers may be the last before another system decides,
+and after that nothing but this decision may end the transaction.
+
 A Prepare is always finished: at once, by a retry every `RETRY_MS` while a disk refuses, or
 at the next start. A topic that was deleted meanwhile needs no marker. Producer ids and
 epochs are on the disk before they are given out, lest a power failure lets them be given
@@ -241,6 +245,11 @@ class TransactionCoordinator:
             and not self._flows.is_held(transactional_id)
         )
 
+    def forces_answers_of(self, transactional_id: str) -> bool:
+        """Whether what the client of an id is told has to be on the disk before it is told."""
+        txn = self.transactions.get(transactional_id)
+        return txn is not None and self._forces_answers_of(txn)
+
     def hang_up_if_late(
         self, transactional_id: str, producer: Producer, connection: int, role: Role
     ) -> None:
@@ -344,8 +353,9 @@ class TransactionCoordinator:
     ) -> Flow[Identity]:
         try:
             while True:
+                txn = self.transactions.get(transactional_id)
                 decision = decide_init(
-                    self.transactions.get(transactional_id),
+                    txn,
                     shown,
                     timeout_ms=timeout_ms,
                     now_ms=self._host.now_ms(),
@@ -364,6 +374,8 @@ class TransactionCoordinator:
                 yield from self._finish(transactional_id)
             if isinstance(decision, Refuse):
                 return _refused(decision.code)
+            if txn is not None and decision.txn.is_two_phase and decision.txn.is_kept:
+                yield from self._force_what_is_kept(txn)
             self._write(transactional_id, decision.txn)
             self._let_in(transactional_id, decision.txn)
             yield from self._force_log(transactional_id)
@@ -393,8 +405,8 @@ class TransactionCoordinator:
         try:
             if isinstance(decision, Write):
                 self._write(transactional_id, decision.txn)
-                if self._host.durability is Durability.ALWAYS:
-                    yield from self._force_log(transactional_id)
+            if self._forces_answers_of(decision.txn):  # written before, it may not be forced yet
+                yield from self._force_log(transactional_id)
         except StorageError:
             return ErrorCode.coordinator_not_available
         self._expect(transactional_id, producer, partitions)
@@ -460,7 +472,16 @@ class TransactionCoordinator:
                 stores = tuple(self._stores_of(prepared.partitions))  # they can be opened
                 yield from self._force(stores)
             except StorageError as error:
-                return (yield from self._give_up(transactional_id, error))
+                log.error(
+                    "txn.commit_not_durable",
+                    transactional_id=transactional_id,
+                    reason=error.message,
+                )
+                if prepared.is_two_phase:  # it is not ours to decide
+                    return _refused(ErrorCode.coordinator_not_available)
+                # Before somebody tries again and seems to succeed.
+                yield from self._fence(transactional_id)
+                return _refused(ErrorCode.transaction_abortable)
         try:
             self._write(transactional_id, prepared)
         except StorageError:
@@ -475,12 +496,6 @@ class TransactionCoordinator:
         yield Reply(following)
         yield from self._settle(transactional_id)
         return following
-
-    def _give_up(self, transactional_id: str, error: StorageError) -> Flow[Identity]:
-        """Abort what cannot be made durable, before somebody tries again and seems to succeed."""
-        log.error("txn.commit_not_durable", transactional_id=transactional_id, reason=error.message)
-        yield from self._fence(transactional_id)
-        return _refused(ErrorCode.transaction_abortable)
 
     def _abort_for(
         self, transactional_id: str, partition: TopicPartition, marker: Marker
@@ -566,6 +581,21 @@ class TransactionCoordinator:
         except StorageError as error:
             self._retry_later(transactional_id, error)
 
+    def _force_what_is_kept(self, txn: Txn) -> Flow[None]:
+        """Have what an open transaction holds on the disk before another system decides on it.
+
+        For one that began as any other. What is still sent to it is forced from here on.
+        Raises StorageError.
+        """
+        if txn.is_two_phase or self._host.durability is not Durability.COMMIT:
+            return
+        self._host.force_batches_of(txn.producer_id, is_forced=True)
+        try:
+            yield from self._force(self._stores_of(txn.partitions))
+        except StorageError:
+            self._host.force_batches_of(txn.producer_id, is_forced=False)
+            raise
+
     def _force(self, stores: Iterable[PartitionStore]) -> Flow[None]:
         """Wait for the disk, if `durability` asks for it. Raises StorageError."""
         if self._host.durability is not Durability.PROCESS and (wanted := tuple(stores)):
@@ -586,7 +616,25 @@ class TransactionCoordinator:
             [(encode_key(transactional_id), encode_value(txn))], timestamp_ms=txn.updated_ms
         )
         self.transactions.apply(transactional_id, txn)
+        self._force_batches_of(before, txn)
         self._watch(transactional_id, txn)
+
+    def _forces_answers_of(self, txn: Txn) -> bool:
+        """Whether what the client of a transaction is told has to be on the disk before."""
+        durability = self._host.durability
+        return durability is Durability.ALWAYS or (
+            durability is Durability.COMMIT and txn.is_two_phase
+        )
+
+    def _force_batches_of(self, before: Txn | None, txn: Txn) -> None:
+        """Have the answers to Produce wait likewise, from a transaction's beginning to its end."""
+        if self._host.durability is not Durability.COMMIT:
+            return
+        if txn.state not in AT_REST:
+            if txn.is_two_phase:
+                self._host.force_batches_of(txn.producer_id, is_forced=True)
+        elif before is not None and before.is_two_phase:
+            self._host.force_batches_of(before.producer_id, is_forced=False)
 
     def _prepared(self, transactional_id: str) -> Txn:
         """The Prepare that is being finished."""
@@ -772,8 +820,8 @@ class TransactionCoordinator:
 
         What is open waits for its client or for its time, unless the machine lost power:
         then open transactions are aborted and every producer is fenced, see
-        `decide_after_power_failure`. With `durability=always` no acknowledged record is lost,
-        and what another system decides on waits for that even so.
+        `decide_after_power_failure`. What another system decides on waits for that even so: of it
+        nothing is lost that was acknowledged, unless with `durability=process`.
 
         Args:
             power_failed: The machine stopped without the broker closing its logs.
@@ -793,7 +841,11 @@ class TransactionCoordinator:
             self._end_orphans(stores)
         for transactional_id, txn in self.transactions.awake():
             self._watch(transactional_id, txn)
+            self._force_batches_of(None, txn)
             self._let_in(transactional_id, txn)
+            if txn.is_two_phase:  # a process before this one may have promised less
+                with suppress(StorageError):
+                    run_blocking(self._force(self._stores_of(txn.partitions)))
         run_blocking(self._force(self._logs))
         self._sweep_later()
 
@@ -816,7 +868,7 @@ class TransactionCoordinator:
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:  # a disk refuses its markers; it is retried
                 continue
-            if txn.is_two_phase and self._host.durability is Durability.ALWAYS:
+            if txn.is_two_phase and self._host.durability is not Durability.PROCESS:
                 continue
             following = decide_after_power_failure(
                 txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take

@@ -39,7 +39,7 @@ def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
 
 
 class ServerCatalog:
-    """Tells the sockets which topics there are; a `txn.broker.node.Catalog`."""
+    """What the sockets are told of topics and producers; a `txn.broker.node.Catalog`."""
 
     def __init__(self, server: _core.Server) -> None:
         self._server = server
@@ -76,6 +76,10 @@ class ServerCatalog:
     def remove_topic(self, name: str) -> None:
         """Serve a topic no longer."""
         self._server.remove_topic(name)
+
+    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
+        self._server.force_batches_of(producer_id, is_forced)
 
 
 class ControlLoop:

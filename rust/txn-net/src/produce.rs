@@ -238,6 +238,14 @@ impl ProduceRequest {
         self.acks == ACKS_ALL || (self.acks != 0 && self.transactional_id.is_some())
     }
 
+    /// Of its transactional batches.
+    pub fn producer_id(&self) -> Option<i64> {
+        match self.producer {
+            Producer::One { producer_id, .. } => Some(producer_id),
+            Producer::None | Producer::Several => None,
+        }
+    }
+
     /// Whether any partition's batch was refused.
     pub fn has_failures(&self) -> bool {
         self.partitions

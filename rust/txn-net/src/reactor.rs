@@ -43,7 +43,7 @@ use crate::patience::Patience;
 use crate::produce::{ProduceRequest, Progress, Refused};
 use crate::purgatory::{Deadlines, WaitingFetch};
 use crate::server::Options;
-use crate::syncer::{Held, Syncer};
+use crate::syncer::{ForcedProducers, Held, Syncer};
 use crate::wire::set_correlation_id;
 
 /// The listener's events; slots count from 0.
@@ -69,7 +69,8 @@ pub struct Shared {
     pub options: Options,
     pub catalog: Catalog,
     pub control: ControlQueue,
-    pub syncer: Option<Syncer>,
+    pub syncer: Syncer,
+    pub forced: ForcedProducers,
     pub mailboxes: Vec<Arc<Mailbox>>,
     pub memory: Arc<RequestMemory>,
     pub connections: AtomicUsize,
@@ -750,7 +751,7 @@ impl Reactor {
         if request.parse(body, header.api_version).is_err() {
             return Answered::Never;
         }
-        let keeps_logs = self.shared.syncer.is_some() && request.wants_sync();
+        let keeps_logs = self.may_force(&request);
         match request.append(body, &self.shared.catalog, None, keeps_logs) {
             Progress::Done => {
                 let correlation_id = header.correlation_id;
@@ -780,7 +781,7 @@ impl Reactor {
             mut body,
             ..
         } = parked;
-        let keeps_logs = self.shared.syncer.is_some() && request.wants_sync();
+        let keeps_logs = self.may_force(&request);
         let progress = request.append(&mut body, &self.shared.catalog, Some(refused), keeps_logs);
         assert!(
             matches!(progress, Progress::Done),
@@ -792,6 +793,21 @@ impl Reactor {
         let answered = self.finish(slot, &mut connection, &mut request, &body, correlation_id);
         connection.is_closing |= matches!(answered, Answered::Never);
         self.slots[slot] = Some(connection);
+    }
+
+    /// Whether the answer to a request may have to wait for the disk.
+    fn may_force(&self, request: &ProduceRequest) -> bool {
+        if self.shared.options.sync_acks_all {
+            request.wants_sync()
+        } else {
+            request.wants_answer() && request.producer_id().is_some()
+        }
+    }
+
+    /// Whether it has to. Asked when everything is appended; see `ForcedProducers`.
+    fn must_force(&self, request: &ProduceRequest) -> bool {
+        let is_forced = |producer_id| self.shared.forced.contains(producer_id);
+        self.shared.options.sync_acks_all || request.producer_id().is_some_and(is_forced)
     }
 
     /// Answers a Produce whose every partition has its outcome.
@@ -812,7 +828,10 @@ impl Reactor {
             };
         }
         let mut answer = Vec::new();
-        let unsynced = request.encode(body, correlation_id, &mut answer);
+        let mut unsynced = request.encode(body, correlation_id, &mut answer);
+        if !unsynced.is_empty() && !self.must_force(request) {
+            unsynced.clear();
+        }
         if unsynced.is_empty() {
             connection.push(Chunk::bytes(answer));
             return Answered::Yes;
@@ -823,12 +842,7 @@ impl Reactor {
             correlation_id,
         };
         let mailbox = Arc::clone(&self.mailbox);
-        let syncer = self
-            .shared
-            .syncer
-            .as_ref()
-            .expect("logs are kept only for a syncer");
-        syncer.hold(Held {
+        self.shared.syncer.hold(Held {
             token,
             mailbox,
             answer,

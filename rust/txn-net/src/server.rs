@@ -18,7 +18,7 @@ use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
-use crate::syncer::Syncer;
+use crate::syncer::{ForcedProducers, Syncer};
 use crate::wire::{Put, begin_answer, set_length};
 
 /// What a server is told when it is made.
@@ -103,11 +103,8 @@ impl Server {
             .collect::<Result<_, _>>()?;
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
-            syncer: if options.sync_acks_all {
-                Some(Syncer::start()?)
-            } else {
-                None
-            },
+            syncer: Syncer::default(),
+            forced: ForcedProducers::default(),
             options,
             catalog: Catalog::default(),
             control: ControlQueue::new()?,
@@ -194,6 +191,14 @@ impl Server {
     pub fn remove_topic(&self, name: &str) {
         self.shared.catalog.remove(name);
         self.post_to_all(|| Message::TopicsChanged);
+    }
+
+    /// Has every transactional batch of a producer on the disk before it is acknowledged, also
+    /// without `sync_acks_all`; or no longer.
+    ///
+    /// What it was acknowledged before is not forced by this.
+    pub fn force_batches_of(&self, producer_id: i64, is_forced: bool) {
+        self.shared.forced.set(producer_id, is_forced);
     }
 
     /// Takes the requests that wait for Python, oldest first.

@@ -1,11 +1,13 @@
 //! The thread that forces acknowledged batches to the disk before they are acknowledged.
 //!
-//! With `durability=always` the answer to a Produce waits here. The thread takes everything that
+//! With `durability=always` the answer to a Produce waits here, and with `durability=commit` that
+//! of a producer whose transactions another system decides on. The thread takes everything that
 //! waits, syncs every partition once, and posts the answers: the more clients wait, the more
 //! answers one sync pays for (group commit). Answers that arrive during a sync belong to the next.
+//! It is started by the first answer that waits.
 
-use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 
 use txn_log::PartitionLog;
@@ -22,7 +24,32 @@ pub struct Held {
     pub unsynced: Vec<Unsynced>,
 }
 
+/// The producers whose transactional batches are on the disk before they are acknowledged.
+///
+/// It is asked behind the append: a batch that was appended before its producer came here is
+/// found by who forces what there is from then on.
+#[derive(Default)]
+pub struct ForcedProducers(RwLock<HashSet<i64>>);
+
+impl ForcedProducers {
+    /// Takes a producer in, or lets it go.
+    pub fn set(&self, producer_id: i64, is_forced: bool) {
+        let mut ids = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if is_forced {
+            ids.insert(producer_id);
+        } else {
+            ids.remove(&producer_id);
+        }
+    }
+
+    pub fn contains(&self, producer_id: i64) -> bool {
+        let ids = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ids.contains(&producer_id)
+    }
+}
+
 /// The queue to the thread, and the thread.
+#[derive(Default)]
 pub struct Syncer {
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -47,28 +74,28 @@ impl Queue {
 }
 
 impl Syncer {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The system has no thread left.
-    pub fn start() -> io::Result<Self> {
-        let queue = Arc::new(Queue::default());
-        let thread = thread::Builder::new()
-            .name("txn-syncer".to_owned())
-            .spawn({
-                let queue = Arc::clone(&queue);
-                move || run(&queue)
-            })?;
-        Ok(Self {
-            queue,
-            thread: Mutex::new(Some(thread)),
-        })
+    /// Sends an answer once its partitions are on the disk; on the calling thread if the system
+    /// has no other left.
+    pub fn hold(&self, held: Held) {
+        if self.is_running() {
+            self.queue.lock().held.push(held);
+            self.queue.changed.notify_one();
+        } else {
+            release(vec![held], |log| log.sync().is_ok());
+        }
     }
 
-    /// Sends an answer once its partitions are on the disk.
-    pub fn hold(&self, held: Held) {
-        self.queue.lock().held.push(held);
-        self.queue.changed.notify_one();
+    fn is_running(&self) -> bool {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let queue = Arc::clone(&self.queue);
+            let name = "txn-syncer".to_owned();
+            *thread = thread::Builder::new()
+                .name(name)
+                .spawn(move || run(&queue))
+                .ok();
+        }
+        thread.is_some()
     }
 
     /// Finishes what waits, and the thread.

@@ -672,6 +672,40 @@ fn synced_answers_arrive_for_every_client_that_waits() {
 }
 
 #[test]
+fn batches_of_a_forced_producer_are_on_the_disk_before_they_are_acknowledged() {
+    let running = start(&options());
+    running.rules.0.lock().unwrap().joined.extend([1, 2]);
+    let mut client = running.connect();
+    let mut on_disk_after = |id, producer_id| {
+        let batch = batch_of(producer_id, true, b"mine");
+        let answer = client.ask(&produce_to(TOPIC, Some(id), -1, &[(0, &batch)]));
+        assert_eq!(produced(&answer)[0].0, 0);
+        running.log.recovery_point()
+    };
+
+    assert_eq!(on_disk_after("t1", 1), 0);
+    running.server.force_batches_of(1, true);
+    assert_eq!(on_disk_after("t1", 1), 2);
+    assert_eq!(on_disk_after("t2", 2), 2);
+    running.server.force_batches_of(1, false);
+    assert_eq!(on_disk_after("t1", 1), 2);
+}
+
+#[test]
+fn a_parked_batch_of_a_producer_that_is_forced_meanwhile_is_forced() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let batch = batch_of(5, true, b"mine");
+    client.send(&produce_to(TOPIC, Some("t5"), -1, &[(0, &batch)]));
+    let parked = running.take_join();
+    running.rules.0.lock().unwrap().joined.insert(5);
+    running.server.force_batches_of(5, true);
+    running.server.resume(parked.token, vec![]);
+    assert_eq!(produced(&client.receive()), [(0, 0)]);
+    assert_eq!(running.log.recovery_point(), 1);
+}
+
+#[test]
 fn an_offset_outside_the_log_and_a_wrong_leader_epoch_are_refused() {
     let running = start(&options());
     let mut client = running.connect();

@@ -116,6 +116,10 @@ impl Server {
         py.detach(|| self.0.remove_topic(name));
     }
 
+    fn force_batches_of(&self, producer_id: i64, is_forced: bool) {
+        self.0.force_batches_of(producer_id, is_forced);
+    }
+
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
         let requests = self.0.take().into_iter();
         requests

@@ -235,7 +235,9 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
             transaction_version=2 if has_own_epoch else 1,
         )
         if fault is ErrorCode.none:
-            fault = await groups.sync_offsets(request.group_id)
+            fault = await groups.sync_offsets(
+                request.group_id, transactional_id=request.transactional_id
+            )
     else:
         fault = ErrorCode.none
     return _commit_answer(request, codes, _known_to(context.api_version, fault))
