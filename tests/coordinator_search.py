@@ -12,13 +12,16 @@ real ones (`txn.coordinator.transaction`); around them everything is as small as
   know nothing of each other, so what was left behind on an old one arrives at any time.
 * A second client may take the id over. The coordinator may abort for time, be unable to
   finish a Prepare for a while, and be restarted, which cuts every connection.
+* A disk may refuse to force the records of a commit. The coordinator then aborts, perhaps
+  with markers that have to wait, and says so; the client asks for the abort and goes on.
 
 The search is breadth-first, so the story it tells of an anomaly is a shortest one:
 
     late-end         an EndTxn decided another transaction than its own
     late-begin       a request to join opened a transaction after its own was decided
     false-answer     a client was told of an outcome that was not its transaction's
-    false-fence      a client was refused for good though it holds the identity in use
+    false-fence      a client was refused for good though it holds the identity in use, or lost
+                     that to an abort of the coordinator's own that was not for time
     zombie-commit    a client that was taken over ended a transaction
     illegal-move     a record was written that may not follow the one before it
 """
@@ -34,6 +37,7 @@ from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
     TV1,
     AbortFirst,
+    Done,
     Refuse,
     Write,
     complete,
@@ -61,6 +65,7 @@ NEXT_PRODUCER_ID = 1_001
 
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 RETRIABLE = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_not_available}
+ABORTABLE = ErrorCode.transaction_abortable
 
 T = TypeVar("T")
 
@@ -84,6 +89,8 @@ class Bounds:
     timeouts: int = 0
     refusals: int = 0
     """Of the disk, to finish a Prepare."""
+    unforced: int = 0
+    """Of the disk, to force the records of a commit."""
     restarts: int = 0
 
 
@@ -123,6 +130,10 @@ class State:
     held_by: int | None = None
     """The client that initialized last."""
     decided: frozenset[tuple[Tag, Outcome]] = frozenset()
+    waits_for_markers: bool = False
+    """A Prepare is on the disk and a partition cannot take its marker yet."""
+    given_up: Producer | None = None
+    """Whose commit could not be forced, until its next transaction."""
     latest: tuple[Producer, int] | None = None
     """What `LatestConnections` has noted of the id."""
     left: Bounds = Bounds()
@@ -235,7 +246,8 @@ class Search:
         if left.restarts:
             cut = tuple(() for _ in state.connections)
             left = replace(left, restarts=left.restarts - 1)
-            yield "restart", replace(state, connections=cut, latest=None, left=left)
+            restarted = replace(state, connections=cut, latest=None, given_up=None, left=left)
+            yield "restart", restarted
 
     def _arrivals(self, state: State, connection: int) -> Iterator[Step]:
         request, *behind = state.connections[connection]
@@ -311,18 +323,28 @@ class Search:
             state = replace(state, open_of=state.open_of or request.tag)
         return "done", state, producer
 
+    def _decide_end(
+        self, state: State, producer: Producer, outcome: Outcome, version: int
+    ) -> Refuse | Done | Write:
+        if version == TV1:
+            return decide_end(state.txn, producer, outcome, now_ms=0)
+        return decide_end_and_bump(
+            state.txn, producer, outcome, now_ms=0, new_producer_id=_next_producer_id
+        )
+
     def _ended(
         self, state: State, request: Request, producer: Producer, version: int
     ) -> Iterator[tuple[str, State, Producer | ErrorCode]]:
         outcome = OUTCOMES[request.kind]
-        if version == TV1:
-            decision = decide_end(state.txn, producer, outcome, now_ms=0)
-        else:
-            decision = decide_end_and_bump(
-                state.txn, producer, outcome, now_ms=0, new_producer_id=_next_producer_id
-            )
+        decision = self._decide_end(state, producer, outcome, version)
         if isinstance(decision, Refuse):
-            yield decision.code.name, state, decision.code
+            if outcome is Outcome.COMMIT and state.given_up == producer:
+                yield "aborted before", state, ABORTABLE
+            elif decision.code is ErrorCode.concurrent_transactions and state.waits_for_markers:
+                assert state.txn is not None, "there is a Prepare"
+                yield "decided before", state, complete(state.txn, now_ms=0).producer
+            else:
+                yield decision.code.name, state, decision.code
             return
         if not isinstance(decision, Write):
             yield "done before", state, decision.txn.producer
@@ -331,12 +353,34 @@ class Search:
             self._report("late-end")
         if state.held_by != request.tag[0]:
             self._report("zombie-commit")
+        if outcome is Outcome.COMMIT and state.left.unforced:
+            yield from self._given_up(state, producer, version)
         prepared = _decided(state, decision.txn, outcome)
-        yield "done", _completed(prepared), complete(decision.txn, now_ms=0).producer
+        following = complete(decision.txn, now_ms=0).producer
+        yield "done", _completed(prepared), following
+        if state.left.refusals:
+            left = replace(state.left, refusals=state.left.refusals - 1)
+            waiting = replace(prepared, left=left, waits_for_markers=True)
+            yield "done but for a marker", waiting, following
         if state.left.refusals:
             left = replace(state.left, refusals=state.left.refusals - 1)
             code = ErrorCode.coordinator_not_available
             yield "decided, but the disk refuses", replace(prepared, left=left), code
+
+    def _given_up(
+        self, state: State, producer: Producer, version: int
+    ) -> Iterator[tuple[str, State, ErrorCode]]:
+        """What cannot be forced is aborted, as its client is going to ask for it."""
+        left = replace(state.left, unforced=state.left.unforced - 1)
+        state = replace(state, left=left, given_up=producer)
+        decision = self._decide_end(state, producer, Outcome.ABORT, version)
+        assert isinstance(decision, Write), "it could be committed"
+        if version == TV1 and complete(decision.txn, now_ms=0).producer != producer:
+            self._report("false-fence")  # no answer of this version names another
+        prepared = _decided(state, decision.txn, Outcome.ABORT)
+        waiting = replace(prepared, waits_for_markers=True)
+        yield "not to be forced: aborted", _completed(prepared), ABORTABLE
+        yield "not to be forced: abort decided", waiting, ABORTABLE
 
     # ------------------------------------------------------------ the client
 
@@ -351,6 +395,9 @@ class Search:
         elif isinstance(answer, ErrorCode):
             if answer in RETRIABLE:
                 yield _sent(state, index, request)
+                return
+            if answer is ABORTABLE:
+                yield _sent(state, index, replace(request, kind=Outcome.ABORT.value))
                 return
             if state.txn is not None and client.producer == state.txn.producer:
                 self._report("false-fence")
@@ -381,6 +428,8 @@ class Search:
 def _written(state: State, txn: Txn) -> State:
     if not is_move(state.txn, txn):
         raise AnomalyError("illegal-move")
+    if txn.state in (TxnState.EMPTY, TxnState.ONGOING):
+        state = replace(state, given_up=None)
     return replace(state, txn=txn)
 
 
@@ -393,7 +442,8 @@ def _decided(state: State, prepared: Txn, outcome: Outcome) -> State:
 
 def _completed(state: State) -> State:
     assert state.txn is not None, "there is a Prepare"
-    return _written(state, complete(state.txn, now_ms=0))
+    completed = _written(state, complete(state.txn, now_ms=0))
+    return replace(completed, waits_for_markers=False)
 
 
 def _connect(state: State, client: int) -> State:

@@ -24,11 +24,14 @@ ALONE = Bounds(transactions=3, reconnects=2)
 TAKEN_OVER = Bounds(transactions=2, reconnects=1, takeovers=1)
 FAULTS = Bounds(transactions=2, reconnects=2, timeouts=1, refusals=1)
 RESTARTED = Bounds(transactions=2, reconnects=2, timeouts=1, restarts=1)
-EVERYTHING = Bounds(transactions=1, reconnects=1, takeovers=1, timeouts=1, refusals=1)
+UNFORCED = Bounds(transactions=2, reconnects=2, refusals=1, unforced=1)
+EVERYTHING = Bounds(transactions=1, reconnects=1, takeovers=1, timeouts=1, refusals=1, unforced=1)
 
 
 @pytest.mark.parametrize("versions", [(TV1,), (TV2,), (TV1, TV2), (TV2, TV1)], ids=str)
-@pytest.mark.parametrize("bounds", [ALONE, TAKEN_OVER, FAULTS, RESTARTED, EVERYTHING], ids=str)
+@pytest.mark.parametrize(
+    "bounds", [ALONE, TAKEN_OVER, FAULTS, RESTARTED, UNFORCED, EVERYTHING], ids=str
+)
 def test_P3_P7_no_history_within_bounds_breaks_the_coordinator(
     bounds: Bounds, versions: tuple[int, ...]
 ) -> None:
@@ -98,6 +101,31 @@ def test_it_sees_an_end_that_agrees_with_everybody(monkeypatch: pytest.MonkeyPat
 
     broken(monkeypatch, "decide_fence", keeps_epoch)
     assert found(bounds=timed_out) == "false-answer"
+
+
+def test_it_sees_a_commit_that_seems_to_succeed_behind_the_abort_that_undid_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def agreeing(txn: Any, producer: Any, outcome: Any, **named: Any) -> Any:
+        if txn is not None and txn.state is TxnState.COMPLETE_ABORT:
+            return Done(txn)
+        return decide.decide_end(txn, producer, outcome, **named)
+
+    broken(monkeypatch, "decide_end", agreeing)
+    assert found(bounds=UNFORCED) == "false-answer"
+
+
+def test_it_sees_an_abort_of_its_own_that_fences_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fencing(txn: Any, producer: Any, outcome: Any, **named: Any) -> Any:
+        decision = decide.decide_end(txn, producer, outcome, **named)
+        if outcome is not Outcome.ABORT or not isinstance(decision, Write):
+            return decision
+        return Write(decide.decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
+
+    broken(monkeypatch, "decide_end", fencing)
+    assert found(bounds=UNFORCED) == "false-fence"
 
 
 def test_it_sees_a_join_that_does_not_wait_for_a_prepare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -440,6 +440,10 @@ class TransactionalProducer(Sender):
             self.has_lost_end = True
         code = answer["error_code"]
         self.say(f"  EndTxn: {code.name}")
+        if code is ErrorCode.transaction_abortable and is_commit:
+            attempt.refused()
+            await self.end(attempt, is_commit=False)
+            return
         if code is not ErrorCode.none:
             self.was_refused(attempt, code)
             raise FencedError

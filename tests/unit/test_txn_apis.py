@@ -194,6 +194,28 @@ def test_version_5_tells_the_epoch_to_go_on_with() -> None:
 
 @pytest.mark.parametrize(
     ("version", "code"),
+    [
+        (0, ErrorCode.transaction_abortable),
+        (1, ErrorCode.transaction_abortable),
+        (2, ErrorCode.unknown_producer_id),
+        (3, ErrorCode.unknown_producer_id),
+        (4, ErrorCode.transaction_abortable),
+        (5, ErrorCode.transaction_abortable),
+    ],
+)
+def test_a_commit_that_the_broker_had_to_abort_is_abortable_in_every_version(
+    version: int, code: ErrorCode
+) -> None:
+    api = Api()
+    api.init()
+    api.add(3, 0, (TOPIC, 0))
+    api.host.unopenable.add((TOPIC, 0))
+    assert api.end(version, 0).error_code == code
+    assert api.end(version, 0, committed=False).error_code == ErrorCode.none
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
     [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced)],
 )
 def test_a_fenced_end_is_told_in_words_its_version_knows(version: int, code: int) -> None:

@@ -740,6 +740,69 @@ async def test_P2_records_that_cannot_be_synced_are_aborted() -> None:
 
 
 @in_loop
+async def test_P2_a_tv1_client_aborts_what_could_not_be_synced_and_goes_on() -> None:
+    """The abort bumped the epoch: the client was fenced by it, and needed a new producer."""
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = True
+    refused = await bench.end(producer, COMMIT, bumps_epoch=False)
+    assert refused.code is ErrorCode.transaction_abortable
+    again = bench.end(producer, COMMIT, bumps_epoch=False)
+    assert again.code is ErrorCode.transaction_abortable
+    for _ in range(2):
+        assert bench.end(producer, ABORT, bumps_epoch=False) == Identity(producer)
+    joined = bench.coordinator.add_partitions("pay", producer, [P0])
+    assert joined is ErrorCode.concurrent_transactions
+
+    bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = False
+    bench.host.advance(RETRY_MS)
+    await let_run()
+    assert bench.coordinator.add_partitions("pay", producer, [P0]) is ErrorCode.none
+    assert bench.host.store(*P0).client_append(producer, 1, b"c", 1)[0] == ADMIT
+    assert (await bench.end(producer, COMMIT, bumps_epoch=False)) == Identity(producer)
+    assert bench.host.store(*P0).committed() == [b"c"]
+    assert bench.host.store(*P1).committed() == []
+
+
+@in_loop
+async def test_P2_a_tv2_client_aborts_what_could_not_be_synced_and_goes_on() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = True
+    assert (await bench.end(producer, COMMIT)).code is ErrorCode.transaction_abortable
+    assert bench.end(producer, COMMIT).code is ErrorCode.transaction_abortable
+    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    assert [bench.end(producer, ABORT) for _ in range(2)] == [Identity(following)] * 2
+
+    bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = False
+    bench.host.advance(RETRY_MS)
+    await let_run()
+    assert bench.write(following, P0, 0, b"c") == ADMIT
+    assert bench.end(producer, COMMIT).code is ErrorCode.producer_fenced
+    assert (await bench.end(following, COMMIT)).code is ErrorCode.none
+    assert bench.host.store(*P0).committed() == [b"c"]
+
+
+@pytest.mark.parametrize("bumps_epoch", [False, True])
+@pytest.mark.parametrize("outcome", Outcome)
+def test_P3_an_end_that_waits_for_a_marker_is_answered_again_as_it_was(
+    outcome: Outcome, bumps_epoch: bool
+) -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    bench.host.store(*P0).is_read_only = True
+    answers = [bench.end(producer, outcome, bumps_epoch=bumps_epoch) for _ in range(3)]
+    assert answers[0].code is ErrorCode.none
+    assert answers[1:] == answers[:1] * 2
+    assert len(bench.states()) == 3
+    other = next(each for each in Outcome if each is not outcome)
+    assert bench.end(producer, other, bumps_epoch=bumps_epoch).code is not ErrorCode.none
+
+
+@in_loop
 async def test_P2_a_decision_that_cannot_be_synced_reaches_no_partition() -> None:
     bench = WaitingBench()
     producer = await bench.start()

@@ -50,6 +50,7 @@ from txn.coordinator.transaction.decide import (
     TV1,
     TV2,
     AbortFirst,
+    Done,
     Refuse,
     Write,
     complete,
@@ -145,6 +146,8 @@ class TransactionCoordinator:
         self._deadlines: dict[str, Deadline] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
+        self._given_up: dict[str, Producer] = {}
+        """Whose commit was aborted here; it is told so again if the answer was lost."""
 
     # ------------------------------------------------------------ requests
 
@@ -452,18 +455,12 @@ class TransactionCoordinator:
         if not transactional_id:
             return _refused(ErrorCode.invalid_request)
         txn = self.transactions.get(transactional_id)
-        now_ms = self._host.now_ms()
         try:
-            if bumps_epoch:
-                decision = decide_end_and_bump(
-                    txn, producer, outcome, now_ms=now_ms, new_producer_id=self._producer_ids.take
-                )
-            else:
-                decision = decide_end(txn, producer, outcome, now_ms=now_ms)
+            decision = self._decide_end(txn, producer, outcome, bumps_epoch)
         except StorageError:  # no new producer id to be had
             return _refused(ErrorCode.coordinator_not_available)
         if isinstance(decision, Refuse):
-            return _refused(decision.code)
+            return self._answer_to_refused_end(transactional_id, producer, outcome, decision.code)
         if not isinstance(decision, Write):
             return Identity(decision.txn.producer)
         prepared = decision.txn
@@ -479,8 +476,7 @@ class TransactionCoordinator:
                 )
                 if prepared.is_two_phase:  # it is not ours to decide
                     return _refused(ErrorCode.coordinator_not_available)
-                # Before somebody tries again and seems to succeed.
-                yield from self._fence(transactional_id)
+                yield from self._give_up(transactional_id, producer, bumps_epoch)
                 return _refused(ErrorCode.transaction_abortable)
         try:
             self._write(transactional_id, prepared)
@@ -492,10 +488,49 @@ class TransactionCoordinator:
             self._retry_later(transactional_id, error)
             return _refused(ErrorCode.coordinator_not_available)
         self._mark(transactional_id)
-        following = Identity(complete(prepared, now_ms=now_ms).producer)
+        following = Identity(complete(prepared, now_ms=prepared.updated_ms).producer)
         yield Reply(following)
         yield from self._settle(transactional_id)
         return following
+
+    def _decide_end(
+        self, txn: Txn | None, producer: Producer, outcome: Outcome, bumps_epoch: bool
+    ) -> Refuse | Done | Write:
+        """Raises StorageError: no new producer id is to be had."""
+        now_ms = self._host.now_ms()
+        if not bumps_epoch:
+            return decide_end(txn, producer, outcome, now_ms=now_ms)
+        return decide_end_and_bump(
+            txn, producer, outcome, now_ms=now_ms, new_producer_id=self._producer_ids.take
+        )
+
+    def _give_up(self, transactional_id: str, producer: Producer, bumps_epoch: bool) -> Flow[None]:
+        """Abort what cannot be made durable, before somebody tries again and seems to succeed.
+
+        It is the abort that the client will ask for when it hears of it: that is then done
+        already, and the client goes on with the identity that this abort leaves it.
+        """
+        txn = self.transactions.get(transactional_id)
+        try:
+            decision = self._decide_end(txn, producer, Outcome.ABORT, bumps_epoch)
+            assert isinstance(decision, Write), f"{transactional_id} was open"
+            self._write(transactional_id, decision.txn)
+            self._given_up[transactional_id] = producer
+        except StorageError as error:  # the client's own abort, or its time, ends it
+            log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
+            return
+        yield from self._finish(transactional_id)
+
+    def _answer_to_refused_end(
+        self, transactional_id: str, producer: Producer, outcome: Outcome, code: ErrorCode
+    ) -> Identity:
+        """Answer once more what an end was answered whose answer may have been lost."""
+        if code is ErrorCode.concurrent_transactions and transactional_id in self._unmarked:
+            prepared = self._prepared(transactional_id)  # on the disk; a marker has to wait
+            return Identity(complete(prepared, now_ms=prepared.updated_ms).producer)
+        if outcome is Outcome.COMMIT and self._given_up.get(transactional_id) == producer:
+            return _refused(ErrorCode.transaction_abortable)
+        return _refused(code)
 
     def _abort_for(
         self, transactional_id: str, partition: TopicPartition, marker: Marker
@@ -617,6 +652,8 @@ class TransactionCoordinator:
         )
         self.transactions.apply(transactional_id, txn)
         self._force_batches_of(before, txn)
+        if txn.state in (TxnState.EMPTY, TxnState.ONGOING):
+            self._given_up.pop(transactional_id, None)
         self._watch(transactional_id, txn)
 
     def _forces_answers_of(self, txn: Txn) -> bool:
@@ -812,6 +849,7 @@ class TransactionCoordinator:
                     if txn is None:
                         self.clients.forget(transactional_id)
                         self._connections.forget(transactional_id)
+                        self._given_up.pop(transactional_id, None)
 
     # ------------------------------------------------------------ recovery
 

@@ -1,7 +1,11 @@
 """The life of a transaction: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
 
 A fenced producer is told PRODUCER_FENCED by the versions that know it and
-INVALID_PRODUCER_EPOCH by the older ones; likewise TRANSACTION_ABORTABLE. AddPartitionsToTxn
+INVALID_PRODUCER_EPOCH by the older ones; likewise TRANSACTION_ABORTABLE. But a commit that the
+broker had to abort is to be abortable for all, so that nobody needs a new producer: EndTxn 2 and
+3, which Java clients speak, say UNKNOWN_PRODUCER_ID, and those abort and start again with their
+epoch (KIP-360). To EndTxn 0 and 1 it is TRANSACTION_ABORTABLE all the same: librdkafka, which
+speaks no later ones, takes any code it has no rule for as a reason to abort. AddPartitionsToTxn
 takes many transactions at once from version 4 on, by the rules of version 2, and can merely
 ask (`verify_only`); brokers use these among themselves, here whoever likes.
 
@@ -77,6 +81,8 @@ async def _answer_later(result: Awaitable[R], answer: Callable[[R], Answer]) -> 
 def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     """Say an error with a code that clients of this version know."""
     key, version = context.api_key, context.api_version
+    if code is ErrorCode.transaction_abortable and key == END_TXN and version < 4:
+        return code if version < 2 else ErrorCode.unknown_producer_id
     if code is ErrorCode.transaction_abortable and version < TRANSACTION_ABORTABLE_FROM[key]:
         code = ErrorCode.producer_fenced
     if code is ErrorCode.producer_fenced and version < PRODUCER_FENCED_FROM[key]:
