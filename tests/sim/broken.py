@@ -25,6 +25,7 @@ from sim.plan import (
     make_plan,
     make_power_plan,
     make_prepared_power_plan,
+    make_prepared_refusal_plan,
     make_two_phase_plan,
 )
 from txn.broker import groups, transactions
@@ -288,6 +289,23 @@ def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
         return False
 
     stack.enter_context(patch.object(TransactionCoordinator, "_forces_answers_of", unforced))
+
+
+def _a_commit_that_is_put_off_is_undone(stack: ExitStack) -> None:
+    def make(end: Any) -> Any:
+        def hasty(
+            self: TransactionCoordinator, name: str, producer: Any, outcome: Any, bumps: bool
+        ) -> Any:
+            answer = yield from end(self, name, producer, outcome, bumps)
+            txn = self.transactions.get(name)
+            is_put_off = answer.code is ErrorCode.coordinator_not_available
+            if is_put_off and txn is not None and txn.state is TxnState.ONGOING:
+                yield from self._give_up(name, producer, bumps)
+            return answer
+
+        return hasty
+
+    _replaced(stack, TransactionCoordinator, "_end", make)
 
 
 def _operators_end_a_part(stack: ExitStack) -> None:
@@ -567,6 +585,12 @@ RULES = (
         "lost-write",
         _that_something_is_prepared_is_not_forced,
         plans=make_prepared_power_plan,
+    ),
+    Broken(
+        "a commit of what is prepared is undone when a disk refuses it",
+        "lost-write",
+        _a_commit_that_is_put_off_is_undone,
+        plans=make_prepared_refusal_plan,
     ),
     Broken(
         "an operator ends a part of a transaction",

@@ -198,6 +198,18 @@ def make_prepared_power_plan(seed: int) -> Plan:
     return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
 
 
+def make_prepared_refusal_plan(seed: int) -> Plan:
+    """A plan in which a disk refuses to force what is prepared, perhaps when it is committed."""
+    chance = random.Random(seed)
+    refusal = Fault(
+        "unsyncable",
+        chance.randrange(20 * US_PER_MS, 500 * US_PER_MS),
+        down_us=chance.choice((5_000, 200_000)),
+        place=chance.choice(PLACES[:2]),
+    )
+    return replace(make_prepared_power_plan(seed), faults=(refusal,))
+
+
 def make_operator_plan(seed: int) -> Plan:
     """A plan in which nothing fails, and operators abort and delete all the time."""
     chance = random.Random(seed)

@@ -1,9 +1,17 @@
 """The checkers catch a broker that breaks a rule: each rule in turn is broken on purpose."""
 
+from collections.abc import Callable
+
 import pytest
 
 from sim.broken import RULES, Broken
-from sim.plan import make_copier_plan, make_late_plan
+from sim.plan import (
+    Plan,
+    make_copier_plan,
+    make_late_plan,
+    make_prepared_power_plan,
+    make_prepared_refusal_plan,
+)
 from sim.world import run_plan
 
 
@@ -22,3 +30,12 @@ def test_a_broker_that_breaks_no_rule_hands_partitions_over_unharmed() -> None:
     results = [run_plan(make_copier_plan(seed)) for seed in range(20)]
     assert not [result for result in results if result.anomalies]
     assert sum(result.committed for result in results) > 20 * 10
+
+
+@pytest.mark.parametrize("make", [make_prepared_power_plan, make_prepared_refusal_plan])
+def test_P2_what_is_prepared_is_committed_whatever_the_disk_does(
+    make: Callable[[int], Plan],
+) -> None:
+    results = [run_plan(make(seed)) for seed in range(60)]
+    assert not [result for result in results if result.anomalies]
+    assert sum(result.committed for result in results) > 60 * 2
