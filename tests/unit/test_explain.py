@@ -9,6 +9,7 @@ import pytest
 from txn.cli.moments import distance, duration, moment, parse_duration, relative
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import ConfigError, RejectedError
+from txn.explain.cluster import addresses_of
 from txn.explain.facts import (
     Ends,
     LoggedBatch,
@@ -462,8 +463,18 @@ def test_durations_are_read_with_their_units() -> None:
         86_400_000,
         7_000,
     ]
-    with pytest.raises(ConfigError, match="90s"):
-        parse_duration("soon")
+    for text in ("soon", "9" * 5_000):
+        with pytest.raises(ConfigError, match="90s"):
+            parse_duration(text)
+
+
+def test_numbers_that_python_refuses_to_read_are_none() -> None:
+    """Python reads at most 4,300 digits; more ended in a traceback."""
+    digits = "9" * 5_000
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        addresses_of(f"localhost:{digits}")
+    with pytest.raises(RejectedError, match="there is no"):
+        partitions_of(Facts(names={"orders": [0]}), f"orders-{digits}", None)
 
 
 def test_a_description_is_read_without_and_with_what_txn_adds() -> None:

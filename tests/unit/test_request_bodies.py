@@ -5,11 +5,14 @@ KIP-482 says to pass over it. And 20 bytes ended the broker: kio reserved memory
 items as an array announced, and the process was aborted for want of it.
 """
 
+from unittest.mock import Mock
+
 import pytest
 from kio.index import load_request_schema
 
 from served import SERVED_IN_PYTHON, each_version
 from tagged import NO_TAGS, UNKNOWN_TAGS, encode, encode_plainly, example, nullable_fields
+from txn.server import requests
 from txn.server.requests import MalformedRequestError, decode_request
 
 FLEXIBLE = list(each_version(SERVED_IN_PYTHON, is_flexible=True))
@@ -97,6 +100,15 @@ def test_a_string_has_32767_bytes_at_most() -> None:
     assert len(decode_request(22, 2, longest).transactional_id) == 32_767
     with pytest.raises(MalformedRequestError):
         decode_request(22, 2, b"\x81\x80\x02x" + longest[3:])
+
+
+def test_what_the_broker_lacks_is_not_blamed_on_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a file descriptor to import a schema by, a sound request was told malformed."""
+    monkeypatch.setattr(requests, "_request_schema", Mock(side_effect=OSError("too many files")))
+    with pytest.raises(OSError, match="too many files"):
+        decode_request(26, 1, b"")
 
 
 LEGACY = list(each_version(SERVED_IN_PYTHON, is_flexible=False))

@@ -393,7 +393,8 @@ def addresses_of(servers: str) -> list[tuple[str, int]]:
     addresses = []
     for text in servers.split(","):
         host, colon, port = text.strip().rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        is_number = port.isdecimal() and len(port) <= 5
+        if not colon or not host or not is_number or not 0 < int(port) < 1 << 16:
             raise ConfigError(f"--bootstrap takes HOST:PORT[,HOST:PORT…], not {servers!r}")
         addresses.append((host.strip("[]"), int(port)))
     return addresses

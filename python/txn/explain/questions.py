@@ -106,7 +106,8 @@ def partitions_of(source: Source, name: str, index: int | None) -> list[TopicPar
     """
     topics = source.topics()
     topic, _, number = name.rpartition("-")
-    is_partition = number.isdecimal() and int(number) in topics.get(topic, ())
+    is_number = number.isdecimal() and len(number) <= 10
+    is_partition = is_number and int(number) in topics.get(topic, ())
     if index is not None:
         if index in topics.get(name, ()):
             return [(name, index)]

@@ -48,9 +48,12 @@ def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
     Raises:
         MalformedRequestError: the bytes do not follow the schema.
     """
+    schema = _request_schema(api_key, api_version)
+    plain, read = _parts(schema)  # what fails up to here is not the request's fault
     try:
-        return decode_untrusted(_request_schema(api_key, api_version), body)
+        request, _ = read(plain(body), 0)
     except Exception as error:
         raise MalformedRequestError(
             f"request with api key {api_key} version {api_version}: {error!r}"
         ) from error
+    return request
