@@ -244,6 +244,14 @@ def test_the_life_of_a_transaction_stands_in_the_files(scene: Scene, tmp_path: P
 # ---------------------------------------------------------------- ends
 
 
+def test_a_partition_that_lost_its_log_is_told_as_empty(scene: Scene, tmp_path: Path) -> None:
+    """What other partitions hold of the transaction ended in a traceback."""
+    data = shutil.copytree(scene.data, tmp_path / "copy")
+    (data / "orders-0" / f"{0:020}.log").unlink()
+    code, out, _ = run_txn("transactions", "describe", "pay-3", "--data", data)
+    assert (code, "no records of it were found in orders-0" in out) == (0, True)
+
+
 def test_an_abort_by_id_fences_the_producer_and_lets_readers_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,12 +251,8 @@ def _damaged(path: Path) -> CorruptLogError:
 
 def _segments_from(files: PartitionFiles, offset: int) -> list[int]:
     """The segments with an offset or anything behind it."""
-    ends = [*files.segments[1:], None]
-    return [
-        base_offset
-        for base_offset, end in zip(files.segments, ends, strict=True)
-        if end is None or end > offset
-    ]
+    following = zip(files.segments, files.segments[1:], strict=False)
+    return [*(base for base, end in following if end > offset), *files.segments[-1:]]
 
 
 def _key_of(record: segments.Record) -> str | None:
