@@ -1,4 +1,4 @@
-"""The control loop and a stop that comes at a bad moment."""
+"""The control loop and its scheduler: stops at bad moments, and a bug that hangs nobody."""
 
 import asyncio
 import gc
@@ -8,6 +8,7 @@ import uuid
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -15,11 +16,12 @@ from txn.broker.apis.table import Api
 from txn.broker.host import Answer
 from txn.broker.shared_sync import SharedSync
 from txn.config import BrokerSettings
+from txn.errors import StorageError
 from txn.metadata.image import Topic
 from txn.server import control_loop
 from txn.server.control_loop import ControlLoop
 from txn.server.scheduler import LoopScheduler
-from txn.storage.native import NativeStorage
+from txn.storage.native import NativeStorage, NativeStore
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
@@ -93,3 +95,24 @@ def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(
 
     assert task.done()
     assert [future.done() for future in asked] == [False]
+
+
+def test_a_bug_in_telling_of_a_sync_fails_who_waits_for_it(tmp_path: Path) -> None:
+    """Nobody was told, and every later commit waited for that pass to end."""
+    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
+    loop = asyncio.new_event_loop()
+    scheduler = LoopScheduler(loop)
+    refusing = patch.object(scheduler, "_pool", Mock(submit=Mock(side_effect=OSError("no thread"))))
+    bug = patch.object(NativeStore, "sync_failure", side_effect=RuntimeError("a bug"))
+
+    async def wait() -> None:
+        shared = SharedSync(scheduler.sync_each)
+        with refusing, bug, pytest.raises(StorageError, match="a bug"):
+            await asyncio.wait_for(shared.sync([store]), 10)
+        await asyncio.wait_for(shared.sync([store]), 10)
+
+    loop.run_until_complete(wait())
+    scheduler.close()
+    loop.close()
+    store.close()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from txn import _core
 from txn.broker.host import Timer
-from txn.broker.shared_sync import Failures
+from txn.broker.shared_sync import Failures, not_synced
 from txn.clock import now_ms
 from txn.logs import log
 from txn.storage.base import PartitionStore
@@ -79,7 +79,11 @@ class LoopScheduler:
 
     def _end_pass(self, number: int, reasons: list[tuple[int, str]]) -> None:
         stores, done = self._passes.pop(number)
-        done({id(stores[place]): stores[place].sync_failure(why) for place, why in reasons})
+        try:
+            failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
+        except Exception as error:
+            failures = dict.fromkeys(map(id, stores), not_synced(error))
+        done(failures)
 
     def _finished(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
