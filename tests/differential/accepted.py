@@ -323,6 +323,17 @@ REFUSED: Final = (
         diverges=True,
     ),
     Accepted(
+        "a-sequence-used-again-is-no-retry",
+        "A batch with the sequences of one that an abort ended, in the producer's next "
+        "transaction: Kafka takes it for a retry and stores nothing, though librdkafka sends "
+        "other records so, which the commit then lacks; txn refuses it.",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "out_of_order_sequence_number",
+        "none",
+        when=_is_a_retry,
+    ),
+    Accepted(
         "negative-epochs-of-unknown-producers",
         "A plain batch with a producer id and a negative epoch: Kafka stores it where it does "
         "not know the producer; txn refuses what no client can have been given.",

@@ -26,6 +26,7 @@ from sim.plan import (
     make_power_plan,
     make_prepared_power_plan,
     make_prepared_refusal_plan,
+    make_purger_plan,
     make_two_phase_plan,
 )
 from txn.broker import groups, transactions
@@ -107,6 +108,20 @@ def _nothing_is_known_as_a_retry(stack: ExitStack) -> None:
             verdict = refusal(*args)
             is_known = verdict is not None and verdict[0] == DUPLICATE
             return None if is_known or verdict is OUT_OF_ORDER_SEQUENCE else verdict
+
+        return lenient
+
+    _replaced(stack, partition, "refusal", make)
+
+
+def _sequences_used_again_are_retries(stack: ExitStack) -> None:
+    def make(refusal: Any) -> Any:
+        def lenient(state: ProducerState | None, origin: int, epoch: int, *rest: Any) -> Any:
+            if state is not None and epoch == state.producer_epoch:
+                base_offset = state.offset_of_stored(rest[0], rest[1])
+                if base_offset >= 0:
+                    return DUPLICATE, base_offset, None
+            return refusal(state, origin, epoch, *rest)
 
         return lenient
 
@@ -513,6 +528,12 @@ RULES = (
         plans=make_late_plan,
     ),
     Broken("the dedup window is zero", "duplicate", _nothing_is_known_as_a_retry),
+    Broken(
+        "a sequence used again is taken for a retry",
+        "lost-write",
+        _sequences_used_again_are_retries,
+        plans=make_purger_plan,
+    ),
     Broken(
         "aborted transactions are not named", "aborted-read", _aborted_transactions_are_not_named
     ),

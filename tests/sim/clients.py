@@ -89,7 +89,8 @@ class Transaction:
     """One transaction of a script.
 
     `end` is "commit", "abort", "sleep" (silent until `pause_us` has passed, then commit),
-    "leave" (nothing more ever comes) or "restart" (a new instance of the same client).
+    "leave" (nothing more ever comes), "restart" (a new instance of the same client) or "purge" (an
+    abort that waits for no answer, as librdkafka's).
     What it is for other kinds of clients, `two_phase.py` and `operators.py` say.
     """
 
@@ -214,6 +215,21 @@ class Sender(Client):
                     (batch, connection.request(PRODUCE, self.produce_version, request, fault))
                 )
             unacknowledged = await self._acknowledge(sent) + unacknowledged[BATCHES_IN_FLIGHT:]
+
+    async def send_or_purge(self, batches: Iterable[Batch]) -> None:
+        """Send batches once, and give those up that are not answered.
+
+        The next batch gets the sequences of the first that was given up, under the same epoch.
+        """
+        connection = await self.connected()
+        sent = []
+        for batch in batches:
+            request = Produce(self.transactional_id, self.producer, (batch,))
+            fault = self.world.fault_of(self.name)
+            self._tell_of(PRODUCE, request, fault)
+            sent.append((batch, connection.request(PRODUCE, self.produce_version, request, fault)))
+        for batch in reversed(await self._acknowledge(sent)):
+            self.sequences[batch.place] = batch.base_sequence
 
     async def _acknowledge(self, sent: list[tuple[Batch, Any]]) -> list[Batch]:
         """Wait for the answers; return what has to be sent again, in order."""
@@ -376,7 +392,7 @@ class TransactionalProducer(Sender):
                 return attempt
             if step.end == "sleep":
                 await self.world.loop.sleep(step.pause_us)
-            await self.end(attempt, is_commit=step.end != "abort")
+            await self.end(attempt, is_commit=step.end not in ("abort", "purge"))
         except AbortableError:
             if attempt.fate is Fate.OPEN:
                 await self.end(attempt, is_commit=False)
@@ -397,7 +413,10 @@ class TransactionalProducer(Sender):
                 attempt.values[value] = place
                 self.history.owner[value] = attempt
             batches.append(self.number(place, values))
-        await self.send(batches)
+        if step.end == "purge":
+            await self.send_or_purge(batches)
+        else:
+            await self.send(batches)
 
     async def add_partitions(self, place: Place) -> None:
         request = fields(

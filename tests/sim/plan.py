@@ -119,6 +119,10 @@ def make_plan(seed: int) -> Plan:
         faults += [_compaction(chance) for _ in range(3)]
     if not has_copiers and not any(script.kind == "delete" for script in scripts):
         faults += _cleanings(random.Random(f"cleaner of {seed}"))
+    own = random.Random(f"purger of {seed}")
+    if own.random() < 0.15:
+        purger, unanswered = _purger(own)
+        scripts, network = (*scripts, purger), [*network, *unanswered]
     return Plan(
         seed,
         durability,
@@ -230,6 +234,12 @@ def make_operator_plan(seed: int) -> Plan:
     )
     deleter = Script("deleter", "delete", "", 2_000, deletions)
     return Plan(seed, Durability.PROCESS, (*writers, aborter, deleter), (), ())
+
+
+def make_purger_plan(seed: int) -> Plan:
+    """A plan in which nothing fails but answers to a client that does not wait for them."""
+    script, faults = _purger(random.Random(seed))
+    return Plan(seed, Durability.PROCESS, (script,), (), tuple(faults))
 
 
 def make_cleaner_plan(seed: int) -> Plan:
@@ -405,6 +415,25 @@ def _cleanings(own: random.Random) -> list[Fault]:
         )
         for _ in range(own.choice((2, 8, 20)))
     ]
+
+
+def _purger(own: random.Random) -> tuple[Script, list[NetworkFault]]:
+    """A client that aborts without answers to what it sent.
+
+    The answers are lost, the requests are not late: what arrives under version 1 when the next
+    transaction has begun, and has the next sequence, belongs to that one.
+    """
+    steps = tuple(
+        Transaction(
+            tuple((own.choice(PLACES), own.choice((1, 2))) for _ in range(own.choice((1, 2)))),
+            own.choice(("purge", "commit")),
+        )
+        for _ in range(own.choice((4, 12)))
+    )
+    requests = own.sample(range(2, 40), 8)
+    faults = [NetworkFault("purger", each, "unanswered", 100 * US_PER_MS) for each in requests]
+    script = Script("purger", "tv1", "purge", own.choice((0, 5_000)), steps, comes_back=True)
+    return script, faults
 
 
 def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Script, ...]:

@@ -116,6 +116,18 @@ def a_stored_batch_is_sent_again_after_the_end(talk: Talk) -> None:
         talk.look()
 
 
+def a_sequence_is_used_again_after_an_abort(talk: Talk) -> None:
+    """What librdkafka does if an abort finds a batch unanswered; here it was stored."""
+    producer = talk.init(talk.pair.own("x"))
+    talk.add_partitions(producer, (0,))
+    talk.send(producer, 0, version=11)
+    talk.end(producer, ABORT, 3)
+    talk.add_partitions(producer, (0,))
+    talk.send(producer, 0, version=11)
+    talk.end(producer, COMMIT, 3)
+    talk.look()
+
+
 def a_late_batch_after_the_end(talk: Talk) -> None:
     for version, end_version in ((11, 3), (13, 5), (13, 3), (11, 5)):
         producer = talk.init(talk.pair.own(f"x{version}{end_version}"))
