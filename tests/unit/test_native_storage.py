@@ -97,6 +97,19 @@ def test_checkpoints_of_partitions_that_are_not_there_are_dropped(tmp_path: Path
     assert read_checkpoint(tmp_path / LOG_STARTS) == {("orders", 0): 2}
 
 
+def test_what_a_deletion_left_is_removed_and_the_files_beside_it_are_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every start after a deletion warned of partition.metadata files below plain files."""
+    store = storage_in(tmp_path).open(ORDERS, 0)
+    fill(store, 1)
+    store.close()
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    storage_in(tmp_path).discard({ORDERS.topic_id})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.properties"]
+    assert "partition.metadata_ignored" not in caplog.text
+
+
 def test_a_partition_made_anew_inherits_nothing(tmp_path: Path) -> None:
     """A deleted topic's recovery point was believed of the topic that took its name."""
     storage = storage_in(tmp_path)

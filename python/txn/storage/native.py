@@ -669,7 +669,7 @@ def _topic_id_of(directory: Path) -> uuid.UUID | None:
     try:
         lines = path.read_text().splitlines()
         return decode_id(dict(line.split(": ", 1) for line in lines)["topic_id"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # of the root's own files
         return None
     except (OSError, ValueError, KeyError) as error:
         log.warning("partition.metadata_ignored", path=str(path), reason=repr(error))
