@@ -5,9 +5,22 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 import txn
-from clients import WAIT_S
+from clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.errors import BrokerFailedError
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+HAS_IPV6 = _has_ipv6()
 
 SERVE_WITH_A_BUG = """\
 from txn.cli import main
@@ -59,3 +72,13 @@ def test_serve_ends_with_exit_code_1_when_a_bug_ends_its_service() -> None:
     )
     assert done.returncode == 1
     assert "txn: a bug ended the broker's service" in done.stderr
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
+def test_an_ipv6_address_is_told_in_brackets_and_serves_clients() -> None:
+    with txn.Broker(host="::1") as broker:
+        host, _, _ = broker.bootstrap_servers.rpartition(":")
+        assert host == "[::1]"
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"a"])
+        assert read_all(broker.bootstrap_servers, "orders") == [b"a"]

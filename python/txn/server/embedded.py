@@ -78,8 +78,9 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT, as clients take it."""
-        return f"{self._address[0]}:{self._address[1]}"
+        """HOST:PORT, as clients take it; an IPv6 address is in brackets."""
+        host, port = self._address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def path(self) -> Path:
