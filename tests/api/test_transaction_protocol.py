@@ -223,23 +223,28 @@ def test_P7_a_late_batch_of_an_ended_transaction_opens_nothing(
     assert open_transactions(wire) == []
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
 def test_P3_a_sequence_used_again_after_an_abort_is_not_acknowledged_unstored(
-    servers: str, connect: Connect
+    process: BrokerProcess, connect: Connect, is_killed: bool
 ) -> None:
     # librdkafka gives what its abort found unanswered up, and its sequences to the next records.
     # The first batch may be stored, its answer lost. Found by the black box.
-    wire = connect(servers)
+    wire = connect(process.bootstrap_servers)
     producer = identity(wire.start(two_phase=False))
     add(wire, producer)
     assert wire.produce(producer, 0, b"given up", TV1_PRODUCE) == NONE
     assert int(wire.end(producer, committed=False, version=4).error_code) == NONE
     add(wire, producer)
+    if is_killed:
+        process.kill()
+        process.restart()
+        wire = connect(process.bootstrap_servers)
     assert wire.produce(producer, 0, b"another", TV1_PRODUCE) == OUT_OF_ORDER
     following = identity(wire.start(two_phase=False, shown=producer))
     add(wire, following)
     assert wire.produce(following, 0, b"another", TV1_PRODUCE) == NONE
     assert int(wire.end(following, version=4).error_code) == NONE
-    assert read_all(servers, "orders") == [b"another"]
+    assert read_all(process.bootstrap_servers, "orders") == [b"another"]
 
 
 def test_partitions_join_by_the_request_that_brokers_use(servers: str, connect: Connect) -> None:
