@@ -8,7 +8,7 @@ from unittest.mock import patch
 from sim.broker import Fetched
 from sim.clients import Script, Transaction
 from sim.history import History
-from sim.plan import FROM_THE_START, Fault, Plan
+from sim.plan import FROM_THE_START, Fault, NetworkFault, Plan
 from sim.readers import Ends, Follower
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
@@ -83,6 +83,37 @@ def test_what_a_start_writes_where_power_took_records_is_no_step_back() -> None:
     assert history.anomalies == []
     follower.poll(_broker_at(place, high_watermark=15, last_stable_offset=11))
     assert [anomaly.name for anomaly in history.anomalies] == ["lso-regress"]
+
+
+def test_P3_a_disk_that_refuses_a_batch_makes_no_retry_of_a_sequence_used_again() -> None:
+    """The rules were brought to the log again, and what was expected there was forgotten.
+
+    So a batch with the sequence of one that its client had given up in an abort was acknowledged
+    as a retry of that, and missing in the commit (seed 8057685).
+    """
+    source, sink = ("source", 1), ("sink", 0)
+    other = (
+        Transaction(((("source", 0), 3),), "commit", pause_us=400_000),
+        Transaction(((source, 1),), "restart", pause_us=0),
+    )
+    purging = (
+        Transaction(((("sink", 1), 2), (("source", 0), 1)), "commit", pause_us=0),
+        Transaction(((source, 1),), "purge", pause_us=0),
+        Transaction(((sink, 1), (source, 1)), "commit", pause_us=0),
+    )
+    lost = [NetworkFault("purger", request, "unanswered", 100_000) for request in (8, 10, 11, 14)]
+    plan = Plan(
+        seed=8057685,
+        durability=Durability.PROCESS,
+        scripts=(
+            Script("other", "tv2", "pay", start_us=0, transactions=other),
+            Script("purger", "tv1", "purge", 5_000, transactions=purging, comes_back=True),
+        ),
+        faults=(Fault("full", at_us=201_018, down_us=1_000_000, place=source),),
+        network=tuple(lost),
+    )
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
 
 
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:

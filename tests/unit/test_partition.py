@@ -236,14 +236,25 @@ def test_P8_a_snapshot_restores_the_open_transaction() -> None:
     assert restored.describe() == log.gate.describe()
 
 
-def test_P8_restoring_forgets_everything_first() -> None:
+def test_P8_restoring_forgets_everything_that_the_log_tells_first() -> None:
+    log = Log()
+    log.transact(7)
+    log.mark(7, commit=False)
+    log.gate.restore(None, [])
+    assert (log.gate.describe(), log.gate.aborted_entries()) == ([], [])
+    assert log.produce(transactional=True) == (ASK_TO_JOIN, 0, None)
+
+
+def test_P3_what_is_expected_stays_so_when_the_rules_are_brought_to_the_log_again() -> None:
+    """Else a sequence that an abort left would be a retry again once a disk refused its batch."""
     log = Log()
     log.transact(7)
     log.mark(7, commit=False)
     log.gate.expect(7, 0)
     log.gate.restore(None, [])
-    assert (log.gate.describe(), log.gate.aborted_entries()) == ([], [])
-    assert log.produce(transactional=True) == (ASK_TO_JOIN, 0, None)
+    log.gate.replay([(0, 0, 7, 0, 0, 1, 1, -1), (1, 1, 7, 0, -1, 1, 2, 0)])
+    assert log.produce(transactional=True) == (REFUSE, 45, None)
+    assert log.produce(sequence=1, transactional=True) == (ADMIT, 2, None)
 
 
 def test_P9_a_damaged_snapshot_changes_nothing() -> None:
@@ -390,3 +401,19 @@ def test_P7_what_is_sealed_stays_so_when_the_rules_are_brought_to_the_log_again(
     partition.restore(snapshot, ())
     partition.replay([])
     assert partition.admit(1, 1, 7, 0, 1, 1, 0, True)[0] == REFUSE
+
+
+def test_P7_the_marker_of_an_earlier_transaction_breaks_no_seal_either() -> None:
+    log = Log()
+    log.transact(7)
+    log.mark(7)
+    log.transact(7, sequence=1)
+    log.gate.seal(7)
+    log.gate.restore(None, [])
+    first, marker, second = (
+        (0, 0, 7, 0, 0, 1, 1, -1),
+        (1, 1, 7, 0, -1, 1, 3, 0),
+        (2, 2, 7, 0, 1, 1, 1, -1),
+    )
+    log.gate.replay([first, marker, second])
+    assert log.produce(sequence=2, transactional=True) == (REFUSE, 47, None)

@@ -97,6 +97,7 @@ class Partition:
     def __init__(self) -> None:
         self._sweep: tuple[int, int] | None = None
         self._sealed: set[int] = set()
+        self._expected: dict[int, Expectation] = {}
         self.restore(None, ())
 
     # -------------------------------------------------------- the gate: live appends
@@ -185,6 +186,8 @@ class Partition:
         )
         if refused is not None:
             return refused
+        self._expected.pop(producer_id, None)
+        self._sealed.discard(producer_id)
         aborted = self._apply_marker(
             producer_id, producer_epoch, coordinator_epoch, is_commit, timestamp_ms, next_offset
         )
@@ -239,9 +242,10 @@ class Partition:
         return encode_snapshot(self._producers)
 
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
-        """Begin recovery: forget everything, expectations too, and load what is given.
+        """Begin recovery: forget what the log tells, and load what is given.
 
-        What is sealed stays so: the log cannot tell, and a disk may refuse a batch meanwhile.
+        What is expected and what is sealed stay so until the marker that ends it is admitted: of
+        these the log cannot tell, and a disk may refuse a batch meanwhile.
 
         Args:
             snapshot: Bytes of a `.snapshot` file; None to begin empty.
@@ -260,7 +264,6 @@ class Partition:
         self._producers: dict[int, ProducerState] = producers
         self._open = OpenTransactions(first_offsets)
         self._aborted = AbortedIndex(aborted)
-        self._expected: dict[int, Expectation] = {}
         self._waiting: dict[int, tuple[int, int]] = {}
         self._admitted: Verdict = (ADMIT, self._open.first_offset, None)
 
@@ -407,8 +410,6 @@ class Partition:
         if state is None:
             state = self._producers[producer_id] = ProducerState()
         first_offset = state.end_transaction(producer_epoch, coordinator_epoch, timestamp_ms)
-        self._expected.pop(producer_id, None)
-        self._sealed.discard(producer_id)
         self._waiting.pop(producer_id, None)
         if first_offset < 0:
             return None
