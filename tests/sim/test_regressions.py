@@ -8,7 +8,8 @@ from unittest.mock import patch
 from sim.broker import Fetched
 from sim.clients import Script, Transaction
 from sim.history import History
-from sim.plan import FROM_THE_START, Fault, NetworkFault, Plan
+from sim.network import NetworkFault
+from sim.plan import FROM_THE_START, Fault, Plan
 from sim.readers import Ends, Follower
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
