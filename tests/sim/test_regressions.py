@@ -117,6 +117,43 @@ def test_P3_a_disk_that_refuses_a_batch_makes_no_retry_of_a_sequence_used_again(
     assert not result.anomalies, text_of(result)
 
 
+def test_P5_an_orphan_outlives_no_crash_of_the_start_that_could_not_end_it() -> None:
+    """Power took the beginning of a transaction and left its records, on a partition that was full.
+
+    The start after it wanted to end them again and again and died before there was room; the next
+    one, which no power failure preceded, looked for nothing (seed 9107055).
+    """
+    copying = Script(
+        "copy1-1",
+        "copy1",
+        "copy-1",
+        start_us=1_000_000,
+        transactions=(Transaction((), "commit", pause_us=0),),
+        timeout_ms=5_000,
+    )
+    writing = (
+        Transaction(((("source", 0), 1),), "commit", pause_us=400_000),
+        Transaction(((("source", 1), 3),), "sleep", pause_us=3_000_000),
+    )
+    plan = Plan(
+        seed=9107055,
+        durability=Durability.COMMIT,
+        scripts=(Script("tv2-0", "tv2", "pay", 0, writing, comes_back=True), copying),
+        faults=(
+            Fault("full", at_us=1_461_008, down_us=1_000_000, place=("source", 1)),
+            Fault("power", at_us=2_060_412, down_us=100, bias="any"),
+            Fault("crash", at_us=2_580_774, operations=2, down_us=50_000),
+        ),
+        network=(),
+        settings=(
+            ("transactional.id.expiration.ms", 600),
+            ("transaction.remove.expired.transaction.cleanup.interval.ms", 200),
+        ),
+    )
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

@@ -227,9 +227,13 @@ class World(ClientsWorld):
             first_offset = first_without_marker(broker, place)
             if file is not None and file.is_full and first_offset is not None:
                 self._follower.marker_is_refused(place, first_offset)
-        self.power_failed = False
+        assert broker.node is not None, "it has started"
+        broker.node.transactions.call_when_recovered(self._recovered)
         broker.on_death = lambda: self._died(broker)
         broker.on_write = lambda: self._look(broker, 1)
+
+    def _recovered(self) -> None:
+        self.power_failed = False
 
     def _died(self, broker: Broker) -> None:
         self.history.say("broker", f"dies at boundary {broker.operations}")

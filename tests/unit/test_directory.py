@@ -8,6 +8,8 @@ from subprocess import PIPE
 
 import pytest
 
+import txn
+from txn.broker.transactions import TransactionCoordinator
 from txn.errors import DirectoryError
 from txn.storage import directory
 from txn.storage.directory import DataDirectory
@@ -104,3 +106,22 @@ def test_a_directory_that_java_has_locked_is_refused(tmp_path: Path, boot: Path)
         with pytest.raises(DirectoryError, match="in use by another broker"):
             DataDirectory(tmp_path / "data")
         other.communicate()
+
+
+def test_P5_while_a_disk_refuses_to_end_orphans_no_start_forgets_the_power_failure(
+    tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data):
+        pass
+    (data / directory.CLEAN).unlink()
+    boot.write_text("second")
+    with monkeypatch.context() as patched:
+        patched.setattr(TransactionCoordinator, "is_recovered", False)
+        with txn.Broker(data):
+            pass
+    assert not (data / directory.CLEAN).exists()
+    assert use(data)
+    with txn.Broker(data):
+        pass
+    assert not use(data)

@@ -561,6 +561,46 @@ def test_P3_an_orphan_on_a_full_disk_is_ended_when_there_is_room_and_takes_nothi
     assert store.committed() == []
 
 
+def test_P5_an_orphan_that_a_full_disk_kept_is_ended_by_the_start_after_the_next_crash() -> None:
+    """No start looked for it any more, since no power failure came before that one."""
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+        log.stored = log.stored[:1]
+    host = bench.host.after_crash()
+    host.store(*P0).is_read_only = True
+    heard: list[str] = []
+    coordinator = TransactionCoordinator(host)
+    coordinator.recover(power_failed=True, stores=host.stores())
+    coordinator.call_when_recovered(lambda: heard.append("never"))
+    assert not coordinator.is_recovered
+    host = host.after_crash()
+    coordinator = TransactionCoordinator(host)
+    coordinator.recover(power_failed=True, stores=host.stores())
+    coordinator.call_when_recovered(lambda: heard.append("later"))
+    host.store(*P0).is_read_only = False
+    host.advance(RETRY_MS)
+    assert heard == ["later"]
+    assert coordinator.is_recovered
+    store = host.store(*P0)
+    assert store.last_stable_offset == store.log_end_offset
+    assert store.committed() == []
+
+
+def test_what_is_open_when_a_process_dies_is_no_orphan() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    host = bench.host.after_crash()
+    coordinator = TransactionCoordinator(host)
+    coordinator.recover(stores=host.stores())
+    assert host.store(*P0).last_stable_offset == 0
+    assert host.store(*P0).client_append(producer, 1, b"b", TV2)[0] == ADMIT
+    coordinator.end("pay", producer, COMMIT, bumps_epoch=True)
+    assert host.store(*P0).committed() == [b"a", b"b"]
+
+
 # ---------------------------------------------------------------- waiting for the disk
 
 

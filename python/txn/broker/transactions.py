@@ -146,6 +146,9 @@ class TransactionCoordinator:
         self._deadlines: dict[str, Deadline] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
+        self._orphans: set[tuple[TopicPartition, Producer]] = set()
+        """What a power failure left open and a disk refuses to end."""
+        self._when_recovered: list[Callable[[], object]] = []
         self._given_up: dict[str, Producer] = {}
         """Whose commit was aborted here; it is told so again if the answer was lost."""
 
@@ -862,7 +865,8 @@ class TransactionCoordinator:
         nothing is lost that was acknowledged, unless with `durability=process`.
 
         Args:
-            power_failed: The machine stopped without the broker closing its logs.
+            power_failed: The machine stopped without the broker closing its logs, and no start
+                has come since of which `call_when_recovered` was heard.
             stores: With `power_failed`: every partition a transaction may have written to.
 
         Raises:
@@ -886,6 +890,18 @@ class TransactionCoordinator:
                     run_blocking(self._force(self._stores_of(txn.partitions)))
         run_blocking(self._force(self._logs))
         self._sweep_later()
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether nothing is left of a power failure; else the next start has to look again."""
+        return not self._orphans
+
+    def call_when_recovered(self, call: Callable[[], object]) -> None:
+        """Make a call once nothing is left of a power failure: at once, if nothing is."""
+        if self.is_recovered:
+            call()
+        else:
+            self._when_recovered.append(call)
 
     def _replay(self, store: PartitionStore) -> None:
         for batch in store.batches():
@@ -950,10 +966,12 @@ class TransactionCoordinator:
             coordinator_epoch=coordinator_epoch,
             is_commit=outcome is Outcome.COMMIT,
         )
+        orphan = (store.topic, store.index), producer
         try:
-            self._append_marker((store.topic, store.index), marker)
+            self._append_marker(orphan[0], marker)
         except StorageError as error:
             log.error("txn.orphan_end_delayed", reason=error.message, **told)
+            self._orphans.add(orphan)
             store.gate.seal(producer.producer_id)
             self._host.call_at(
                 self._host.now_ms() + RETRY_MS,
@@ -961,6 +979,9 @@ class TransactionCoordinator:
             )
             return
         log.warning("txn.orphan_ended", **told)
+        self._orphans.discard(orphan)
+        while self.is_recovered and self._when_recovered:
+            self._when_recovered.pop()()
 
 
 def _is_open_at(store: PartitionStore, producer_id: int, producer_epoch: int) -> bool:

@@ -117,7 +117,8 @@ class Broker:
             self._node.close()
             self._storage.write_recovery_points()
             self._storage.write_log_starts()
-            self._directory.mark_clean(self._node.broker_epoch)
+            if self._node.transactions.is_recovered:
+                self._directory.mark_clean(self._node.broker_epoch)
         finally:
             self._directory.release()
             self._remove_temporary()
@@ -147,7 +148,7 @@ class Broker:
             self._address = self._server.address
             scheduler = LoopScheduler(loop)
             self._node = self._open_node(scheduler)
-            self._directory.note_boot()
+            self._node.transactions.call_when_recovered(self._directory.note_boot)
         except BaseException:
             loop.close()
             self._directory.release()
