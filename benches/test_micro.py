@@ -16,9 +16,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import txn
 from txn import _core
-from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from txn.broker.transactions import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import Partition
 from txn.server.requests import decode_request
 from txn.wire.hashing import coordinator_partition

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.groups import OFFSETS_TOPIC, Committer, GroupCoordinator
+from txn.broker.groups import Committer, GroupCoordinator
 from txn.broker.host import Durability
 from txn.config import BrokerSettings
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
@@ -17,6 +17,7 @@ from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, PartitionStore, ProducerIdentity
 from txn.storage.memory import MemoryStore
 

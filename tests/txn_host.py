@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any
 
 from txn.broker.host import Durability
-from txn.broker.transactions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.coordinator.transaction.states import Producer, TopicPartition
 from txn.errors import StorageError
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT
 from txn.storage.base import (
     BatchKind,

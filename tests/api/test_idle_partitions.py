@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 import txn
 from clients import WAIT_S, create_topic, plain_producer, read_all, send
 from command_line import run_txn
-from txn.broker.node import OFFSETS_TOPIC
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.hashing import coordinator_partition
 
 COUNT = 1000

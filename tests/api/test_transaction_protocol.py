@@ -19,93 +19,26 @@ from clients import (
     send,
     transactional_producer,
 )
-from entities import entity_builder
-from txn import _core
-from wire_client import RawConnection, request
+from wire_producer import TV1_PRODUCE, TV2_PRODUCE, WireProducer, identity
 
-PRODUCE, INIT, ADD, END, WRITE_MARKERS = 0, 22, 24, 26, 27
+ADD, WRITE_MARKERS = 24, 27
 DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66
 NONE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, FENCED, ABORTABLE = 0, 47, 48, 90, 120
 INVALID_PRODUCER_ID_MAPPING = 49
 OUT_OF_ORDER = 45
-TV1_PRODUCE, TV2_PRODUCE = 11, 12
-TIMEOUT_MS = 60_000
 TWO_PHASE = "transaction.two.phase.commit.enable"
 
 
-class Wire:
-    """A connection, and a transactional producer that sends what it is told."""
-
-    def __init__(self, servers: str, transactional_id: str = "pay") -> None:
-        self.connection = RawConnection(servers)
-        self.transactional_id = transactional_id
-
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
-        return self.connection.call(entity_builder(request(key, version))(fields))
-
-    def start(
-        self,
-        *,
-        keep: bool = False,
-        two_phase: bool = True,
-        timeout_ms: int = TIMEOUT_MS,
-        shown: tuple[int, int] = (-1, -1),
-    ) -> Any:
-        return self.ask(
-            INIT,
-            6,
-            transactional_id=self.transactional_id,
-            transaction_timeout=timeout_ms,
-            producer_id=shown[0],
-            producer_epoch=shown[1],
-            enable2_pc=two_phase,
-            keep_prepared_txn=keep,
-        )
-
-    def produce(
-        self, producer: tuple[int, int], sequence: int, value: bytes, version: int = TV2_PRODUCE
-    ) -> int:
-        """Write one record in the transaction; return the error code."""
-        batch = _core.encode_batch([(None, value)], 1_700_000_000_000, *producer, sequence, True)
-        partition = {"index": 0, "records": batch}
-        answer = self.ask(
-            PRODUCE,
-            version,
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout=1_000,
-            topic_data=[{"name": "orders", "partition_data": [partition]}],
-        )
-        return int(answer.responses[0].partition_responses[0].error_code)
-
-    def end(self, producer: tuple[int, int], *, committed: bool = True, version: int = 5) -> Any:
-        return self.ask(
-            END,
-            version,
-            transactional_id=self.transactional_id,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            committed=committed,
-        )
-
-
-def identity(answer: Any) -> tuple[int, int]:
-    assert int(answer.error_code) == NONE
-    return answer.producer_id, answer.producer_epoch
-
-
-Connect = Callable[..., Wire]
+Connect = Callable[..., WireProducer]
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[..., Wire]]:
+def connect() -> Iterator[Callable[..., WireProducer]]:
     """Makes connections that are closed with the test."""
     with ExitStack() as connections:
 
-        def connect(servers: str, transactional_id: str = "pay") -> Wire:
-            wire = Wire(servers, transactional_id)
-            connections.enter_context(wire.connection)
-            return wire
+        def connect(servers: str, transactional_id: str = "pay") -> WireProducer:
+            return connections.enter_context(WireProducer(servers, transactional_id))
 
         yield connect
 
@@ -320,7 +253,7 @@ def test_a_pattern_that_others_never_finish_is_matched_at_once(
 # ---------------------------------------------------------------- helpers
 
 
-def add(wire: Wire, producer: tuple[int, int], *, verify_only: bool = False) -> int:
+def add(wire: WireProducer, producer: tuple[int, int], *, verify_only: bool = False) -> int:
     wanted = {
         "transactional_id": wire.transactional_id,
         "producer_id": producer[0],
@@ -333,7 +266,7 @@ def add(wire: Wire, producer: tuple[int, int], *, verify_only: bool = False) -> 
 
 
 def cut_off_after_sending(
-    wire: Wire, producer: tuple[int, int], sequence: int, version: int
+    wire: WireProducer, producer: tuple[int, int], sequence: int, version: int
 ) -> None:
     """Send a Produce and close the connection instead of reading the answer."""
 
@@ -357,7 +290,7 @@ def next_committed(servers: str) -> bytes | None:
     return message.value()
 
 
-def open_transactions(wire: Wire) -> list[int]:
+def open_transactions(wire: WireProducer) -> list[int]:
     """The producers that hold the partition's last stable offset back."""
     topic = {"name": "orders", "partition_indexes": [0]}
     answer = wire.ask(DESCRIBE_PRODUCERS, 0, topics=[topic])

@@ -17,6 +17,7 @@ from txn.broker import transactions
 from txn.broker.flow import Force
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import admission, partition
 from txn.partition.stable_offset import OpenTransactions
 
@@ -130,7 +131,7 @@ def prepare_before_data() -> None:
 
 
 def _is_of_coordinator(force: Force) -> bool:
-    return all(store.topic == transactions.TRANSACTIONS_TOPIC for store in force.stores)
+    return all(store.topic == TRANSACTIONS_TOPIC for store in force.stores)
 
 
 RULES: Final[dict[str, Callable[[], None]]] = {

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -19,14 +18,9 @@ from clients import (
     send,
     transactional_producer,
 )
-from entities import entity_builder
-from txn import _core
-from wire_client import RawConnection, request
+from wire_producer import WireProducer, identity
 
 pytestmark = pytest.mark.crash
-
-PRODUCE, INIT, END, TXN_OFFSET_COMMIT = 0, 22, 26, 28
-TV2_PRODUCE = 12
 
 
 @pytest.fixture
@@ -101,15 +95,15 @@ def test_P2_what_a_two_phase_producer_was_told_survives_a_power_failure(
         create_topic(servers, topic)
     with ExitStack() as connections:
         prepared, ordinary = (
-            Wire(connections.enter_context(RawConnection(servers)), transactional_id)
+            connections.enter_context(WireProducer(servers, transactional_id))
             for transactional_id in ("db", "t")
         )
-        owner = prepared.start()
-        other = ordinary.start(two_phase=False)
+        owner = identity(prepared.start())
+        other = identity(ordinary.start(two_phase=False))
         for topic in ("flights", "seats"):
-            assert prepared.produce(owner, topic, b"prepared") == 0
-            assert ordinary.produce(other, topic, b"open") == 0
-        assert prepared.commit_offset(owner, "readers", ("flights", 7)) == 0
+            assert prepared.produce(owner, 0, b"prepared", topic=topic) == 0
+            assert ordinary.produce(other, 0, b"open", topic=topic) == 0
+        assert prepared.commit_offset(owner, "readers", "flights", 7) == 0
 
     for _ in range(2):  # what it is decided on may fail it again
         note_reactors_syncs(broker.data, broker.pid)
@@ -118,13 +112,10 @@ def test_P2_what_a_two_phase_producer_was_told_survives_a_power_failure(
         broker.restart()
 
     servers = broker.bootstrap_servers
-    with RawConnection(servers) as connection:
-        successor = Wire(connection, "db")
-        answer = successor.ask(INIT, 6, **successor.who(keep_prepared_txn=True))
-        assert (answer.error_code, answer.ongoing_txn_producer_id) == (0, owner[0])
-        end = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
-        ended = successor.ask(END, 5, transactional_id="db", committed=True, **end)
-        assert ended.error_code == 0
+    with WireProducer(servers, "db") as successor:
+        answer = successor.start(keep=True)
+        assert answer.ongoing_txn_producer_id == owner[0]
+        identity(successor.end(identity(answer)))
     assert [read_all(servers, topic) for topic in ("flights", "seats")] == [[b"prepared"]] * 2
     assert committed_offset(servers, "readers", "flights") == 7
 
@@ -135,57 +126,6 @@ def committed_offset(servers: str, group: str, topic: str) -> int:
     consumer.close()
     offset: int = found.offset
     return offset
-
-
-class Wire:
-    """A TV2 client that sends what it is told: librdkafka has no two-phase commit."""
-
-    def __init__(self, connection: RawConnection, transactional_id: str) -> None:
-        self.connection = connection
-        self.transactional_id = transactional_id
-
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
-        return self.connection.call(entity_builder(request(key, version))(fields))
-
-    def who(self, **wanted: Any) -> dict[str, Any]:
-        return {
-            "transactional_id": self.transactional_id,
-            "transaction_timeout": 60_000,
-            "producer_id": -1,
-            "producer_epoch": -1,
-            "enable2_pc": True,
-            "keep_prepared_txn": False,
-        } | wanted
-
-    def start(self, *, two_phase: bool = True) -> tuple[int, int]:
-        answer = self.ask(INIT, 6, **self.who(enable2_pc=two_phase))
-        assert answer.error_code == 0
-        return answer.producer_id, answer.producer_epoch
-
-    def produce(self, producer: tuple[int, int], topic: str, value: bytes) -> int:
-        batch = _core.encode_batch([(None, value)], 1_700_000_000_000, *producer, 0, True)
-        answer = self.ask(
-            PRODUCE,
-            TV2_PRODUCE,
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout=1_000,
-            topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": batch}]}],
-        )
-        return int(answer.responses[0].partition_responses[0].error_code)
-
-    def commit_offset(self, producer: tuple[int, int], group: str, at: tuple[str, int]) -> int:
-        partition = {"partition_index": 0, "committed_offset": at[1], "committed_metadata": ""}
-        answer = self.ask(
-            TXN_OFFSET_COMMIT,
-            5,
-            transactional_id=self.transactional_id,
-            group_id=group,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            topics=[{"name": at[0], "partitions": [partition]}],
-        )
-        return int(answer.topics[0].partitions[0].error_code)
 
 
 def _read_until(reader: Consumer, last: bytes) -> list[bytes]:

@@ -33,14 +33,8 @@ from hypothesis.stateful import (
 )
 from kio.schema.errors import ErrorCode
 
-from txn.broker.host import Durability
-from txn.broker.transactions import (
-    OFFSETS_TOPIC,
-    RETRY_MS,
-    TRANSACTIONS_TOPIC,
-    Identity,
-    TransactionCoordinator,
-)
+from txn.broker.host import RETRY_MS, Durability
+from txn.broker.transactions import Identity, TransactionCoordinator
 from txn.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
@@ -52,6 +46,7 @@ from txn.coordinator.transaction.states import (
     TxnState,
 )
 from txn.coordinator.transaction.transactions import Transactions
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.wire.hashing import coordinator_partition
 from txn_host import TOPIC, Crash, MemoryHost

@@ -30,13 +30,15 @@ from sim.plan import (
     make_two_phase_plan,
 )
 from txn.broker import groups, transactions
-from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from txn.broker.markers import Markers
+from txn.broker.transactions import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.transaction import decide, timeouts
 from txn.coordinator.transaction import transactions as coordinator_transactions
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
 from txn.errors import CorruptLogError
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, partition
 from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import COORDINATOR, DUPLICATE, OUT_OF_ORDER_SEQUENCE
@@ -237,13 +239,13 @@ def _timeouts_never_fire(stack: ExitStack) -> None:
 
 def _one_partition_gets_no_marker(stack: ExitStack) -> None:
     def make(mark: Any) -> Any:
-        def forgetful(self: TransactionCoordinator, place: Any, *args: Any) -> None:
+        def forgetful(self: Markers, place: Any, *args: Any) -> None:
             if place != ("sink", 1):
                 mark(self, place, *args)
 
         return forgetful
 
-    _replaced(stack, TransactionCoordinator, "_append_marker", make)
+    _replaced(stack, Markers, "append", make)
 
 
 def _late_requests_are_served(stack: ExitStack) -> None:

@@ -41,6 +41,17 @@ def boundaries_of(plan: Plan) -> list[tuple[str, Place]]:
     return world.broker.trace
 
 
+def stop_at_each(plan: Plan, boundaries: list[tuple[str, Place]], kind: str, bias: str) -> None:
+    """Play the plan once for each boundary, with a stop there; AssertionError tells the first."""
+    broken = []
+    for number, boundary in enumerate(boundaries, 1):
+        fault = Fault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
+        result = run_plan(replace(plan, faults=(fault,)))
+        if result.anomalies:
+            broken.append((boundary, fault, result))
+    assert not broken, f"{len(broken)} stops; {broken[0][:2]}: {text_of(broken[0][2])}"
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
     ("durability", "kind", "bias"),
@@ -56,13 +67,7 @@ def test_a_stop_at_any_boundary_of_a_commit_keeps_every_promise(
     plan = plan_of(version, durability)
     boundaries = boundaries_of(plan)
     assert {"write", "written"} <= {operation for operation, _ in boundaries}
-    broken = []
-    for number in range(1, len(boundaries) + 1):
-        fault = Fault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
-        result = run_plan(replace(plan, faults=(fault,)))
-        if result.anomalies:
-            broken.append((boundaries[number - 1], fault, result))
-    assert not broken, f"{broken[0][:2]}: {text_of(broken[0][2])}"
+    stop_at_each(plan, boundaries, kind, bias)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +87,8 @@ def test_a_stop_at_any_boundary_of_a_two_phase_commit_keeps_every_promise(
     steps = tuple(Transaction(WRITES, end) for end in ends)
     plan = Plan(1, durability, (Script("db-0", "db", "db", 0, steps, comes_back=True),), (), ())
     boundaries = boundaries_of(plan)
-    broken = []
-    for number in range(1, len(boundaries) + 1):
-        fault = Fault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
-        result = run_plan(replace(plan, faults=(fault,)))
-        if result.anomalies:
-            broken.append((boundaries[number - 1], fault, result))
     assert len(boundaries) > 50
-    assert not broken, f"{broken[0][:2]}: {text_of(broken[0][2])}"
+    stop_at_each(plan, boundaries, kind, bias)
 
 
 @pytest.mark.parametrize(("version", "kind"), [(1, "crash"), (2, "power")])

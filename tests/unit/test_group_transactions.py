@@ -6,12 +6,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.groups import OFFSETS_TOPIC, Committer, GroupCoordinator
+from txn.broker.groups import Committer, GroupCoordinator
 from txn.broker.host import Durability
 from txn.broker.transactions import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import Outcome, Producer
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
 from txn_host import TOPIC, MemoryHost
 
@@ -32,7 +33,7 @@ class Both:
             host.settings[name] = BrokerSettings()[name]
         self.transactions = TransactionCoordinator(host)
         self.groups = GroupCoordinator(host, self.transactions)
-        self.transactions.marker_listeners.append(self.groups.on_offsets_marker)
+        self.transactions.markers.listeners.append(self.groups.on_offsets_marker)
         self.groups.recover()
         self.transactions.recover()
 

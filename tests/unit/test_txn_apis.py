@@ -14,8 +14,9 @@ from kio.serial import entity_reader, entity_writer
 from entities import entity_builder
 from txn.broker.apis import transaction_tools, transactions
 from txn.broker.host import Context
-from txn.broker.transactions import OFFSETS_TOPIC, TransactionCoordinator
+from txn.broker.transactions import TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.server.requests import decode_request
 from txn.wire.messages import encode_response
 from txn_host import TOPIC, MemoryHost

@@ -8,20 +8,14 @@ from unittest.mock import Mock, patch
 import pytest
 from kio.schema.errors import ErrorCode
 
-from txn.broker.host import Durability
-from txn.broker.transactions import (
-    OFFSETS_TOPIC,
-    RECORDS_PER_BATCH,
-    RETRY_MS,
-    TRANSACTIONS_TOPIC,
-    Identity,
-    TransactionCoordinator,
-)
+from txn.broker.host import RETRY_MS, Durability
+from txn.broker.transactions import RECORDS_PER_BATCH, Identity, TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value
 from txn.coordinator.transaction.states import Outcome, Producer, TxnState
 from txn.errors import CorruptLogError
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
 from txn_host import TOPIC, MemoryHost
@@ -205,7 +199,7 @@ def test_P7_a_fenced_batch_is_told_so_in_the_words_of_produce() -> None:
 def test_groups_are_told_of_markers_in_their_partitions() -> None:
     bench = Bench()
     told: list[tuple[int, int, bool]] = []
-    bench.coordinator.marker_listeners.append(lambda *marker: told.append(marker))
+    bench.coordinator.markers.listeners.append(lambda *marker: told.append(marker))
     producer = bench.init()
     bench.coordinator.add_partitions("pay", producer, [P0, OFFSETS])
     bench.end(producer, COMMIT)
@@ -925,7 +919,7 @@ def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:
     """Pending offsets of a later epoch became committed without a marker in the log."""
     bench = Bench()
     told: list[object] = []
-    bench.coordinator.marker_listeners.append(lambda *marker: told.append(marker))
+    bench.coordinator.markers.listeners.append(lambda *marker: told.append(marker))
     producer = bench.init()
     later = Producer(producer.producer_id, producer.producer_epoch + 5)
     bench.write(producer, OFFSETS, 0, b"offsets")

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Durability, HangUpError
-from txn.broker.transactions import TRANSACTIONS_TOPIC, Identity, TransactionCoordinator
+from txn.broker.transactions import Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
@@ -20,6 +20,7 @@ from txn.coordinator.transaction.states import (
     Txn,
     TxnState,
 )
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn_host import TOPIC, MemoryHost
 

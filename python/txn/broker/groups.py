@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.host import CoordinatorPartitions, Durability, Host, Timer
+from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, Host, Timer
 from txn.coordinator.group.classic import (
     Group,
     GroupState,
@@ -66,15 +66,11 @@ from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity, Record, StoredBatch
 from txn.wire.hashing import coordinator_partition
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-
 MINUTE_MS: Final = 60_000
-
-STORAGE_RETRY_MS: Final = 1_000
-"""When a due change could not be written it is tried again after this time."""
 
 TOMBSTONES_PER_BATCH: Final = 500
 
@@ -531,7 +527,7 @@ class GroupCoordinator:
             self._carry_out(group_id, outcome)
         except StorageError as error:
             log.error("group.not_written", group_id=group_id, reason=str(error))
-            self._arm(group_id, self.host.now_ms() + STORAGE_RETRY_MS)
+            self._arm(group_id, self.host.now_ms() + RETRY_MS)
 
     def _schedule_clean_up(self) -> None:
         interval_ms = self.host.setting("offsets.retention.check.interval.ms")

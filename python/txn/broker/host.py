@@ -8,9 +8,12 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from txn.storage.base import PartitionStore
+
+RETRY_MS: Final = 1_000
+"""What is due and was refused by a disk is tried again after this time."""
 
 
 class Durability(Enum):

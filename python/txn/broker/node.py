@@ -20,7 +20,9 @@ from txn.errors import CorruptLogError, DirectoryError, StorageError
 from txn.logs import log
 from txn.metadata.image import (
     INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
     PRODUCER_ID_BLOCK,
+    TRANSACTIONS_TOPIC,
     Image,
     Topic,
     creation_records,
@@ -47,9 +49,6 @@ METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 METADATA_SETTINGS = {"cleanup.policy": ""}
 """Nothing of the metadata log may go by age or size."""
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 SEGMENT_BYTES_SETTING = {
     OFFSETS_TOPIC: "offsets.topic.segment.bytes",
@@ -175,7 +174,7 @@ class Node:
         self._recover_metadata()
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self, self.transactions)
-        self.transactions.marker_listeners.append(self.groups.on_offsets_marker)
+        self.transactions.markers.listeners.append(self.groups.on_offsets_marker)
         self.groups.recover()
         self._forget_idle_producers()
         self.transactions.recover(

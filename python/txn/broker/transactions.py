@@ -37,13 +37,15 @@ Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from txn.broker.acting_clients import ActingClients
 from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
-from txn.broker.host import CoordinatorPartitions, Durability, HangUpError, Host, Timer
+from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, HangUpError, Host, Timer
+from txn.broker.markers import Markers
+from txn.broker.orphans import Orphans
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
@@ -61,7 +63,6 @@ from txn.coordinator.transaction.decide import (
     decide_fence,
     decide_init,
     decide_verify,
-    outcome_of_orphan,
 )
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.producer_ids import ProducerIds
@@ -86,24 +87,14 @@ from txn.coordinator.transaction.states import (
 from txn.coordinator.transaction.transactions import Transactions
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.storage.base import Marker, PartitionStore
 from txn.wire.hashing import coordinator_partition, java_hash
-
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-RETRY_MS: Final = 1_000
-"""Between two attempts to finish a Prepare that a disk refused."""
 
 EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
 
 RECORDS_PER_BATCH: Final = 1_000
 """How many ids are forgotten, or fenced after a power failure, with one append."""
-
-INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
-
-MarkerListener = Callable[[int, int, bool], object]
-"""Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +126,10 @@ class TransactionCoordinator:
     def __init__(self, host: Host) -> None:
         self.transactions = Transactions()
         self.clients = ActingClients(host.now_ms)
-        self.marker_listeners: list[MarkerListener] = []
+        self.markers = Markers(host)
         self._host = host
         self._flows = Flows(host)
+        self._orphans = Orphans(host, self.markers)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
         self._logs: CoordinatorPartitions = ()
         self._log_count = 0
@@ -146,9 +138,6 @@ class TransactionCoordinator:
         self._deadlines: dict[str, Deadline] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
-        self._orphans: set[tuple[TopicPartition, Producer]] = set()
-        """What a power failure left open and a disk refuses to end."""
-        self._when_recovered: list[Callable[[], object]] = []
         self._given_up: dict[str, Producer] = {}
         """Whose commit was aborted here; it is told so again if the answer was lost."""
 
@@ -320,7 +309,7 @@ class TransactionCoordinator:
             assert store is not None, f"{partition} was looked up"
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
                 return ErrorCode.invalid_producer_epoch
-            self._append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
+            self.markers.append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
         except StorageError as error:
             return _code_of(error)
         return ErrorCode.none
@@ -686,7 +675,7 @@ class TransactionCoordinator:
     def _mark(self, transactional_id: str) -> None:
         """Write a Prepare's markers; what a disk refuses stays in `_unmarked` and is retried."""
         txn = self._prepared(transactional_id)
-        marker = self._marker_of(
+        marker = self.markers.make(
             txn.producer,
             coordinator_epoch=self._log_of(transactional_id).leader_epoch,
             is_commit=txn.state is TxnState.PREPARE_COMMIT,
@@ -695,40 +684,12 @@ class TransactionCoordinator:
         failures: dict[TopicPartition, StorageError] = {}
         for partition in sorted(wanted):
             try:
-                self._append_marker(partition, marker)
+                self.markers.append(partition, marker)
             except StorageError as error:
                 failures[partition] = error
         if failures:
             self._unmarked[transactional_id] = frozenset(failures)
             self._retry_later(transactional_id, next(iter(failures.values())))
-
-    def _marker_of(self, producer: Producer, *, coordinator_epoch: int, is_commit: bool) -> Marker:
-        now_ms = self._host.now_ms()
-        return Marker(*producer, coordinator_epoch, is_commit, now_ms)
-
-    def _append_marker(self, partition: TopicPartition, marker: Marker) -> None:
-        store = self._host.partition(*partition)
-        if store is None:  # the topic was deleted, and its readers with it
-            return
-        try:
-            self._append_to(store, marker)
-        except StorageError as error:
-            if error.code != INVALID_PRODUCER_EPOCH:
-                raise
-            # The partition has seen a later epoch, so nothing of this one is open there.
-            log.error(
-                "txn.marker_fenced",
-                partition=f"{store.topic}-{store.index}",
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-            )
-
-    def _append_to(self, store: PartitionStore, marker: Marker) -> None:
-        """Append a marker and tell of it. Raises StorageError: the partition refused it."""
-        store.append_marker(marker)
-        if store.topic == OFFSETS_TOPIC:
-            for tell in self.marker_listeners:
-                tell(store.index, marker.producer_id, marker.is_commit)
 
     def _let_in(self, transactional_id: str, txn: Txn) -> None:
         """Let the partitions of an open transaction take batches of it, or none any longer."""
@@ -880,7 +841,7 @@ class TransactionCoordinator:
             run_blocking(self._finish(transactional_id))
         if power_failed:
             self._fence_everybody()
-            self._end_orphans(stores)
+            self._orphans.end(stores, [txn for _, txn in self.transactions.items()])
         for transactional_id, txn in self.transactions.awake():
             self._watch(transactional_id, txn)
             self._force_batches_of(None, txn)
@@ -894,14 +855,11 @@ class TransactionCoordinator:
     @property
     def is_recovered(self) -> bool:
         """Whether nothing is left of a power failure; else the next start has to look again."""
-        return not self._orphans
+        return self._orphans.are_ended
 
     def call_when_recovered(self, call: Callable[[], object]) -> None:
         """Make a call once nothing is left of a power failure: at once, if nothing is."""
-        if self.is_recovered:
-            call()
-        else:
-            self._when_recovered.append(call)
+        self._orphans.call_when_ended(call)
 
     def _replay(self, store: PartitionStore) -> None:
         for batch in store.batches():
@@ -932,56 +890,6 @@ class TransactionCoordinator:
         self._write_together(fenced)
         for transactional_id, _ in fenced:
             run_blocking(self._finish(transactional_id))
-
-    def _end_orphans(self, stores: Iterable[PartitionStore]) -> None:
-        """End what partitions hold open though `__transaction_state` knows nothing of it."""
-        owners = {
-            producer_id: txn
-            for _, txn in self.transactions.items()
-            for producer_id in (txn.producer_id, txn.previous_producer_id)
-        }
-        for store in stores:
-            partition = (store.topic, store.index)
-            for active in store.producers():
-                owner = owners.get(active.producer_id)
-                is_known = owner is not None and partition in owner.partitions
-                if active.current_txn_start_offset < 0 or is_known:
-                    continue
-                producer = Producer(active.producer_id, active.producer_epoch)
-                epoch = max(active.coordinator_epoch, 0)
-                self._end_orphan(store, producer, outcome_of_orphan(owner, producer), epoch)
-
-    def _end_orphan(
-        self, store: PartitionStore, producer: Producer, outcome: Outcome, coordinator_epoch: int
-    ) -> None:
-        """Write a marker that is decided; nothing enters its transaction while a disk refuses."""
-        told: dict[str, Any] = {
-            "partition": f"{store.topic}-{store.index}",
-            "producer_id": producer.producer_id,
-            "producer_epoch": producer.producer_epoch,
-            "outcome": outcome.value,
-        }
-        marker = self._marker_of(
-            producer,
-            coordinator_epoch=coordinator_epoch,
-            is_commit=outcome is Outcome.COMMIT,
-        )
-        orphan = (store.topic, store.index), producer
-        try:
-            self._append_marker(orphan[0], marker)
-        except StorageError as error:
-            log.error("txn.orphan_end_delayed", reason=error.message, **told)
-            self._orphans.add(orphan)
-            store.gate.seal(producer.producer_id)
-            self._host.call_at(
-                self._host.now_ms() + RETRY_MS,
-                lambda: self._end_orphan(store, producer, outcome, coordinator_epoch),
-            )
-            return
-        log.warning("txn.orphan_ended", **told)
-        self._orphans.discard(orphan)
-        while self.is_recovered and self._when_recovered:
-            self._when_recovered.pop()()
 
 
 def _is_open_at(store: PartitionStore, producer_id: int, producer_epoch: int) -> bool:

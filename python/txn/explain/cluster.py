@@ -28,7 +28,6 @@ from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 from txn.explain.connection import Connection, Connections, Fields
 from txn.explain.facts import (
-    TRANSACTIONS_TOPIC,
     Client,
     Ends,
     LoggedBatch,
@@ -38,6 +37,7 @@ from txn.explain.facts import (
     state_record,
 )
 from txn.explain.fetched import FetchedPiece, fetched
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.wire.hashing import coordinator_partition
 from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
 

@@ -17,15 +17,7 @@ from txn.clock import now_ms
 from txn.coordinator.transaction.records import decode_key
 from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import CorruptLogError, DirectoryError
-from txn.explain.facts import (
-    TRANSACTIONS_TOPIC,
-    Ends,
-    LoggedBatch,
-    OpenTransaction,
-    Owner,
-    StateRecord,
-    state_record,
-)
+from txn.explain.facts import Ends, LoggedBatch, OpenTransaction, Owner, StateRecord, state_record
 from txn.explain.fetched import logged, records_in
 from txn.inspect import segments, texts
 from txn.inspect.layout import (
@@ -36,6 +28,7 @@ from txn.inspect.layout import (
     partitions_in,
     state_of,
 )
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import Partition, ReplayedBatch
 from txn.storage.checkpoints import LOG_STARTS
 from txn.storage.directory import META

@@ -10,14 +10,13 @@ the epoch, by the broker's clock; None is *not known*.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from txn.coordinator.transaction.records import decode_value
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import CorruptLogError
 from txn.inspect.segments import Batch, Record
-
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
+from txn.metadata.image import TRANSACTIONS_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from txn.coordinator.transaction.states import PREPARED, TopicPartition, Txn, TxnState
-from txn.explain.facts import TRANSACTIONS_TOPIC, LoggedBatch, StateRecord
+from txn.explain.facts import LoggedBatch, StateRecord
+from txn.metadata.image import TRANSACTIONS_TOPIC
 
 KINDS: Final = ("producer", "open", "records", "decision", "marker", "end")
 """What events are; in this order if they have the same time."""

@@ -18,6 +18,7 @@ from txn.coordinator.group import records as group_records
 from txn.coordinator.transaction import records as transaction_records
 from txn.inspect.layout import METADATA_TOPIC
 from txn.metadata import records as metadata_records
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.storage.ids import encode_id
 
 Readable = dict[str, Any]
@@ -118,8 +119,8 @@ def _metadata(_key: bytes | None, value: bytes | None) -> Readable:
 
 
 _DECODERS: Final[Mapping[str, Callable[[bytes | None, bytes | None], Readable]]] = {
-    "__transaction_state": _transaction,
-    "__consumer_offsets": _group,
+    TRANSACTIONS_TOPIC: _transaction,
+    OFFSETS_TOPIC: _group,
     METADATA_TOPIC: _metadata,
 }
 

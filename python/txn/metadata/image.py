@@ -26,7 +26,9 @@ from txn.metadata.records import (
 PRODUCER_ID_BLOCK = 1000
 """How many producer ids one durable record reserves, as Apache Kafka does."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 RESERVED_TOPICS = frozenset({"__cluster_metadata"})
 TOPIC_NAME_MAX = 249
 

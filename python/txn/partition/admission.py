@@ -26,8 +26,9 @@ from clients or from a coordinator, never from both: internal topics refuse Prod
 
 Functions here return a verdict that keeps the batch out, or None: let it in, and apply it.
 
-Where Kafka differs: it answers such a batch with the offset of the aborted one, and records of a
-committed transaction are lost (P3). It lets a batch of a newer epoch continue a transaction that
+Where Kafka differs: it takes a batch with a sequence that an abort left for a retry, answers with
+the offset of the aborted one, and records of a committed transaction are lost (P3); here it is out
+of order. It lets a batch of a newer epoch continue a transaction that
 an older epoch left open here. Then a commit would show records of a fenced producer (P7), so it
 is refused until a marker ends the old one. And a negative producer epoch is refused.
 

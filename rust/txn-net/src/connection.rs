@@ -286,11 +286,8 @@ impl Connection {
     /// Whether what is queued is better sent with the answer to the next frame: that is here, and
     /// neither is large.
     pub fn holds_answer(&self, max_request_bytes: usize) -> bool {
-        let is_small = match &self.output {
-            output if output.len() == 1 => output[0].left() < HELD_ANSWER_BYTES,
-            _ => false,
-        };
-        is_small
+        self.output.len() == 1
+            && self.output[0].left() < HELD_ANSWER_BYTES
             && matches!(
                 self.front(max_request_bytes),
                 Front::Whole(frame) if frame.len() <= HOLDING_FRAME_BYTES

@@ -8,8 +8,9 @@
 //! Everything a connection does happens in [`Reactor::drive`]: send what is queued, then, if no
 //! request is under way, look at the next frame, then read. It runs after every event that may
 //! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. Small answers to
-//! frames that came together leave together. The answer to a connection's last frame is sent once the other sockets that have something were read: whom an
-//! answer wakes takes the processor away, and does so less often when answers go out together.
+//! frames that came together leave together. The answer to a connection's last frame is sent once
+//! the other sockets that have something were read: whom an answer wakes takes the processor
+//! away, and does so less often when answers go out together.
 //!
 //! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
 //! large, a half frame and silence each cost their own connection only, and so does a panic in
@@ -828,11 +829,8 @@ impl Reactor {
             };
         }
         let mut answer = Vec::new();
-        let mut unsynced = request.encode(body, correlation_id, &mut answer);
-        if !unsynced.is_empty() && !self.must_force(request) {
-            unsynced.clear();
-        }
-        if unsynced.is_empty() {
+        let unsynced = request.encode(body, correlation_id, &mut answer);
+        if unsynced.is_empty() || !self.must_force(request) {
             connection.push(Chunk::bytes(answer));
             return Answered::Yes;
         }

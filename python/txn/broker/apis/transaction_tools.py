@@ -17,11 +17,12 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.apis.transactions import Later, by_topic
 from txn.broker.host import Answer, Context
-from txn.broker.transactions import TRANSACTIONS_TOPIC, TransactionCoordinator
+from txn.broker.transactions import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
 from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition, Txn
 from txn.errors import StorageError
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
 from txn.wire.messages import encode_response
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras

@@ -24,12 +24,7 @@ from typing import Any, Final, TypeVar
 from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Answer, Context
-from txn.broker.transactions import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    Identity,
-    TransactionCoordinator,
-)
+from txn.broker.transactions import Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
@@ -40,6 +35,7 @@ from txn.coordinator.transaction.states import (
     Producer,
     TopicPartition,
 )
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
@@ -59,6 +55,9 @@ TRANSACTION_ABORTABLE_FROM: Final = {
     END_TXN: 4,
 }
 """API key → the first version whose clients know the error code."""
+
+END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
+"""The first version whose clients abort at UNKNOWN_PRODUCER_ID."""
 
 END_TXN_BUMPS_FROM: Final = 5
 ADD_PARTITIONS_BATCHED_FROM: Final = 4
@@ -81,9 +80,10 @@ async def _answer_later(result: Awaitable[R], answer: Callable[[R], Answer]) -> 
 def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     """Say an error with a code that clients of this version know."""
     key, version = context.api_key, context.api_version
-    if code is ErrorCode.transaction_abortable and key == END_TXN and version < 4:
-        return code if version < 2 else ErrorCode.unknown_producer_id
     if code is ErrorCode.transaction_abortable and version < TRANSACTION_ABORTABLE_FROM[key]:
+        if key == END_TXN:
+            knows_abort = version >= END_TXN_ABORTS_UNKNOWN_FROM
+            return ErrorCode.unknown_producer_id if knows_abort else code
         code = ErrorCode.producer_fenced
     if code is ErrorCode.producer_fenced and version < PRODUCER_FENCED_FROM[key]:
         code = ErrorCode.invalid_producer_epoch
