@@ -460,7 +460,7 @@ class SimLog(MemoryStore):
             raise self._error("cannot be synced")
         self.force(len(self.stored))
         self.log_start_offset = offset
-        self._publish()
+        self._stable = max(self._stable, offset)  # the gate may be ahead of what is stored
         self._tell("log start")
         file.log_start_offset = offset
         file.first_kept = self._bases[bisect_right(self._bases, offset) - 1]

@@ -154,6 +154,27 @@ def test_P5_an_orphan_outlives_no_crash_of_the_start_that_could_not_end_it() -> 
     assert not result.anomalies, text_of(result)
 
 
+def test_the_simulated_disk_shows_nothing_of_a_transaction_whose_marker_it_refused() -> None:
+    """A log start that moved meanwhile had it ask a gate that was a marker ahead of the log."""
+    place = ("source", 0)
+    left = Transaction(((place, 3), (place, 1)), "commit", pause_us=400_000)
+    takes_over = Transaction(((place, 1),), "restart", pause_us=400_000)
+    deletes = Transaction(((place, 1),), "delete", pause_us=1_000)
+    plan = Plan(
+        seed=10_048_181,
+        durability=Durability.PROCESS,
+        scripts=(
+            Script("tv1-0", "tv1", "pay", 0, (left,), 700, comes_back=True),
+            Script("tv2-1", "tv2", "pay", 5_000, (takes_over,), 700),
+            Script("deleter", "delete", "", 5_000, (deletes,)),
+        ),
+        faults=(Fault("full", at_us=2_636, down_us=5_000, place=place),),
+        network=(),
+    )
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

@@ -168,6 +168,25 @@ fn who_looks_at_the_gate_of_a_log_that_failed_sees_what_is_stored() {
 }
 
 #[test]
+fn a_log_start_shows_nothing_of_a_transaction_whose_marker_was_refused() {
+    // P4: until the log heals its gate believes that the transaction has ended.
+    for is_commit in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let (log, _, broken) = on_a_disk(root.path());
+        append(&log, transactional(1, 3));
+        broken.set(Some(full));
+        assert!(log.append_marker(&marker(1, is_commit)).is_err());
+        assert_eq!(log.delete_records(1).unwrap(), 1);
+        let state = log.state();
+        assert_eq!((state.last_stable_offset, state.log_end_offset), (1, 3));
+        broken.set(None);
+        append(&log, plain(1, 5));
+        assert_eq!(log.state().last_stable_offset, 1);
+        disk::release(root.path());
+    }
+}
+
+#[test]
 fn a_gate_that_cannot_be_settled_is_no_answer() {
     let root = tempfile::tempdir().unwrap();
     let (log, _, broken) = on_a_disk(root.path());
