@@ -28,6 +28,8 @@ from sim.plan import (
     make_prepared_refusal_plan,
     make_purger_plan,
     make_two_phase_plan,
+    make_upgrade_crash_plan,
+    make_upgrade_plan,
 )
 from txn.broker import groups, transactions
 from txn.broker.markers import Markers
@@ -306,6 +308,47 @@ def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
         return False
 
     stack.enter_context(patch.object(TransactionCoordinator, "_forces_answers_of", unforced))
+
+
+def _what_is_handed_over_is_not_forced(stack: ExitStack) -> None:
+    def nothing(self: TransactionCoordinator, txn: Txn) -> Any:
+        yield from ()
+
+    stack.enter_context(patch.object(TransactionCoordinator, "_force_what_is_kept", nothing))
+
+
+def _what_is_kept_takes_more(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(Partition, "seal", lambda self, producer_id: None))
+
+
+def _a_start_lets_more_into_what_is_kept(stack: ExitStack) -> None:
+    def make(recover: Any) -> Any:
+        def lenient(self: TransactionCoordinator, **kwargs: Any) -> None:
+            with patch.object(Partition, "seal", lambda self, producer_id: None):
+                recover(self, **kwargs)
+
+        return lenient
+
+    _replaced(stack, TransactionCoordinator, "recover", make)
+
+
+def _what_is_kept_has_no_more_time(stack: ExitStack) -> None:
+    def make(kept: Any) -> Any:
+        return lambda txn, *args: kept(txn, *args)._replace(timeout_ms=txn.timeout_ms)
+
+    _replaced(stack, decide, "_kept", make)
+
+
+def _who_was_taken_over_ends_what_is_kept(stack: ExitStack) -> None:
+    def make(refusal: Any) -> Any:
+        def lenient(txn: Txn | None, producer: Producer) -> Any:
+            if txn is not None and txn.is_kept and producer == txn.producer:
+                return None
+            return refusal(txn, producer)
+
+        return lenient
+
+    _replaced(stack, decide, "_refusal_of_stranger", make)
 
 
 def _a_commit_that_is_put_off_is_undone(stack: ExitStack) -> None:
@@ -608,6 +651,36 @@ RULES = (
         "lost-write",
         _that_something_is_prepared_is_not_forced,
         plans=make_prepared_power_plan,
+    ),
+    Broken(
+        "what is handed over to two-phase commit is not forced before",
+        "torn-transaction",
+        _what_is_handed_over_is_not_forced,
+        plans=make_upgrade_crash_plan,
+    ),
+    Broken(
+        "what is kept takes more",
+        "zombie-commit",
+        _what_is_kept_takes_more,
+        plans=make_upgrade_crash_plan,
+    ),
+    Broken(
+        "a start lets more into what is kept",
+        "zombie-commit",
+        _a_start_lets_more_into_what_is_kept,
+        plans=make_upgrade_crash_plan,
+    ),
+    Broken(
+        "what is kept has no more time than before",
+        "lost-write",
+        _what_is_kept_has_no_more_time,
+        plans=make_upgrade_plan,
+    ),
+    Broken(
+        "who was taken over ends what is kept",
+        "lost-write",
+        _who_was_taken_over_ends_what_is_kept,
+        plans=make_upgrade_plan,
     ),
     Broken(
         "a commit of what is prepared is undone when a disk refuses it",

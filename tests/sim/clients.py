@@ -5,6 +5,7 @@ do: try again, abort, or stop because it is fenced. It notes in the `History` wh
 and nothing else. A script is data, so that a failing run can be made smaller.
 """
 
+import asyncio
 import datetime
 import random
 from collections.abc import Callable, Iterable
@@ -98,6 +99,8 @@ class Transaction:
     """Partition and number of records, a batch each."""
     end: str
     pause_us: int = 0
+    left: str = ""
+    """How an ordinary instance leaves it open to one with two-phase commit (`upgrades.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class Script:
     name: str
     kind: str
     """ "tv1", "tv2", "plain", "copy1" and "copy2" for copiers of either version, "db" for a
-    producer with two-phase commit, "abort" and "delete" for operators."""
+    producer with two-phase commit, "up1" and "up2" for one of either version that comes to it,
+    "abort" and "delete" for operators."""
     transactional_id: str
     start_us: int
     transactions: tuple[Transaction, ...]
@@ -140,7 +144,7 @@ class Client:
         """Send a request until it is answered."""
         while True:
             connection = await self.connected()
-            fault = self.world.fault_of(self.name)
+            fault = self.fault_of(key, request)
             self._tell_of(key, request, fault)
             try:
                 answer = await connection.request(key, version, request, fault)
@@ -150,6 +154,10 @@ class Client:
                 await self.back_off()
                 continue
             return answer
+
+    def fault_of(self, key: int, request: Any) -> NetworkFault | None:
+        """What happens to the next request, which is this one."""
+        return self.world.fault_of(self.name)
 
     async def back_off(self) -> None:
         await self.world.loop.sleep(self.chance.choice((1_000, 20_000, 100_000)))
@@ -206,15 +214,18 @@ class Sender(Client):
         unacknowledged = list(batches)
         while unacknowledged:
             connection = await self.connected()
-            sent = []
-            for batch in unacknowledged[:BATCHES_IN_FLIGHT]:
-                request = Produce(self.transactional_id, self.producer, (batch,))
-                fault = self.world.fault_of(self.name)
-                self._tell_of(PRODUCE, request, fault)
-                sent.append(
-                    (batch, connection.request(PRODUCE, self.produce_version, request, fault))
-                )
+            sent = [
+                (batch, self.send_over(connection, batch))
+                for batch in unacknowledged[:BATCHES_IN_FLIGHT]
+            ]
             unacknowledged = await self._acknowledge(sent) + unacknowledged[BATCHES_IN_FLIGHT:]
+
+    def send_over(self, connection: Connection, batch: Batch) -> "asyncio.Future[Any]":
+        """Send a batch, and do not wait."""
+        request = Produce(self.transactional_id, self.producer, (batch,))
+        fault = self.fault_of(PRODUCE, request)
+        self._tell_of(PRODUCE, request, fault)
+        return connection.request(PRODUCE, self.produce_version, request, fault)
 
     async def send_or_purge(self, batches: Iterable[Batch]) -> None:
         """Send batches once, and give those up that are not answered.
@@ -222,12 +233,7 @@ class Sender(Client):
         The next batch gets the sequences of the first that was given up, under the same epoch.
         """
         connection = await self.connected()
-        sent = []
-        for batch in batches:
-            request = Produce(self.transactional_id, self.producer, (batch,))
-            fault = self.world.fault_of(self.name)
-            self._tell_of(PRODUCE, request, fault)
-            sent.append((batch, connection.request(PRODUCE, self.produce_version, request, fault)))
+        sent = [(batch, self.send_over(connection, batch)) for batch in batches]
         for batch in reversed(await self._acknowledge(sent)):
             self.sequences[batch.place] = batch.base_sequence
 
@@ -376,8 +382,8 @@ class TransactionalProducer(Sender):
         if key == END_TXN and self.attempt is not None:
             self.attempt.was_interrupted = True
 
-    async def transaction(self, name: str, step: Transaction) -> Attempt:
-        """One transaction from its first write to its end."""
+    def begin(self, name: str) -> Attempt:
+        """Begin a transaction; the broker hears of it with its first write."""
         attempt = self.attempt = self.history.begin(
             Attempt(
                 name, self.name, self.script.transactional_id, self.identity, self.initialized_us
@@ -386,6 +392,11 @@ class TransactionalProducer(Sender):
         attempt.follows_lost_end = self.has_lost_end
         self.added.clear()
         self.say(f"begins {name}")
+        return attempt
+
+    async def transaction(self, name: str, step: Transaction) -> Attempt:
+        """One transaction from its first write to its end."""
+        attempt = self.begin(name)
         try:
             await self.write(attempt, step)
             if step.end in ("leave", "restart"):
@@ -404,6 +415,14 @@ class TransactionalProducer(Sender):
         return attempt
 
     async def write(self, attempt: Attempt, step: Transaction) -> None:
+        batches = await self.batches_of(attempt, step)
+        if step.end == "purge":
+            await self.send_or_purge(batches)
+        else:
+            await self.send(batches)
+
+    async def batches_of(self, attempt: Attempt, step: Transaction) -> list[Batch]:
+        """What is to be sent, on partitions that are in the transaction if that comes first."""
         batches = []
         for position, (place, count) in enumerate(step.writes):
             if self.version == 1 and place not in self.added:
@@ -413,21 +432,28 @@ class TransactionalProducer(Sender):
                 attempt.values[value] = place
                 self.history.owner[value] = attempt
             batches.append(self.number(place, values))
-        if step.end == "purge":
-            await self.send_or_purge(batches)
-        else:
-            await self.send(batches)
+        return batches
 
     async def add_partitions(self, place: Place) -> None:
-        request = fields(
+        answer = await self.decided(ADD_PARTITIONS, self.request_to_add(place), _code_of_added)
+        self.accept(_code_of_added(answer))
+        self.added.add(place)
+
+    def request_to_add(self, place: Place) -> Any:
+        return fields(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer.producer_id,
             v3_and_below_producer_epoch=self.producer.producer_epoch,
             v3_and_below_topics=[fields(name=place[0], partitions=[place[1]])],
         )
-        answer = await self.decided(ADD_PARTITIONS, request, _code_of_added)
-        self.accept(_code_of_added(answer))
-        self.added.add(place)
+
+    def request_to_end(self, *, is_commit: bool) -> Any:
+        return fields(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            committed=is_commit,
+        )
 
     def accept(self, code: ErrorCode) -> None:
         """Raise what a client makes of an error."""
@@ -443,12 +469,7 @@ class TransactionalProducer(Sender):
         if self.version == 1 and not self.added:
             attempt.give_up()  # there is nothing to end, and nothing is sent
             return
-        request = fields(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer.producer_id,
-            producer_epoch=self.producer.producer_epoch,
-            committed=is_commit,
-        )
+        request = self.request_to_end(is_commit=is_commit)
         if is_commit and attempt.fate is Fate.OPEN:
             attempt.ask_to_commit()
         was_fenced = attempt.was_fenced

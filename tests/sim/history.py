@@ -47,7 +47,7 @@ class Attempt:
     was_interrupted: bool = False
     """An answer to its end was lost, or said to try again."""
     is_two_phase: bool = False
-    """Another system decides on it (`two_phase.py`)."""
+    """Another system decides on it, or may come to (`two_phase.py`); operators let it alone."""
     is_decided: bool = False
     """It has noted that it is to be committed."""
     follows_lost_end: bool = False
@@ -66,6 +66,10 @@ class Attempt:
         if self.fate is Fate.OPEN:
             self.was_fenced = True
             self.fate = Fate.NEVER
+
+    def found_open(self) -> None:
+        """Its next instance was told that it is open; whoever asked to end it comes too late."""
+        self.fate = Fate.OPEN
 
     def give_up(self) -> None:
         """No more requests will come for it."""

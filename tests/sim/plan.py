@@ -6,6 +6,7 @@ one life of the broker, so leaving out a part of a plan changes as little of the
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from sim.agenda import US_PER_MS, US_PER_S
 from sim.clients import Script, Transaction
 from sim.history import Place
 from sim.network import NetworkFault
+from sim.upgrades import LEFT
 from txn.broker.host import Durability
 
 PLACES: Final[tuple[Place, ...]] = (("source", 0), ("source", 1), ("sink", 0), ("sink", 1))
@@ -123,6 +125,10 @@ def make_plan(seed: int) -> Plan:
     if own.random() < 0.15:
         purger, unanswered = _purger(own)
         scripts, network = (*scripts, purger), [*network, *unanswered]
+    own = random.Random(f"upgrade of {seed}")
+    if own.random() < 0.12:
+        upgrade, unlucky = _upgrade(own, own.choice((1, 2)), "upgrade")
+        scripts, network = (*scripts, upgrade), [*network, *unlucky]
     return Plan(
         seed,
         durability,
@@ -212,6 +218,43 @@ def make_prepared_refusal_plan(seed: int) -> Plan:
         place=chance.choice(PLACES[:2]),
     )
     return replace(make_prepared_power_plan(seed), faults=(refusal,))
+
+
+def make_upgrade_plan(seed: int) -> Plan:
+    """A plan in which clients come to two-phase commit; connections fail, and a process once."""
+    chance = random.Random(seed)
+    upgrades = [_upgrade(chance, version, name) for version, name in ((1, "pay"), (2, "ship"))]
+    crash = Fault("crash", chance.randrange(US_PER_S), chance.choice((0, 5)), US_PER_MS)
+    return Plan(
+        seed,
+        chance.choice((Durability.PROCESS, Durability.COMMIT)),
+        tuple(script for script, _ in upgrades),
+        (crash,) if chance.random() < 0.5 else (),
+        tuple(fault for _, faults in upgrades for fault in faults),
+        chance.choice((None, None, *range(32_762, 32_767))),
+    )
+
+
+def make_upgrade_crash_plan(seed: int) -> Plan:
+    """A plan in which power or a process fails when what began as any other is decided on."""
+    chance = random.Random(seed)
+    version = chance.choice((1, 2))
+    left = chance.choice(("written", "more"))
+    taken_over = Transaction(
+        tuple((place, 1) for place in (*PLACES, chance.choice(PLACES))),
+        chance.choice(("decided", "sleep")),
+        chance.choice((200 * US_PER_MS, 2 * US_PER_S)),
+        left,
+    )
+    following = Transaction(((PLACES[0], 1),), "commit")
+    steps = (taken_over, following)
+    writer = Script(f"up{version}", f"up{version}", "pay", 0, steps, comes_back=True)
+    at_us, operations = chance.choice(
+        ((FROM_THE_START, chance.randrange(20, 100)), (chance.randrange(50_000, US_PER_S), 0))
+    )
+    kind, bias = chance.choice(("power", "crash")), chance.choice(("any", "all"))
+    fault = Fault(kind, at_us, operations, US_PER_MS, bias=bias)
+    return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
 
 
 def make_operator_plan(seed: int) -> Plan:
@@ -434,6 +477,44 @@ def _purger(own: random.Random) -> tuple[Script, list[NetworkFault]]:
     faults = [NetworkFault("purger", each, "unanswered", 100 * US_PER_MS) for each in requests]
     script = Script("purger", "tv1", "purge", own.choice((0, 5_000)), steps, comes_back=True)
     return script, faults
+
+
+def _upgrade(
+    own: random.Random, version: int, transactional_id: str
+) -> tuple[Script, list[NetworkFault]]:
+    """A client that comes to two-phase commit while a transaction is open."""
+    ordinary = [_transaction_to(own, ("commit", "abort")) for _ in range(own.choice((0, 1, 2)))]
+    left = [how for how in LEFT if how != "adding" or version == 1]
+    ends = ("commit", "commit", "sleep", "decided", "decided", "restart", "abort")
+    taken_over = replace(
+        _transaction_to(own, ends),
+        left=own.choice(left),
+        pause_us=own.choice((0, 200 * US_PER_MS, 2 * US_PER_S)),
+    )
+    following = [_transaction_to(own, ends) for _ in range(own.choice((0, 1, 2)))]
+    script = Script(
+        f"up{version}",
+        f"up{version}",
+        transactional_id,
+        own.choice((0, 5_000, 300_000)),
+        (*ordinary, taken_over, *following),
+        timeout_ms=700,
+        comes_back=own.random() < 0.5,
+    )
+    kinds = ("lost", "unanswered", "late", "late")
+    faults = [
+        NetworkFault(script.name, request, own.choice(kinds), own.choice((0, 1_000, 100_000)))
+        for request in own.sample(range(1, 30), own.choice((0, 2, 4)))
+    ]
+    return script, faults
+
+
+def _transaction_to(own: random.Random, ends: Sequence[str]) -> Transaction:
+    """A transaction with one of these ends."""
+    writes = tuple(
+        (own.choice(PLACES), own.choice((1, 1, 2))) for _ in range(own.choice((1, 2, 3)))
+    )
+    return Transaction(writes, own.choice(ends), own.choice((0, 0, 200 * US_PER_MS)))
 
 
 def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Script, ...]:

@@ -11,6 +11,8 @@ from sim.plan import (
     make_late_plan,
     make_prepared_power_plan,
     make_prepared_refusal_plan,
+    make_upgrade_crash_plan,
+    make_upgrade_plan,
 )
 from sim.world import run_plan
 
@@ -30,6 +32,15 @@ def test_a_broker_that_breaks_no_rule_hands_partitions_over_unharmed() -> None:
     results = [run_plan(make_copier_plan(seed)) for seed in range(20)]
     assert not [result for result in results if result.anomalies]
     assert sum(result.committed for result in results) > 20 * 10
+
+
+@pytest.mark.parametrize("make", [make_upgrade_plan, make_upgrade_crash_plan])
+def test_a_broker_that_breaks_no_rule_hands_open_transactions_over_unharmed(
+    make: Callable[[int], Plan],
+) -> None:
+    results = [run_plan(make(seed)) for seed in range(60)]
+    assert not [result for result in results if result.anomalies]
+    assert sum(result.committed for result in results) > 60
 
 
 @pytest.mark.parametrize("make", [make_prepared_power_plan, make_prepared_refusal_plan])

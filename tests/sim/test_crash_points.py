@@ -91,6 +91,20 @@ def test_a_stop_at_any_boundary_of_a_two_phase_commit_keeps_every_promise(
     stop_at_each(plan, boundaries, kind, bias)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("kind", "bias"), [("crash", "none"), ("power", "all"), ("power", "any")])
+def test_a_stop_at_any_boundary_of_a_hand_over_to_two_phase_commit_keeps_every_promise(
+    version: int, kind: str, bias: str
+) -> None:
+    """An ordinary instance leaves a transaction open; the next has it decided elsewhere."""
+    steps = (COMMIT, Transaction(WRITES, "decided", left="written"), COMMIT)
+    script = Script(f"up{version}", f"up{version}", "pay", 0, steps, comes_back=True)
+    plan = Plan(version, Durability.COMMIT, (script,), (), ())
+    boundaries = boundaries_of(plan)
+    assert len(boundaries) > 50
+    stop_at_each(plan, boundaries, kind, bias)
+
+
 @pytest.mark.parametrize(("version", "kind"), [(1, "crash"), (2, "power")])
 def test_a_stop_at_any_boundary_of_a_recovery_keeps_every_promise(version: int, kind: str) -> None:
     """The first stop is where most is to be recovered: behind each PREPARE and its sync."""

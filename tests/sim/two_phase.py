@@ -25,7 +25,7 @@ from sim.clients import (
     World,
     milliseconds,
 )
-from sim.history import Attempt, Fate
+from sim.history import Attempt, Fate, Identity
 from txn.storage.base import ProducerIdentity
 
 ENDS_IT_LATER = ("decided", "restart", "leave")
@@ -40,14 +40,18 @@ class TwoPhaseProducer(TransactionalProducer):
     "leave" (likewise, and no other transaction follows).
     """
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(
+        self, world: World, script: Script, chance: random.Random, first_number: int = 0
+    ) -> None:
         super().__init__(world, script, chance)
+        self._first_number = first_number
+        """Of its transactions."""
         self.versions = {**VERSIONS[2], INIT_PRODUCER_ID: 6}
 
     async def run(self) -> None:
         await self.world.loop.sleep(self.script.start_us)
         is_initialized = False
-        for number, step in enumerate(self.script.transactions):
+        for number, step in enumerate(self.script.transactions, self._first_number):
             try:
                 if not is_initialized:
                     await self.initialize(None)
@@ -102,42 +106,43 @@ class TwoPhaseProducer(TransactionalProducer):
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
         self.has_lost_end = False
         if ongoing[0] >= 0:
-            attempt = self._attempt_of(ongoing)
-            await self.end(attempt, is_commit=attempt.is_decided)
+            await self.end_kept(self.attempt_of(ongoing))
 
-    def _attempt_of(self, identity: tuple[int, int]) -> Attempt:
-        """The transaction that was written under an identity; under version 2 there is one."""
-        return next(each for each in self.history.attempts if each.identity == identity)
+    async def end_kept(self, attempt: Attempt) -> None:
+        """End what was open and is kept."""
+        await self.end(attempt, is_commit=attempt.is_decided)
+
+    def attempt_of(self, identity: Identity) -> Attempt:
+        """The transaction that was written under an identity; under version 1 the last one."""
+        return next(each for each in reversed(self.history.attempts) if each.identity == identity)
+
+    def begin(self, name: str) -> Attempt:
+        attempt = super().begin(name)
+        attempt.is_two_phase = True
+        return attempt
 
     async def transaction(self, name: str, step: Transaction) -> Attempt:
-        attempt = self.attempt = self.history.begin(
-            Attempt(
-                name,
-                self.name,
-                self.script.transactional_id,
-                self.identity,
-                self.initialized_us,
-                is_two_phase=True,
-            )
-        )
-        attempt.follows_lost_end = self.has_lost_end
-        self.say(f"begins {name}")
+        attempt = self.begin(name)
         try:
             await self.write(attempt, step)
         except AbortableError:
             await self.end(attempt, is_commit=False)
-            return attempt
-        if step.end in ("restart", "leave"):
-            return attempt
-        if step.end == "abort":
-            await self.end(attempt, is_commit=False)
-            return attempt
-        self._decide(attempt)
-        if step.end == "sleep":
-            await self.world.loop.sleep(step.pause_us)
-        if step.end != "decided":
-            await self.end(attempt, is_commit=True)
+        else:
+            await self.end_as(attempt, step.end, step.pause_us)
         return attempt
+
+    async def end_as(self, attempt: Attempt, end: str, pause_us: int) -> None:
+        """End a transaction, or leave it, as a step says."""
+        if end in ("restart", "leave"):
+            return
+        if end == "abort":
+            await self.end(attempt, is_commit=False)
+            return
+        self._decide(attempt)
+        if end == "sleep":
+            await self.world.loop.sleep(pause_us)
+        if end != "decided":
+            await self.end(attempt, is_commit=True)
 
     def _decide(self, attempt: Attempt) -> None:
         """Have the database note that a transaction is to be committed."""

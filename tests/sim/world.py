@@ -26,6 +26,7 @@ from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_plac
 from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_plan, smaller_plans
 from sim.readers import Follower
 from sim.two_phase import TwoPhaseProducer
+from sim.upgrades import Upgrade
 from txn.broker.host import Durability
 from txn.broker.node import Node
 from txn.coordinator.transaction.records import encode_key, encode_value
@@ -46,6 +47,8 @@ MAKERS: dict[str, Callable[..., Client]] = {
     "copy1": Copier,
     "copy2": Copier,
     "db": TwoPhaseProducer,
+    "up1": Upgrade,
+    "up2": Upgrade,
     "abort": Aborter,
     "delete": Deleter,
 }
