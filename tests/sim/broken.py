@@ -311,10 +311,17 @@ def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
 
 
 def _what_is_handed_over_is_not_forced(stack: ExitStack) -> None:
-    def nothing(self: TransactionCoordinator, txn: Txn) -> Any:
-        yield from ()
+    def make(hand_over: Any) -> Any:
+        def hasty(self: TransactionCoordinator, *args: Any) -> Any:
+            def nothing(stores: Any) -> Any:
+                yield from ()
 
-    stack.enter_context(patch.object(TransactionCoordinator, "_force_what_is_kept", nothing))
+            with patch.object(self, "_force", nothing):
+                yield from hand_over(self, *args)
+
+        return hasty
+
+    _replaced(stack, TransactionCoordinator, "_hand_over", make)
 
 
 def _what_is_kept_takes_more(stack: ExitStack) -> None:

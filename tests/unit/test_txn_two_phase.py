@@ -492,6 +492,21 @@ def test_P2_an_ordinary_transaction_that_cannot_be_forced_is_not_handed_over() -
     asyncio.run(run())
 
 
+def test_what_cannot_be_handed_over_has_its_batches_forced_no_longer() -> None:
+    """Its data was forced and that it is kept could not be written: it times out as it was."""
+
+    async def run() -> None:
+        bench = Prepared(Durability.COMMIT, is_two_phase=False)
+        await bench.prepare()
+        for store in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
+            store.is_read_only = True
+        refused = await bench.start(is_two_phase=True, keep_prepared=True)
+        assert refused.code is ErrorCode.coordinator_not_available
+        assert bench.host.forced == set()
+
+    asyncio.run(run())
+
+
 def test_P2_a_disk_that_refuses_puts_a_prepared_commit_off_and_does_not_undo_it() -> None:
     async def run() -> None:
         bench = Prepared(Durability.COMMIT)

@@ -370,8 +370,9 @@ class TransactionCoordinator:
             if isinstance(decision, Refuse):
                 return _refused(decision.code)
             if txn is not None and decision.txn.is_two_phase and decision.txn.is_kept:
-                yield from self._force_what_is_kept(txn)
-            self._write(transactional_id, decision.txn)
+                yield from self._hand_over(transactional_id, txn, decision.txn)
+            else:
+                self._write(transactional_id, decision.txn)
             self._let_in(transactional_id, decision.txn)
             yield from self._force_log(transactional_id)
         except StorageError:
@@ -608,17 +609,19 @@ class TransactionCoordinator:
         except StorageError as error:
             self._retry_later(transactional_id, error)
 
-    def _force_what_is_kept(self, txn: Txn) -> Flow[None]:
-        """Have what an open transaction holds on the disk before another system decides on it.
+    def _hand_over(self, transactional_id: str, txn: Txn, kept: Txn) -> Flow[None]:
+        """Write that an open transaction is kept for another system to decide on.
 
-        For one that began as any other. What is still sent to it is forced from here on.
-        Raises StorageError.
+        If it began as any other, what it holds has to be on the disk before, and what is still
+        sent to it is forced from here on. Raises StorageError: nothing changed.
         """
         if txn.is_two_phase or self._host.durability is not Durability.COMMIT:
+            self._write(transactional_id, kept)
             return
         self._host.force_batches_of(txn.producer_id, is_forced=True)
         try:
             yield from self._force(self._stores_of(txn.partitions))
+            self._write(transactional_id, kept)
         except StorageError:
             self._host.force_batches_of(txn.producer_id, is_forced=False)
             raise
