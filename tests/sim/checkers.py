@@ -36,10 +36,11 @@ from sim.copiers import GROUP, SOURCES, original_of
 from sim.disk import SimLog
 from sim.history import Anomaly, Attempt, Fate, History, Place
 from sim.readers import Seen, read_all
+from txn.broker.host import Durability
 from txn.coordinator.group.records import OffsetKey, decode_offset_value
 from txn.coordinator.group.records import decode_key as decode_group_key
 from txn.coordinator.transaction.records import decode_key, decode_value
-from txn.coordinator.transaction.states import PREPARED, Txn
+from txn.coordinator.transaction.states import AT_REST, PREPARED, Txn
 from txn.storage.base import BatchKind, StoredBatch
 
 View = Mapping[Place, list[Seen]]
@@ -288,6 +289,19 @@ def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
     known = dict(broker.node.transactions.transactions.items())
     if known != replayed:
         yield Anomaly("recovery-divergence", f"coordinator: {known}, its log says {replayed}")
+    forced = {txn.producer_id for txn in replayed.values() if _is_forced(broker, txn)}
+    if broker.catalog.forced != forced:
+        yield Anomaly(
+            "recovery-divergence",
+            f"coordinator: batches of {broker.catalog.forced} are forced, of {forced} have to be",
+        )
+
+
+def _is_forced(broker: Broker, txn: Txn) -> bool:
+    """Whether batches of a transaction are on the disk before they are acknowledged."""
+    assert broker.node is not None, "it has started"
+    is_open = txn.state not in AT_REST and txn.is_two_phase
+    return is_open and broker.node.durability is Durability.COMMIT
 
 
 def _stored_transactions(broker: Broker) -> dict[str, Txn]:

@@ -25,7 +25,7 @@ from sim.clients import (
     TransactionalProducer,
     World,
 )
-from sim.history import Attempt, Identity
+from sim.history import Attempt, Fate, Identity
 from sim.network import DisconnectedError, NetworkFault
 from sim.two_phase import TwoPhaseProducer
 from txn.storage.base import ProducerIdentity
@@ -36,8 +36,8 @@ LEFT = ("written", "writing", "adding", "more", "committing", "aborting")
     written      all of it was acknowledged
     writing      all of it is under way
     adding       an AddPartitionsToTxn is under way (version 1)
-    more         all of it was acknowledged; what the instance writes on is under way, and is no
-                 part of what is decided, unless it came before the next instance
+    more         all of it was acknowledged; what the instance writes on is under way, and gets
+                 into what is decided only if it came before the next instance
     committing   its commit is under way
     aborting     its abort is
 
@@ -187,16 +187,14 @@ class Heir(TwoPhaseProducer):
         self.attempt = attempt
         attempt.found_open()
         if self._before.more is not None:
-            self._divide(attempt, self._before.more)
+            self._judge(self._before.more)
 
-    def _divide(self, attempt: Attempt, more: Attempt) -> None:
-        """What was written on is in the transaction if it is in the log by now, or never."""
-        if not all(map(self._is_stored, more.values)):
+    def _judge(self, more: Attempt) -> None:
+        """What was written on may be shown if it is in the log by now, else never."""
+        if all(map(self._is_stored, more.values)):
+            more.fate = Fate.UNCERTAIN
+        else:
             more.was_fenced = True
-            return
-        attempt.values |= more.values
-        self.history.owner |= dict.fromkeys(more.values, attempt)
-        more.values = {}
 
     def _is_stored(self, value: bytes) -> bool:
         assert self.world.broker is not None, "it has answered"
