@@ -32,6 +32,7 @@ from sim.plan import (
     make_upgrade_plan,
 )
 from txn.broker import groups, transactions
+from txn.broker.flow import Force
 from txn.broker.markers import Markers
 from txn.broker.transactions import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
@@ -40,7 +41,7 @@ from txn.coordinator.transaction import transactions as coordinator_transactions
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
 from txn.errors import CorruptLogError
-from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, partition
 from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import COORDINATOR, DUPLICATE, OUT_OF_ORDER_SEQUENCE
@@ -310,18 +311,25 @@ def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
     stack.enter_context(patch.object(TransactionCoordinator, "_forces_answers_of", unforced))
 
 
-def _what_is_handed_over_is_not_forced(stack: ExitStack) -> None:
+def _hand_over_forces(stack: ExitStack, is_forced: Callable[[str], bool]) -> None:
+    """Let a hand-over wait only for the logs of some topics."""
+
     def make(hand_over: Any) -> Any:
         def hasty(self: TransactionCoordinator, *args: Any) -> Any:
-            def nothing(stores: Any) -> Any:
-                yield from ()
-
-            with patch.object(self, "_force", nothing):
-                yield from hand_over(self, *args)
+            for force in hand_over(self, *args):
+                yield Force(tuple(each for each in force.stores if is_forced(each.topic)))
 
         return hasty
 
     _replaced(stack, TransactionCoordinator, "_hand_over", make)
+
+
+def _what_is_handed_over_is_not_forced(stack: ExitStack) -> None:
+    _hand_over_forces(stack, lambda topic: False)
+
+
+def _offsets_that_are_handed_over_are_not_forced(stack: ExitStack) -> None:
+    _hand_over_forces(stack, lambda topic: topic != OFFSETS_TOPIC)
 
 
 def _what_is_kept_takes_more(stack: ExitStack) -> None:
@@ -663,6 +671,12 @@ RULES = (
         "what is handed over to two-phase commit is not forced before",
         "torn-transaction",
         _what_is_handed_over_is_not_forced,
+        plans=make_upgrade_crash_plan,
+    ),
+    Broken(
+        "offsets that are handed over to two-phase commit are not forced before",
+        "inconsistent-offset",
+        _offsets_that_are_handed_over_are_not_forced,
         plans=make_upgrade_crash_plan,
     ),
     Broken(

@@ -32,18 +32,17 @@ from collections.abc import Iterator, Mapping, Set
 
 from sim.broker import Broker
 from sim.cleaning import DELETE_RETENTION_MS, is_tombstone, key_of
-from sim.copiers import GROUP, SOURCES, original_of
+from sim.copiers import GROUP, SOURCES, offsets_in, original_of
 from sim.disk import SimLog
 from sim.history import Anomaly, Attempt, Fate, History, Place
 from sim.readers import Seen, read_all
 from txn.broker.host import Durability
-from txn.coordinator.group.records import OffsetKey, decode_offset_value
-from txn.coordinator.group.records import decode_key as decode_group_key
 from txn.coordinator.transaction.records import decode_key, decode_value
 from txn.coordinator.transaction.states import AT_REST, PREPARED, Txn
 from txn.storage.base import BatchKind, StoredBatch
 
 View = Mapping[Place, list[Seen]]
+MAY_BE_SHOWN = (Fate.ASKED, Fate.UNCERTAIN, Fate.COMMITTED)
 
 
 def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Anomaly]:
@@ -65,6 +64,7 @@ def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Ano
         *_judge_attempts(history, committed, gone),
         *_judge_plain(history, uncommitted, gone, may_lose_plain=may_lose_plain),
         *_judge_copies(broker, committed),
+        *_judge_offsets(history, broker),
         *judge_logs(broker, committed),
         *judge_coordinator(broker),
         *judge_groups(broker),
@@ -170,6 +170,22 @@ def _judge_copies(broker: Broker, committed: View) -> Iterator[Anomaly]:
                 f"the group is at {position} of {_text(place)}: {len(wanted)} records, "
                 f"{len(got)} copies; missing {sorted(missing)[:3]}, too many {sorted(extra)[:3]}",
             )
+
+
+def _judge_offsets(history: History, broker: Broker) -> Iterator[Anomaly]:
+    """Offsets without copies are those of a transaction that committed."""
+    assert broker.node is not None, "it has started"
+    committed = broker.node.groups.committed(GROUP)
+    for place in {place for each in history.attempts for place in each.offsets} - {*SOURCES}:
+        owners = [each for each in history.attempts if place in each.offsets]
+        stored = committed.get(place)
+        offset = -1 if stored is None else stored.value.offset
+        wanted = {each.offsets[place] for each in owners if each.fate in MAY_BE_SHOWN}
+        if not any(each.fate is Fate.COMMITTED or each.is_decided for each in owners):
+            wanted.add(-1)
+        if offset not in wanted:
+            text = f"the group is at {offset} of {_text(place)}, not at any of {sorted(wanted)}"
+            yield Anomaly("inconsistent-offset", text)
 
 
 # -------------------------------------------------------------------- logs
@@ -361,11 +377,8 @@ def judge_groups(broker: Broker) -> Iterator[Anomaly]:
                     if batch.kind is BatchKind.COMMIT_MARKER:
                         folded[place] = max(found, folded.get(place, found))
                 continue
-            for record in batch.records:
-                key = decode_group_key(record.key or b"")
-                if isinstance(key, OffsetKey) and record.value is not None:
-                    offset = decode_offset_value(record.value).offset
-                    into[key.topic, key.partition] = (record.offset, offset)
+            for place, record_offset, offset in offsets_in(batch):
+                into[place] = (record_offset, offset)
         if log.index != broker.node.groups.group_partition(GROUP):
             continue
         known = {

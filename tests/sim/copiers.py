@@ -8,6 +8,7 @@ A copy says what it is a copy of, so the output can be held against the input.
 """
 
 import random
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -28,6 +29,8 @@ from sim.clients import (
 )
 from sim.history import Attempt, Fate, Place
 from sim.readers import records_of
+from txn.coordinator.group.records import OffsetKey, decode_key, decode_offset_value
+from txn.storage.base import StoredBatch
 
 GROUP: Final = "copiers"
 SOURCES: Final[tuple[Place, ...]] = (("source", 0), ("source", 1))
@@ -240,37 +243,14 @@ class Copier(TransactionalProducer):
         await self._send_offsets(attempt)
 
     async def _send_offsets(self, attempt: Attempt) -> None:
-        identity = {
-            "transactional_id": self.transactional_id,
-            "producer_id": self.producer.producer_id,
-            "producer_epoch": self.producer.producer_epoch,
-            "group_id": GROUP,
-        }
-        if self.version == 1:
-            answer = await self.decided(ADD_OFFSETS, fields(**identity), lambda a: a["error_code"])
-            self.accept(answer["error_code"])
-            self.added.add(OFFSETS_PLACE)
+        await add_offsets(self)
         await self._pause()
         for place in self.read:
             attempt.offsets[place] = self.member.positions[place]
-        partitions = [
-            fields(
-                partition_index=place[1],
-                committed_offset=offset,
-                committed_leader_epoch=-1,
-                committed_metadata="",
-            )
-            for place, offset in attempt.offsets.items()
-        ]
-        request = fields(
-            **identity,
-            generation_id=self.member.generation,
-            member_id=self.member.member_id,
-            group_instance_id=None,
-            topics=[fields(name="source", partitions=partitions)],
+        request = request_to_commit(
+            self, attempt.offsets, generation=self.member.generation, member=self.member.member_id
         )
-        answer = await self.decided(TXN_OFFSET_COMMIT, request, _code_of_commit)
-        self.accept(_code_of_commit(answer))
+        await commit_offsets(self, request)
         await self._pause()
 
     async def _pause(self) -> None:
@@ -283,6 +263,65 @@ class Copier(TransactionalProducer):
             self.say(f"  {code.name}")
             raise AbortableError(code.name)
         super().accept(code)
+
+
+async def add_offsets(producer: TransactionalProducer) -> None:
+    """Have the group's offsets in a transaction, if they are not with the first of them."""
+    if producer.version == 1:
+        request = fields(**_identity_of(producer))
+        answer = await producer.decided(ADD_OFFSETS, request, lambda a: a["error_code"])
+        producer.accept(answer["error_code"])
+        producer.added.add(OFFSETS_PLACE)
+
+
+def request_to_commit(
+    producer: TransactionalProducer,
+    offsets: Mapping[Place, int],
+    *,
+    generation: int = -1,
+    member: str = "",
+) -> Any:
+    """A TxnOffsetCommit of a member of the group, or of somebody who is none."""
+    topics: dict[str, list[Any]] = {}
+    for (topic, index), offset in offsets.items():
+        partition = fields(
+            partition_index=index,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata="",
+        )
+        topics.setdefault(topic, []).append(partition)
+    return fields(
+        **_identity_of(producer),
+        generation_id=generation,
+        member_id=member,
+        group_instance_id=None,
+        topics=[fields(name=topic, partitions=each) for topic, each in topics.items()],
+    )
+
+
+async def commit_offsets(producer: TransactionalProducer, request: Any) -> None:
+    """Have offsets stored that count when the transaction commits."""
+    answer = await producer.decided(TXN_OFFSET_COMMIT, request, _code_of_commit)
+    producer.accept(_code_of_commit(answer))
+
+
+def offsets_in(batch: StoredBatch) -> Iterator[tuple[Place, int, int]]:
+    """What a batch of `__consumer_offsets` says: partition, offset of the record, and it."""
+    for record in batch.records:
+        key = decode_key(record.key or b"")
+        if isinstance(key, OffsetKey) and record.value is not None:
+            place = key.topic, key.partition
+            yield place, record.offset, decode_offset_value(record.value).offset
+
+
+def _identity_of(producer: TransactionalProducer) -> dict[str, Any]:
+    return {
+        "transactional_id": producer.transactional_id,
+        "producer_id": producer.producer.producer_id,
+        "producer_epoch": producer.producer.producer_epoch,
+        "group_id": GROUP,
+    }
 
 
 def _code_of_commit(answer: Any) -> ErrorCode:

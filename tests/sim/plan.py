@@ -239,7 +239,7 @@ def make_upgrade_crash_plan(seed: int) -> Plan:
     """A plan in which power or a process fails when what began as any other is decided on."""
     chance = random.Random(seed)
     version = chance.choice((1, 2))
-    left = chance.choice(("written", "more"))
+    left = chance.choice(("written", "more", "offsets"))
     taken_over = Transaction(
         tuple((place, 1) for place in (*PLACES, chance.choice(PLACES))),
         chance.choice(("decided", "sleep")),

@@ -9,6 +9,7 @@ No ordinary instance ever comes again: it would abort what is prepared, as it sh
 """
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from sim.clients import (
     ADD_PARTITIONS,
     END_TXN,
     INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
     AbortableError,
     Client,
     Script,
@@ -25,12 +27,13 @@ from sim.clients import (
     TransactionalProducer,
     World,
 )
-from sim.history import Attempt, Fate, Identity
+from sim.copiers import add_offsets, commit_offsets, offsets_in, request_to_commit
+from sim.history import Attempt, Fate, Identity, Place
 from sim.network import DisconnectedError, NetworkFault
 from sim.two_phase import TwoPhaseProducer
-from txn.storage.base import ProducerIdentity
+from txn.storage.base import ProducerIdentity, StoredBatch
 
-LEFT = ("written", "writing", "adding", "more", "committing", "aborting")
+LEFT = ("written", "writing", "adding", "more", "offsets", "committing", "aborting")
 """How the ordinary instance leaves its last transaction, `Transaction.left`.
 
     written      all of it was acknowledged
@@ -38,6 +41,7 @@ LEFT = ("written", "writing", "adding", "more", "committing", "aborting")
     adding       an AddPartitionsToTxn is under way (version 1)
     more         all of it was acknowledged; what the instance writes on is under way, and gets
                  into what is decided only if it came before the next instance
+    offsets      the same, of offsets that it commits for a group
     committing   its commit is under way
     aborting     its abort is
 
@@ -46,6 +50,11 @@ a while, so that it comes over a new one. "adding" and "more" are about the step
 """
 PAUSES_US = (0, 0, 1_000, 20_000, 400_000, 900_000)
 """Until the next instance comes; the longest is longer than a transaction may be open."""
+
+
+def offsets_place(version: int) -> Place:
+    """Of which partition the client of a version commits offsets; copiers do of others."""
+    return "sink", version - 1
 
 
 class Upgrade(Client):
@@ -112,6 +121,8 @@ class OrdinaryProducer(TransactionalProducer):
         await self.write(attempt, step if has_last else replace(step, writes=step.writes[:-1]))
         self.is_whole = True
         match step.left:
+            case "offsets":
+                await self._leave_with_offsets(attempt)
             case "adding":
                 await self._send_late(ADD_PARTITIONS, self.request_to_add(step.writes[-1][0]))
             case "more":
@@ -131,6 +142,17 @@ class OrdinaryProducer(TransactionalProducer):
         for batch in batches:
             self.send_over(connection, batch)
         await self._send_late(PRODUCE, Produce(self.transactional_id, self.producer, (last,)))
+
+    async def _leave_with_offsets(self, attempt: Attempt) -> None:
+        self.is_whole = False
+        await add_offsets(self)
+        place = offsets_place(self.version)
+        attempt.offsets[place] = 1
+        await commit_offsets(self, request_to_commit(self, attempt.offsets))
+        self.is_whole = True
+        more = self.more = self.begin(f"{attempt.name}+")
+        more.offsets[place] = 2
+        await self._send_late(TXN_OFFSET_COMMIT, request_to_commit(self, more.offsets))
 
     async def _send_late(self, key: int, request: Any) -> None:
         """Leave a request under way, or come to itself again after a while and send it then."""
@@ -191,16 +213,24 @@ class Heir(TwoPhaseProducer):
 
     def _judge(self, more: Attempt) -> None:
         """What was written on may be shown if it is in the log by now, else never."""
-        if all(map(self._is_stored, more.values)):
+        if more.values.keys() <= self._values() and more.offsets.items() <= self._offsets():
             more.fate = Fate.UNCERTAIN
         else:
             more.was_fenced = True
 
-    def _is_stored(self, value: bytes) -> bool:
+    def _values(self) -> set[bytes | None]:
+        return {record.value for batch in self._stored() for record in batch.records}
+
+    def _offsets(self) -> set[tuple[Place, int]]:
+        batches = self._stored("__consumer_offsets")
+        return {(place, offset) for batch in batches for place, _, offset in offsets_in(batch)}
+
+    def _stored(self, topic: str | None = None) -> Iterator[StoredBatch]:
+        """What is in the logs, or in those of one topic."""
         assert self.world.broker is not None, "it has answered"
-        place = self.history.owner[value].values[value]
-        log = self.world.broker.storage.logs[place]
-        return any(record.value == value for batch in log.stored for record in batch.records)
+        for place, log in self.world.broker.storage.logs.items():
+            if topic in (None, place[0]):
+                yield from log.stored
 
     async def transaction(self, name: str, step: Transaction) -> Attempt:
         if not step.left:
