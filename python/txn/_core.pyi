@@ -341,6 +341,9 @@ ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int]
 host, number of the connection). A connection that was accepted later has a higher number.
 """
 
+ParkedProduce = tuple[int, str, int, int, int, list[tuple[str, int]]]
+"""(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)."""
+
 @final
 class BodyShape:
     """Where in the bodies of one version of a request lengths, counts and tagged fields are."""
@@ -429,10 +432,23 @@ class Server:
         """
     def take(self) -> list[ClientRequest]:
         """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
-    def take_joins(self) -> list[tuple[int, str, int, int, int, list[tuple[str, int]]]]:
-        """Parked Produce requests: (token, transactional_id, producer_id, producer_epoch,
-        transaction_version, partitions).
+    def take_joins(self) -> list[ParkedProduce]:
+        """The parked Produce requests, in order of arrival."""
+    def let_reactors_decide(
+        self,
+        api_keys: Sequence[int],
+        decide: Callable[[list[ClientRequest], list[ParkedProduce]], bool],
+    ) -> None:
+        """Have requests of these APIs, and parked Produce requests, decided on the reactors' threads
+        while nobody holds the baton; else they wait for `take`. Only the first call counts.
+
+        `decide` is called with what `take` and `take_joins` would give; if it returns False or
+        raises (reported as unraisable) the senders are disconnected.
         """
+    def take_baton(self) -> None:
+        """Wait until no thread decides; until `put_baton_down` none but the caller does."""
+    def put_baton_down(self) -> None:
+        """Let others decide."""
     def take_failures(self) -> list[str]:
         """What bugs have closed single connections since the last call."""
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:

@@ -6,25 +6,33 @@ import os
 import struct
 import uuid
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
 
 from txn.broker.apis.table import Api
-from txn.broker.host import Answer
+from txn.broker.host import Answer, Durability
 from txn.broker.shared_sync import SharedSync
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.metadata.image import Topic
 from txn.server import control_loop
 from txn.server.control_loop import ControlLoop
+from txn.server.lent_loop import LentLoop
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeStorage, NativeStore
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
+
+Decide = Callable[[list[Any], list[Any]], bool]
+
+NODE: Any = SimpleNamespace(durability=Durability.PROCESS, transactions=None)
+"""A broker in which every decision is a bug."""
 
 
 class StoppedServer:
@@ -33,6 +41,21 @@ class StoppedServer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.wakeup_fd = os.eventfd(1)
+        self.decide: Decide = lambda requests, joins: True
+        self.disconnected: list[int] = []
+        self.holders = 0
+
+    def let_reactors_decide(self, api_keys: list[int], decide: Decide) -> None:
+        self.decide = decide
+
+    def take_baton(self) -> None:
+        self.holders += 1
+
+    def put_baton_down(self) -> None:
+        self.holders -= 1
+
+    def disconnect(self, token: int) -> None:
+        self.disconnected.append(token)
 
     def take(self) -> list[Any]:
         self._loop.stop()
@@ -57,10 +80,9 @@ def test_a_request_that_a_stop_overtakes_is_closed_before_it_begins(
 
     api = Api((0, 0), lambda request, context: answer())
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
-    loop = asyncio.new_event_loop()
+    loop = LentLoop()
     server: Any = StoppedServer(loop)
-    node: Any = None
-    control = ControlLoop(loop, LoopScheduler(loop), server, node)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         control.start()
@@ -71,6 +93,36 @@ def test_a_request_that_a_stop_overtakes_is_closed_before_it_begins(
     assert loop.is_closed()
     assert begun == []
     assert [str(warning.message) for warning in told] == []
+    assert server.holders == 0
+
+
+def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server holds who decides weakly: both would stay for good, in a cycle through Rust."""
+    monkeypatch.setattr(control_loop, "build_table", lambda node: {})
+    loop = LentLoop()
+    server: Any = StoppedServer(loop)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control.start()
+    control._thread.join(timeout=10)
+    del control
+    gc.collect()
+    os.close(server.wakeup_fd)
+    assert not server.decide([], [])
+
+
+def test_a_bug_in_joining_costs_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Produce was parked, and would wait for good."""
+    monkeypatch.setattr(control_loop, "build_table", lambda node: {})
+    loop = LentLoop()
+    server: Any = StoppedServer(loop)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control._join(8, "pay", 1, 0, 2, [("orders", 0)])
+    control.start()
+    control._thread.join(timeout=10)
+    os.close(server.wakeup_fd)
+    assert server.disconnected[0] == 8
 
 
 def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(

@@ -1,7 +1,8 @@
-"""The control loop: one thread on which everything but Produce and Fetch is decided.
+"""The control loop: everything but Produce and Fetch is decided here, by one thread at a time.
 
 Requests come from the reactors through `Server.take`; answers go back through
-`Server.reply`. A request that cannot be read costs its sender the connection, and nobody
+`Server.reply`. What transactions ask most is decided on the reactors' own threads while the loop
+sleeps, see `LentLoop`. A request that cannot be read costs its sender the connection, and nobody
 else anything.
 """
 
@@ -10,23 +11,36 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from txn import _core
-from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
-from txn.broker.host import Answer, Context, HangUpError
+from txn.broker.apis.groups import TXN_OFFSET_COMMIT
+from txn.broker.apis.table import API_VERSIONS, PRODUCE, Api, build_table, unsupported_api_versions
+from txn.broker.apis.transactions import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
+from txn.broker.host import Answer, Context, Durability, HangUpError
 from txn.broker.node import Node
 from txn.broker.partitions import Partitions
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
+from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeStore
 from txn.wire.messages import encode_response, is_flexible
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+
+if TYPE_CHECKING:
+    from txn._core import ClientRequest, ParkedProduce
+
+QUICK = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
+"""What reactors decide while the loop sleeps: frequent requests, decided in a moment. So is
+EndTxn, unless it waits for the disk: the loop is woken by that anyway."""
+
+Verdicts = Mapping[tuple[str, int], int]
+"""Partition → Kafka's error code, 0 where a batch may be stored."""
 
 
 def _close(unbegun: Coroutine[Any, Any, object], _: object) -> None:
@@ -83,11 +97,11 @@ class ServerCatalog:
 
 
 class ControlLoop:
-    """Answers requests on its own thread until it is stopped."""
+    """Answers requests on its own thread, and on reactors' threads, until it is stopped."""
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: LentLoop,
         scheduler: LoopScheduler,
         server: _core.Server,
         node: Node,
@@ -104,6 +118,7 @@ class ControlLoop:
     def start(self) -> None:
         """Begin to answer."""
         self._loop.add_reader(self._server.wakeup_fd, self._on_wakeup)
+        self._let_reactors_decide()
         self._thread.start()
 
     def stop(self) -> None:
@@ -113,7 +128,7 @@ class ControlLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        self._loop.run_lent(self._server)
         self._loop.remove_reader(self._server.wakeup_fd)
         self._scheduler.close()
         waiting = asyncio.all_tasks(self._loop)
@@ -125,11 +140,28 @@ class ControlLoop:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _on_wakeup(self) -> None:
-        for request in self._server.take():
+    def _let_reactors_decide(self) -> None:
+        """Have reactors stand in for the loop; the server holds it weakly, see `ServerCatalog`."""
+        is_quick = self._node.durability is Durability.PROCESS
+        held = ref(self)
+
+        def decide(requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> bool:
+            control = held()
+            if control is None:
+                return False  # the broker is gone
+            control._loop.stand_in(control._serve, requests, joins)
+            return True
+
+        self._server.let_reactors_decide([*QUICK, *([END_TXN] if is_quick else ())], decide)
+
+    def _serve(self, requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> None:
+        for request in requests:
             self._dispatch(*request)
-        for join in self._server.take_joins():
-            self._start(self._join(*join), join[0])
+        for join in joins:
+            self._join(*join)
+
+    def _on_wakeup(self) -> None:
+        self._serve(self._server.take(), self._server.take_joins())
         for reason in self._server.take_failures():
             log.error("connection.failed", reason=reason)
 
@@ -207,7 +239,7 @@ class ControlLoop:
         body = answer if isinstance(answer, bytes) else encode_response(key, version, answer)
         self._server.reply(token, key != API_VERSIONS and is_flexible(key, version), body)
 
-    async def _join(
+    def _join(
         self,
         token: int,
         transactional_id: str,
@@ -217,10 +249,23 @@ class ControlLoop:
         partitions: list[tuple[str, int]],
     ) -> None:
         """Ask the coordinator for a Produce that met a partition outside its transaction."""
-        joining = self._node.transactions.join(
-            transactional_id, producer_id, producer_epoch, transaction_version, partitions
-        )
-        verdicts = await joining if isinstance(joining, Awaitable) else joining
+        try:
+            joining = self._node.transactions.join(
+                transactional_id, producer_id, producer_epoch, transaction_version, partitions
+            )
+        except Exception:
+            log.exception("request.failed", api_key=PRODUCE)
+            self._server.disconnect(token)
+            return
+        if isinstance(joining, Awaitable):
+            self._start(self._resume_later(token, joining), token)
+        else:
+            self._resume(token, joining)
+
+    async def _resume_later(self, token: int, joining: Awaitable[Verdicts]) -> None:
+        self._resume(token, await joining)
+
+    def _resume(self, token: int, verdicts: Verdicts) -> None:
         refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]
         self._server.resume(token, refused)
 

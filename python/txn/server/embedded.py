@@ -1,6 +1,5 @@
 """A broker inside this process: `txn.Broker`."""
 
-import asyncio
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from txn.errors import BrokerFailedError, ConfigError, TxnError
 from txn.logs import log
 from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, ServerCatalog
+from txn.server.lent_loop import LentLoop
 from txn.server.scheduler import LoopScheduler
 from txn.server.upkeep import Upkeep
 from txn.storage.directory import DataDirectory
@@ -142,7 +142,7 @@ class Broker:
             node_id=self._settings.given.get("node.id"),
             is_temporary=self._temporary is not None,
         )
-        loop = asyncio.new_event_loop()
+        loop = LentLoop()
         try:
             self._server = self._listen(host, port)
             self._address = self._server.address

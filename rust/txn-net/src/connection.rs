@@ -202,7 +202,7 @@ pub struct Connection {
     pub host: Arc<str>,
     /// One more than that of the connection accepted before it.
     pub number: u64,
-    /// Stamp of its opening.
+    /// Stamp of the moment in which its reactor began to serve it.
     pub opened: u64,
     /// When it last had a turn.
     pub active_at: Instant,
@@ -226,19 +226,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(
-        socket: TcpStream,
-        host: Arc<str>,
-        number: u64,
-        opened: u64,
-        now: Instant,
-        claim: Claim,
-    ) -> Self {
+    pub fn new(socket: TcpStream, host: Arc<str>, number: u64, now: Instant, claim: Claim) -> Self {
         Self {
             socket,
             host,
             number,
-            opened,
+            opened: 0,
             active_at: now,
             state: State::Idle,
             is_closing: false,
@@ -423,7 +416,6 @@ mod tests {
             TcpStream::from_std(server),
             "127.0.0.1".into(),
             1,
-            0,
             Instant::now(),
             Claim::of(&Arc::new(RequestMemory::new(None, Vec::new())), 0),
         );

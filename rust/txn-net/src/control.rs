@@ -1,7 +1,8 @@
 //! Requests on their way to Python's control loop.
 //!
 //! A file descriptor is readable exactly while a request or a parked Produce waits, so an event
-//! loop can watch it beside its other work.
+//! loop can watch it beside its other work. Requests of some APIs need not go that way while the
+//! loop sleeps: a [`Decider`] answers them on the reactor's own thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,6 +42,52 @@ pub struct ParkedProduce {
     pub token: RequestToken,
     /// What the coordinator has to decide.
     pub join: Join,
+}
+
+/// Decides on requests and parked Produce requests, oldest first, on the calling thread, which
+/// holds the baton; false if nobody will answer them.
+pub type Decide = Box<dyn Fn(Vec<ControlRequest>, Vec<ParkedProduce>) -> bool + Send + Sync>;
+
+/// What reactors do themselves instead of waking the control loop.
+pub struct Decider {
+    /// Of which requests.
+    pub api_keys: Vec<i16>,
+    /// How.
+    pub decide: Decide,
+}
+
+/// What a reactor met and wants decided before it sleeps.
+#[derive(Default)]
+pub struct Undecided {
+    requests: Vec<(ControlRequest, Claim)>,
+    joins: Vec<ParkedProduce>,
+}
+
+impl Undecided {
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.joins.is_empty()
+    }
+
+    pub fn push_request(&mut self, request: ControlRequest, claim: Claim) {
+        self.requests.push((request, claim));
+    }
+
+    pub fn push_join(&mut self, join: ParkedProduce) {
+        self.joins.push(join);
+    }
+
+    /// Has everything decided; what nobody will answer is returned.
+    pub fn decide(self, decide: &Decide) -> Vec<RequestToken> {
+        let requests = self.requests.iter().map(|(request, _)| request.token);
+        let joins = self.joins.iter().map(|join| join.token);
+        let tokens = requests.chain(joins).collect();
+        // What the requests hold is given back when they are decided.
+        let (requests, _claims): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();
+        if decide(requests, self.joins) {
+            return Vec::new();
+        }
+        tokens
+    }
 }
 
 /// Failures beyond these are not kept: they say the same.
@@ -88,6 +135,14 @@ impl ControlQueue {
     pub fn push_join(&self, join: ParkedProduce) {
         let mut waiting = self.lock();
         waiting.joins.push(join);
+        self.signal(&mut waiting);
+    }
+
+    /// Leaves what a reactor met and could not decide on.
+    pub fn push_all(&self, undecided: Undecided) {
+        let mut waiting = self.lock();
+        waiting.requests.extend(undecided.requests);
+        waiting.joins.extend(undecided.joins);
         self.signal(&mut waiting);
     }
 

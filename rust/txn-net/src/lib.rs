@@ -8,10 +8,12 @@
 //! ```
 //!
 //! [`Server`] is all of it from outside. Threads enter [`Server::run_reactor`] and stay; a
-//! connection belongs to one reactor for its life, so its state needs no lock. Other threads
-//! reach a reactor through its mailbox alone.
+//! connection belongs to one reactor, or is on its way to another, so its state needs no lock.
+//! Other threads reach a reactor through its mailbox alone. What is on its way to Python need not
+//! change threads, see `baton`.
 #![forbid(unsafe_code)]
 
+mod baton;
 mod catalog;
 mod codes;
 mod connection;
@@ -30,7 +32,7 @@ mod syncer;
 mod wire;
 
 pub use catalog::{LogOf, Topic, TopicId};
-pub use control::{ControlRequest, ParkedProduce};
+pub use control::{ControlRequest, Decide, ParkedProduce};
 pub use mailbox::RequestToken;
 pub use produce::{Join, Refused};
 pub use server::{Options, Server};

@@ -1,6 +1,6 @@
 //! How other threads speak to a reactor, and how a request is named on the way.
 //!
-//! Everything that is not a socket event reaches a reactor as a [`Message`]: new connections,
+//! Everything that is not a socket event reaches a reactor as a [`Message`]: connections,
 //! Python's replies, logs that advanced, syncs that are done. Posting wakes the reactor only if it
 //! sleeps or is about to: a message posted by the reactor itself costs no system call.
 
@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use mio::Waker;
 use mio::net::TcpStream;
 
+use crate::connection::Connection;
 use crate::produce::Refused;
 
 /// Names one request of one connection; Python sees it as an integer.
@@ -69,6 +70,8 @@ impl RequestToken {
 pub enum Message {
     /// A connection that is its own from now on, and its number.
     Accepted(TcpStream, SocketAddr, u64),
+    /// A connection that another reactor served until now; its next frame is whole.
+    Moved(Box<Connection>),
     /// A whole frame for the request; the reactor fills in the correlation id.
     Reply(RequestToken, Vec<u8>),
     /// The request has no answer.
@@ -99,7 +102,11 @@ impl Message {
             | Self::Resume(token, _)
             | Self::Disconnect(token)
             | Self::LogAdvanced(token) => Some(token.slot()),
-            Self::Accepted(..) | Self::TopicsChanged | Self::MemoryFreed | Self::Stop => None,
+            Self::Accepted(..)
+            | Self::Moved(_)
+            | Self::TopicsChanged
+            | Self::MemoryFreed
+            | Self::Stop => None,
             #[cfg(test)]
             Self::Panic => None,
         }

@@ -238,6 +238,11 @@ impl ProduceRequest {
         self.acks == ACKS_ALL || (self.acks != 0 && self.transactional_id.is_some())
     }
 
+    /// Whether there are batches of a transaction in it.
+    pub fn is_transactional(&self) -> bool {
+        !matches!(self.producer, Producer::None)
+    }
+
     /// Of its transactional batches.
     pub fn producer_id(&self) -> Option<i64> {
         match self.producer {

@@ -12,6 +12,11 @@
 //! the other sockets that have something were read: whom an answer wakes takes the processor
 //! away, and does so less often when answers go out together.
 //!
+//! What Python has to decide on goes to the control loop, or is decided here and now while that
+//! sleeps (`baton`). Whoever sends such requests, or small batches of transactions, is moved to
+//! the reactor that decides: two reactors that both want the interpreter would wait for each
+//! other most of the time.
+//!
 //! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
 //! large, a half frame and silence each cost their own connection only, and so does a panic in
 //! its turn. A panic anywhere else ends the reactor, and with it the server.
@@ -24,8 +29,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,9 +38,10 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
 
+use crate::baton::Baton;
 use crate::catalog::Catalog;
 use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, Parked, State};
-use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
+use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, Undecided};
 use crate::fetch::{FetchRequest, Look};
 use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
@@ -65,11 +71,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a stopping reactor waits for answers that are on their way.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
+/// The reactor that serves whom Python has to decide for.
+const DECIDING: usize = 0;
+/// Produce requests with more bytes are answered where they come: they are more to store than to
+/// decide.
+const MOVED_BYTES: usize = 64 << 10;
+
 /// What all reactors share.
 pub struct Shared {
     pub options: Options,
     pub catalog: Catalog,
     pub control: ControlQueue,
+    pub baton: Baton,
+    pub decider: OnceLock<Decider>,
     pub syncer: Syncer,
     pub forced: ForcedProducers,
     pub mailboxes: Vec<Arc<Mailbox>>,
@@ -105,6 +119,8 @@ pub struct Reactor {
     /// When to look for idle connections.
     reap_at: Option<Instant>,
     buffers: Buffers,
+    /// What is to be decided on before the next sleep.
+    undecided: Undecided,
     /// The request being parsed; kept for its memory.
     produce: ProduceRequest,
     /// When a stopping reactor waits no longer.
@@ -117,6 +133,8 @@ enum Fate {
     /// It has more to do at once.
     Again,
     Close,
+    /// Another reactor serves it from now on.
+    Move,
 }
 
 /// What a frame led to.
@@ -125,6 +143,8 @@ enum Answered {
     Yes,
     /// It cannot be read, or may not be answered: close the connection.
     Never,
+    /// Not here: the reactor that decides is to read the frame.
+    Elsewhere,
 }
 
 impl Reactor {
@@ -155,6 +175,7 @@ impl Reactor {
             now: Instant::now(),
             reap_at: None,
             buffers: Buffers::default(),
+            undecided: Undecided::default(),
             produce: ProduceRequest::default(),
             stop_at: None,
         }
@@ -185,6 +206,7 @@ impl Reactor {
                     self.go_on();
                 }
             }
+            self.decide();
             for message in std::iter::from_fn(|| mailbox.take()).take(TURN_MESSAGES) {
                 match message.slot() {
                     Some(slot) => self.guarded(slot, |reactor| reactor.on_message(message)),
@@ -193,6 +215,7 @@ impl Reactor {
             }
             self.on_time();
             self.go_on();
+            self.decide();
             if self.has_stopped() {
                 return Ok(());
             }
@@ -329,23 +352,11 @@ impl Reactor {
         }
     }
 
-    fn open(&mut self, mut socket: TcpStream, address: SocketAddr, number: u64) {
-        let slot = self.free.pop().unwrap_or(self.slots.len());
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        let is_ready = self.stop_at.is_none()
-            && slot < MAX_SLOTS
-            && socket.set_nodelay(true).is_ok()
+    fn open(&mut self, socket: TcpStream, address: SocketAddr, number: u64) {
+        let is_ready = socket.set_nodelay(true).is_ok()
             // A peer that vanished without a word is noticed by the kernel, in its own time.
-            && set_socket_keepalive(&socket, true).is_ok()
-            && self
-                .poll
-                .registry()
-                .register(&mut socket, Token(slot), interest)
-                .is_ok();
+            && set_socket_keepalive(&socket, true).is_ok();
         if !is_ready {
-            if slot < self.slots.len() {
-                self.free.push(slot);
-            }
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
@@ -355,18 +366,47 @@ impl Reactor {
             let _ = set_tcp_congestion(&socket, "reno");
         }
         let host = address.ip().to_string().into();
-        let opened = self.stamp();
         let claim = Claim::of(&self.shared.memory, 0);
-        let connection = Connection::new(socket, host, number, opened, self.now, claim);
-        let connection = Some(Box::new(connection));
+        let connection = Connection::new(socket, host, number, self.now, claim);
+        self.adopt(Box::new(connection));
+    }
+
+    /// Serves a connection from now on.
+    fn adopt(&mut self, mut connection: Box<Connection>) {
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        let is_ready = self.stop_at.is_none()
+            && slot < MAX_SLOTS
+            && registry
+                .register(connection.socket_mut(), Token(slot), interest)
+                .is_ok();
+        if !is_ready {
+            if slot < self.slots.len() {
+                self.free.push(slot);
+            }
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        connection.opened = self.stamp();
         let max_idle = self.shared.options.max_idle;
         self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
         if slot == self.slots.len() {
-            self.slots.push(connection);
+            self.slots.push(Some(connection));
         } else {
-            self.slots[slot] = connection;
+            self.slots[slot] = Some(connection);
         }
         self.drive(slot);
+    }
+
+    /// Leaves a connection, whose next frame is whole, to the reactor that decides.
+    fn hand_over(&mut self, slot: usize, mut connection: Box<Connection>) {
+        // It fails only for a socket that was never registered.
+        let _ = self.poll.registry().deregister(connection.socket_mut());
+        connection.settle(&mut self.buffers);
+        connection.is_listed = false;
+        self.free.push(slot);
+        self.shared.mailboxes[DECIDING].post(Message::Moved(connection));
     }
 
     /// Lets go of a connection that is about to be dropped, which closes it.
@@ -441,6 +481,7 @@ impl Reactor {
     fn on_message(&mut self, message: Message) {
         match message {
             Message::Accepted(socket, address, number) => self.open(socket, address, number),
+            Message::Moved(connection) => self.adopt(connection),
             Message::Reply(token, frame) => self.on_reply(token, Some(frame)),
             Message::NoReply(token) => self.on_reply(token, None),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
@@ -592,6 +633,7 @@ impl Reactor {
         connection.active_at = self.now;
         match self.take_turn(slot, &mut connection) {
             Fate::Close => self.forget(slot, &mut connection),
+            Fate::Move => self.hand_over(slot, connection),
             fate => {
                 connection.settle(&mut self.buffers);
                 if matches!(fate, Fate::Again) && !connection.is_listed {
@@ -627,10 +669,13 @@ impl Reactor {
                 Ok(false) => return Fate::Keep,
                 Err(_) => return Fate::Close,
             }
-            let answered = self.answer_front(slot, connection);
-            if matches!(answered, Answered::Never) {
-                connection.is_closing = true; // once it has the answers to what came before
-                continue;
+            match self.answer_front(slot, connection) {
+                Answered::Yes => {}
+                Answered::Never => {
+                    connection.is_closing = true; // once it has the answers to what came before
+                    continue;
+                }
+                Answered::Elsewhere => return Fate::Move,
             }
             if connection.has_answer() && !connection.has_more() {
                 return Fate::Again; // nothing to read: its answer is sent with those of others
@@ -683,7 +728,8 @@ impl Reactor {
             }
             Err(_) => Answered::Never,
         };
-        connection.put_back(input, end);
+        let is_left = matches!(answered, Answered::Elsewhere);
+        connection.put_back(input, if is_left { start } else { end });
         answered
     }
 
@@ -704,6 +750,9 @@ impl Reactor {
                 self.on_fetch(slot, connection, header, &frame[body..])
             }
             PRODUCE | FETCH => Answered::Never,
+            api_key if self.index != DECIDING && self.is_decided_by_reactors(api_key) => {
+                Answered::Elsewhere
+            }
             _ => {
                 self.on_control(slot, connection, header, frame);
                 Answered::Yes
@@ -736,7 +785,42 @@ impl Reactor {
             connection: connection.number,
         };
         let claim = Claim::of(&self.shared.memory, frame.len());
-        self.shared.control.push_request(request, claim);
+        if self.is_decided_by_reactors(header.api_key) {
+            self.undecided.push_request(request, claim);
+        } else {
+            self.shared.control.push_request(request, claim);
+        }
+    }
+
+    // ------------------------------------------------------------ what Python decides
+
+    fn is_decided_by_reactors(&self, api_key: i16) -> bool {
+        let decider = self.shared.decider.get();
+        decider.is_some_and(|decider| decider.api_keys.contains(&api_key))
+    }
+
+    /// Whether a Produce, of so many bytes, is better answered by the reactor that decides.
+    fn is_for_the_deciding(&self, request: &ProduceRequest, bytes: usize) -> bool {
+        let is_elsewhere = self.index != DECIDING && self.shared.decider.get().is_some();
+        is_elsewhere && bytes <= MOVED_BYTES && request.is_transactional()
+    }
+
+    /// Has what came up decided: here, or by the control loop if that is at work.
+    fn decide(&mut self) {
+        if self.undecided.is_empty() {
+            return;
+        }
+        let undecided = std::mem::take(&mut self.undecided);
+        match self.shared.decider.get() {
+            Some(decider) if self.shared.baton.try_take() => {
+                let unanswered = undecided.decide(&decider.decide);
+                self.shared.baton.put_down();
+                for token in unanswered {
+                    self.mailbox.post(Message::Disconnect(token));
+                }
+            }
+            _ => self.shared.control.push_all(undecided),
+        }
     }
 
     // ------------------------------------------------------------ produce
@@ -751,6 +835,10 @@ impl Reactor {
         let mut request = std::mem::take(&mut self.produce);
         if request.parse(body, header.api_version).is_err() {
             return Answered::Never;
+        }
+        if self.is_for_the_deciding(&request, body.len()) {
+            self.produce = request;
+            return Answered::Elsewhere;
         }
         let keeps_logs = self.may_force(&request);
         match request.append(body, &self.shared.catalog, None, keeps_logs) {
@@ -769,7 +857,12 @@ impl Reactor {
                     body: body.to_vec(),
                     _claim: Claim::of(&self.shared.memory, body.len()),
                 }));
-                self.shared.control.push_join(ParkedProduce { token, join });
+                let parked = ParkedProduce { token, join };
+                if self.shared.decider.get().is_some() {
+                    self.undecided.push_join(parked);
+                } else {
+                    self.shared.control.push_join(parked);
+                }
                 Answered::Yes
             }
         }

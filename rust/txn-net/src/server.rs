@@ -6,14 +6,15 @@ use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mio::Poll;
 use mio::net::TcpListener;
 
+use crate::baton::Baton;
 use crate::catalog::{Catalog, Topic};
-use crate::control::{ControlQueue, ControlRequest, ParkedProduce};
+use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::produce::Refused;
@@ -108,6 +109,8 @@ impl Server {
             options,
             catalog: Catalog::default(),
             control: ControlQueue::new()?,
+            baton: Baton::default(),
+            decider: OnceLock::new(),
             mailboxes,
             memory: Arc::new(memory),
             connections: AtomicUsize::new(0),
@@ -199,6 +202,23 @@ impl Server {
     /// What it was acknowledged before is not forced by this.
     pub fn force_batches_of(&self, producer_id: i64, is_forced: bool) {
         self.shared.forced.set(producer_id, is_forced);
+    }
+
+    /// Has reactors decide themselves on requests of some APIs, and on parked Produce requests,
+    /// whenever nobody else holds the baton. Whoever sends such requests is served by reactor 0
+    /// from then on. Only the first call counts.
+    pub fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Decide) {
+        let _ = self.shared.decider.set(Decider { api_keys, decide });
+    }
+
+    /// Waits until nobody decides, and keeps others from it until `put_baton_down`.
+    pub fn take_baton(&self) {
+        self.shared.baton.take();
+    }
+
+    /// Lets others decide.
+    pub fn put_baton_down(&self) {
+        self.shared.baton.put_down();
     }
 
     /// Takes the requests that wait for Python, oldest first.

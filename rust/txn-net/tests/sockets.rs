@@ -1,10 +1,10 @@
 //! The server as its clients meet it: real sockets, real logs, a gate of our own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -1129,6 +1129,163 @@ fn an_answer_before_a_disconnect_is_sent_in_full() {
     running.server.disconnect(request.token);
     assert!(client.receive()[4..] == body);
     assert!(client.is_closed());
+}
+
+// ---------------------------------------------------------------- who decides
+
+/// EndTxn 0, which reactors decide on if they may.
+const DECIDED: i16 = 26;
+
+fn decided(correlation_id: i32) -> Vec<u8> {
+    header(DECIDED, 0, correlation_id).i32(0).frame()
+}
+
+/// The threads that decided, one entry for each request.
+type Deciders = Arc<Mutex<Vec<ThreadId>>>;
+
+/// Lets reactors decide: what they are asked is answered with "here", who waits to join may.
+fn let_reactors_decide(running: &Running) -> Deciders {
+    let deciders = Deciders::default();
+    let noted = Arc::clone(&deciders);
+    let server = Arc::downgrade(&running.server);
+    let rules = Arc::clone(&running.rules);
+    let decide = move |requests: Vec<ControlRequest>, joins: Vec<ParkedProduce>| {
+        let me = std::thread::current().id();
+        let server = server.upgrade().expect("it runs");
+        for request in requests {
+            noted.lock().unwrap().push(me);
+            server.reply(request.token, false, b"here");
+        }
+        for parked in joins {
+            noted.lock().unwrap().push(me);
+            rules
+                .0
+                .lock()
+                .unwrap()
+                .joined
+                .insert(parked.join.producer_id);
+            server.resume(parked.token, vec![]);
+        }
+        true
+    };
+    running
+        .server
+        .let_reactors_decide(vec![DECIDED], Box::new(decide));
+    deciders
+}
+
+fn threads_of(deciders: &Deciders) -> (usize, HashSet<ThreadId>) {
+    let deciders = deciders.lock().unwrap();
+    (deciders.len(), deciders.iter().copied().collect())
+}
+
+#[test]
+fn while_nobody_holds_the_baton_reactors_decide_and_other_requests_go_to_python() {
+    let running = start(&options());
+    let deciders = let_reactors_decide(&running);
+    let mut client = running.connect();
+    client.send(&[decided(1), control(2), decided(3)].concat());
+    assert_eq!(
+        client.receive(),
+        [&1_i32.to_be_bytes()[..], b"here"].concat()
+    );
+    let request = running.take_request();
+    assert_eq!(request.correlation_id, 2);
+    running.server.reply(request.token, false, b"there");
+    assert_eq!(
+        client.receive(),
+        [&2_i32.to_be_bytes()[..], b"there"].concat()
+    );
+    assert_eq!(
+        client.receive(),
+        [&3_i32.to_be_bytes()[..], b"here"].concat()
+    );
+    assert_eq!(threads_of(&deciders).0, 2);
+    assert!(running.server.take().is_empty());
+}
+
+#[test]
+fn while_somebody_holds_the_baton_what_reactors_meet_waits_for_python() {
+    let running = start(&options());
+    let deciders = let_reactors_decide(&running);
+    let [mut asking, mut joining] = running.accepted();
+    running.server.take_baton();
+    asking.send(&decided(1));
+    let request = running.take_request();
+    joining.send(&produce_to(
+        TOPIC,
+        Some("t5"),
+        -1,
+        &[(0, &batch_of(5, true, b"mine"))],
+    ));
+    let parked = running.take_join();
+    assert_eq!(threads_of(&deciders).0, 0);
+    running.rules.0.lock().unwrap().joined.insert(5);
+    running.server.resume(parked.token, vec![]);
+    running.server.reply(request.token, false, b"there");
+    assert_eq!(asking.receive()[4..], *b"there");
+    assert_eq!(produced(&joining.receive()), [(0, 0)]);
+    running.server.put_baton_down();
+    assert_eq!(asking.ask(&decided(2))[4..], *b"here");
+}
+
+#[test]
+fn who_is_decided_for_is_served_by_one_reactor_from_then_on() {
+    let running = start(&options());
+    let deciders = let_reactors_decide(&running);
+    let mut clients: [Client; 6] = running.accepted();
+    for (id, client) in (0_i64..).zip(&mut clients) {
+        let mine = batch_of(id, true, b"mine");
+        if id % 3 == 0 {
+            assert_eq!(client.ask(&decided(7))[4..], *b"here");
+        }
+        let write = produce_to(TOPIC, Some("t"), -1, &[(0, &mine)]);
+        assert_eq!(produced(&client.ask(&write)), [(0, id)]);
+    }
+    let (count, threads) = threads_of(&deciders);
+    assert_eq!((count, threads.len()), (8, 1));
+    // What was sent together with the frame that moved it is answered, in order.
+    let mut mover = running.accepted::<2>();
+    for client in &mut mover {
+        client.send(&[decided(1), produce(1, &batch(b"x")), decided(2)].concat());
+        assert_eq!(client.receive()[4..], *b"here");
+        assert_eq!(produced(&client.receive()).len(), 1);
+        assert_eq!(client.receive()[4..], *b"here");
+    }
+    assert_eq!(threads_of(&deciders).1.len(), 1);
+}
+
+#[test]
+fn large_batches_of_a_transaction_are_stored_by_the_reactor_they_came_to() {
+    let running = start(&options());
+    let deciders = let_reactors_decide(&running);
+    let mut clients: [Client; 4] = running.accepted();
+    for (id, client) in (0_i64..).zip(&mut clients) {
+        let large = batch_of(id, true, &vec![b'x'; 100 << 10]);
+        let write = produce_to(TOPIC, Some("t"), -1, &[(0, &large)]);
+        assert_eq!(produced(&client.ask(&write)), [(0, id)]);
+    }
+    let (count, threads) = threads_of(&deciders);
+    assert_eq!((count, threads.len()), (4, 2));
+}
+
+#[test]
+fn what_nobody_will_answer_costs_its_connection() {
+    let running = start(&options());
+    running
+        .server
+        .let_reactors_decide(vec![DECIDED], Box::new(|_, _| false));
+    let [mut asking, mut joining, mut other] = running.accepted();
+    asking.send(&decided(1));
+    assert!(asking.is_closed());
+    joining.send(&produce_to(
+        TOPIC,
+        Some("t5"),
+        -1,
+        &[(0, &batch_of(5, true, b"mine"))],
+    ));
+    assert!(joining.is_closed());
+    assert_eq!(produced(&other.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
 }
 
 // ---------------------------------------------------------------- bad input

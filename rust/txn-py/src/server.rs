@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use txn_net::{LogOf, Options, RequestToken, Topic, TopicId};
+use txn_net::{Decide, LogOf, Options, RequestToken, Topic, TopicId};
 
 use crate::log::PyPartitionLog;
 
@@ -121,38 +121,23 @@ impl Server {
     }
 
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
-        let requests = self.0.take().into_iter();
-        requests
-            .map(|request| {
-                (
-                    request.token.number(),
-                    request.api_key,
-                    request.api_version,
-                    request.correlation_id,
-                    request.client_id,
-                    PyBytes::new(py, &request.body),
-                    request.client_host.as_ref().to_owned(),
-                    request.connection,
-                )
-            })
-            .collect()
+        requests_for(py, self.0.take())
     }
 
     fn take_joins(&self) -> Vec<ParkedProduce> {
-        let parked = self.0.take_joins().into_iter();
-        parked
-            .map(|parked| {
-                let join = parked.join;
-                (
-                    parked.token.number(),
-                    join.transactional_id,
-                    join.producer_id,
-                    join.producer_epoch,
-                    join.transaction_version,
-                    join.partitions,
-                )
-            })
-            .collect()
+        joins_for_python(self.0.take_joins())
+    }
+
+    fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Py<PyAny>) {
+        self.0.let_reactors_decide(api_keys, deciding(decide));
+    }
+
+    fn take_baton(&self, py: Python<'_>) {
+        py.detach(|| self.0.take_baton());
+    }
+
+    fn put_baton_down(&self) {
+        self.0.put_baton_down();
     }
 
     fn take_failures(&self) -> Vec<String> {
@@ -179,6 +164,58 @@ impl Server {
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.0.stop());
     }
+}
+
+fn requests_for<'py>(
+    py: Python<'py>,
+    requests: Vec<txn_net::ControlRequest>,
+) -> Vec<ClientRequest<'py>> {
+    let tuples = requests.into_iter().map(|request| {
+        (
+            request.token.number(),
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
+            request.client_id,
+            PyBytes::new(py, &request.body),
+            request.client_host.as_ref().to_owned(),
+            request.connection,
+        )
+    });
+    tuples.collect()
+}
+
+fn joins_for_python(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduce> {
+    let tuples = parked.into_iter().map(|parked| {
+        let join = parked.join;
+        (
+            parked.token.number(),
+            join.transactional_id,
+            join.producer_id,
+            join.producer_epoch,
+            join.transaction_version,
+            join.partitions,
+        )
+    });
+    tuples.collect()
+}
+
+/// Lets reactors have Python decide. An exception is reported as unraisable.
+fn deciding(decide: Py<PyAny>) -> Decide {
+    Box::new(move |requests, joins| {
+        Python::try_attach(|py| {
+            let decide = decide.bind(py);
+            let told = decide.call1((requests_for(py, requests), joins_for_python(joins)));
+            match told.and_then(|told| told.extract()) {
+                Ok(will_answer) => will_answer,
+                Err(error) => {
+                    error.write_unraisable(py, Some(decide));
+                    false
+                }
+            }
+        })
+        .unwrap_or(false) // the interpreter is going away
+    })
 }
 
 /// What Python gives for a partition: its log, or an error code.

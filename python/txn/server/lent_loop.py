@@ -1,0 +1,102 @@
+"""An event loop for which other threads stand in while it sleeps.
+
+What belongs to a loop needs no locks, and has to be woken for everything. Here it is lent out:
+the loop's thread holds a baton whenever it runs, and puts it down for as long as it sleeps. Who
+takes it meanwhile may do on a thread of its own what the loop would do, see `stand_in`. So no
+two threads are ever in what belongs to the loop, and none has to be woken for a quick answer.
+"""
+
+import asyncio
+import selectors
+from asyncio import Handle, TimerHandle
+from collections.abc import Callable
+from contextvars import Context
+from typing import Protocol, TypeVarTuple
+
+Arguments = TypeVarTuple("Arguments")
+
+
+class Baton(Protocol):
+    """Whoever holds it runs what belongs to the loop."""
+
+    def take_baton(self) -> None:
+        """Wait until nobody holds it, and take it."""
+        ...
+
+    def put_baton_down(self) -> None:
+        """Leave it to others."""
+        ...
+
+
+class _LentSelector(selectors.DefaultSelector):
+    """Puts the baton down while it waits."""
+
+    baton: Baton | None = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.baton is None or (timeout is not None and timeout <= 0):
+            return super().select(timeout)
+        self.baton.put_baton_down()
+        try:
+            return super().select(timeout)
+        finally:
+            self.baton.take_baton()
+
+
+class LentLoop(asyncio.SelectorEventLoop):
+    """A loop for which others may stand in."""
+
+    def __init__(self) -> None:
+        self._lent_selector = _LentSelector()
+        self._has_more_to_do = False
+        super().__init__(self._lent_selector)
+        self.set_debug(False)  # which takes every other thread for a mistake
+
+    def run_lent(self, baton: Baton) -> None:
+        """Run until `stop`, holding the baton but while it sleeps."""
+        baton.take_baton()
+        self._lent_selector.baton = baton
+        try:
+            self.run_forever()
+        finally:
+            self._lent_selector.baton = None
+            baton.put_baton_down()
+
+    def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
+        """Make a call that belongs to the loop on this thread, which holds the baton.
+
+        What the call leaves for later (timers, tasks, callbacks) the loop does itself.
+        """
+        self._has_more_to_do = False
+        asyncio._set_running_loop(self)
+        try:
+            call(*args)
+        finally:
+            asyncio._set_running_loop(None)
+            if self._has_more_to_do:
+                self.call_soon_threadsafe(_wake)
+
+    def call_soon(
+        self,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
+    ) -> Handle:
+        """Have a call made in the loop's next round."""
+        self._has_more_to_do = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
+    ) -> TimerHandle:
+        """Have a call made at a time of the loop's clock."""
+        self._has_more_to_do = True
+        return super().call_at(when, callback, *args, context=context)
+
+
+def _wake() -> None:
+    """Nothing: to have been called is enough."""

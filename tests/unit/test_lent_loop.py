@@ -1,0 +1,173 @@
+"""A loop that others stand in for: nobody is in it at the same time, and nothing is forgotten."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from txn.server.lent_loop import LentLoop
+
+WAIT_S = 20.0
+
+
+@dataclass
+class LockBaton:
+    """A baton, and what those who hold it do not share."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    was_put_down: threading.Event = field(default_factory=threading.Event)
+
+    def take_baton(self) -> None:
+        self.lock.acquire()
+
+    def put_baton_down(self) -> None:
+        self.lock.release()
+        self.was_put_down.set()
+
+
+class Lent:
+    """A loop that runs on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = LentLoop()
+        self.baton = LockBaton()
+        self._thread = threading.Thread(target=self.loop.run_lent, args=(self.baton,))
+        self._thread.start()
+        self.baton.was_put_down.wait(WAIT_S)
+
+    def stand_in(self, call: Callable[[], object]) -> None:
+        """Make a call as a reactor does."""
+        with self.baton.lock:
+            self.loop.stand_in(call)
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def lent() -> Iterator[Lent]:
+    lent = Lent()
+    yield lent
+    lent.stop()
+
+
+def test_a_call_is_made_on_the_thread_of_who_stands_in_and_knows_its_loop(lent: Lent) -> None:
+    seen: list[object] = []
+    lent.stand_in(lambda: seen.extend((threading.current_thread(), asyncio.get_running_loop())))
+    assert seen == [threading.current_thread(), lent.loop]
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda loop, done: loop.call_soon(done.set),
+        lambda loop, done: loop.call_later(0.001, done.set),
+        lambda loop, done: loop.create_task(_set(done)),
+    ],
+    ids=["a callback", "a timer", "a task"],
+)
+def test_what_is_left_for_later_wakes_the_loop(
+    lent: Lent, leave: Callable[[LentLoop, threading.Event], object]
+) -> None:
+    """It sleeps without an end, so nothing else would."""
+    done = threading.Event()
+    lent.stand_in(lambda: leave(lent.loop, done))
+    assert done.wait(WAIT_S)
+
+
+async def _set(done: threading.Event) -> None:
+    done.set()
+
+
+def test_an_answer_that_is_waited_for_in_the_loop_may_come_from_who_stands_in(lent: Lent) -> None:
+    async def waits(promise: "asyncio.Future[str]", heard: "list[str]") -> None:
+        heard.append(await promise)
+        done.set()
+
+    done = threading.Event()
+    heard: list[str] = []
+    promises: list[asyncio.Future[str]] = []
+
+    def begin() -> None:
+        promises.append(asyncio.get_running_loop().create_future())
+        lent.loop.create_task(waits(promises[0], heard))
+
+    lent.stand_in(begin)
+    lent.stand_in(lambda: promises[0].set_result("decided"))
+    assert done.wait(WAIT_S)
+    assert heard == ["decided"]
+
+
+def test_what_fails_leaves_the_thread_and_the_loop_as_they_were(lent: Lent) -> None:
+    def fail() -> None:
+        lent.loop.call_soon(done.set)
+        raise ValueError("a bug")
+
+    done = threading.Event()
+    with pytest.raises(ValueError, match="a bug"):
+        lent.stand_in(fail)
+    assert done.wait(WAIT_S)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
+
+
+@pytest.fixture
+def hasty_interpreter() -> Iterator[None]:
+    """Threads take turns all the time."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.usefixtures("hasty_interpreter")
+def test_the_loop_and_those_who_stand_in_are_never_in_it_together(lent: Lent) -> None:
+    """Each adds in two steps, as code does that believes itself alone."""
+    total = 0
+    rounds, threads = 300, 3
+
+    def add() -> None:
+        nonlocal total
+        before = total
+        for _ in range(20):  # long enough to be interrupted
+            pass
+        total = before + 1
+
+    def as_a_reactor() -> None:
+        for _ in range(rounds):
+            lent.stand_in(add)
+
+    def in_the_loop(left: int) -> None:
+        add()
+        if left > 1:
+            lent.loop.call_later(0, in_the_loop, left - 1)
+        else:
+            ended.set()
+
+    ended = threading.Event()
+    lent.loop.call_soon_threadsafe(in_the_loop, rounds)
+    reactors = [threading.Thread(target=as_a_reactor) for _ in range(threads)]
+    for thread in reactors:
+        thread.start()
+    for thread in reactors:
+        thread.join()
+    assert ended.wait(WAIT_S)
+    assert total == rounds * (threads + 1)
+
+
+def test_asyncios_debug_mode_does_not_take_who_stands_in_for_a_mistake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
+    lent = Lent()
+    done = threading.Event()
+    lent.stand_in(lambda: lent.loop.call_soon(done.set))
+    assert done.wait(WAIT_S)
+    lent.stop()
