@@ -142,3 +142,25 @@ def test_old_segments_are_removed_by_the_settings_in_force(tmp_path: Path) -> No
     assert store.log_start_offset == 0
     storage.retain(now_ms=604_801_001)
     assert store.log_start_offset == 5
+
+
+def test_a_partition_metadata_that_a_crash_left_empty_is_written_again(tmp_path: Path) -> None:
+    """It stayed empty, and Apache Kafka does not start on such a directory."""
+    fill(storage_in(tmp_path).open(ORDERS, 0), 1)
+    path = tmp_path / "orders-0" / "partition.metadata"
+    text = path.read_text()
+    path.write_bytes(b"")
+    storage_in(tmp_path).open(ORDERS, 0)
+    assert path.read_text() == text
+
+
+def test_snapshots_that_a_power_failure_has_torn_are_removed(tmp_path: Path) -> None:
+    """They stayed, and `txn log verify` called the directory damaged."""
+    fill(storage_in(tmp_path).open(ORDERS, 0), 5)
+    first, *others = sorted((tmp_path / "orders-0").glob("*.snapshot"))
+    first.write_bytes(b"")
+    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
+    storage.open(ORDERS, 0)
+    assert not first.exists()
+    assert others
+    assert all(path.exists() for path in others)

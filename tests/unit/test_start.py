@@ -56,7 +56,7 @@ def test_a_first_start_forces_its_metadata_log_once(tmp_path: Path) -> None:
     """It forced the features it had written, and again the topic that it writes next."""
     before = _core.sync_count()
     with txn.Broker(tmp_path / "data", durability="commit"):
-        assert _core.sync_count() - before == 2  # the segment, and its leader epochs
+        assert _core.sync_count() - before == 3  # the segment, its leader epochs, its topic
 
 
 def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path) -> None:

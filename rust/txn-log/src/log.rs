@@ -55,6 +55,8 @@ use crate::timestamps;
 use crate::trouble::Trouble;
 
 /// What is appended to the name of a directory that is being removed.
+/// Names the topic that a partition's directory is of.
+pub(crate) const METADATA_NAME: &str = "partition.metadata";
 const DOOMED_SUFFIX: &str = "-delete";
 /// Between two attempts to bring gate and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);
@@ -208,7 +210,7 @@ impl PartitionLog {
         // What a process that died had written may still be in memory only: the first sync
         // after it forces everything behind the recovery point.
         let synced_end = if was_clean { end } else { found.recovery_point };
-        Ok(Self {
+        let log = Self {
             directory,
             gate,
             partition_metadata,
@@ -235,7 +237,12 @@ impl PartitionLog {
             has_new_files: AtomicBool::new(!was_clean && end > 0),
             is_closed: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
-        })
+        };
+        if !was_clean && log.directory.is_dir() {
+            // No batch depends on it: a disk that is full does not keep the log from its readers.
+            let _ = log.store_metadata();
+        }
+        Ok(log)
     }
 
     /// Where its files are.
@@ -526,11 +533,19 @@ impl PartitionLog {
 
     fn make_directory(&self) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
-        let metadata = self.directory.join("partition.metadata");
+        self.store_metadata()
+    }
+
+    /// Has `partition.metadata` say what it should. A crash may have come before it was there, a
+    /// power failure may have left it empty; Kafka takes no directory with such a file.
+    fn store_metadata(&self) -> io::Result<()> {
+        let path = self.directory.join(METADATA_NAME);
         if let Some(text) = &self.partition_metadata
-            && !metadata.exists()
+            && fs::read(&path).ok().as_deref() != Some(text.as_bytes())
         {
-            disk::write(&metadata, text.as_bytes())?;
+            let unfinished = path.with_extension("metadata.tmp");
+            disk::write(&unfinished, text.as_bytes())?;
+            disk::rename(&unfinished, &path)?;
         }
         Ok(())
     }

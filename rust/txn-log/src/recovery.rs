@@ -110,6 +110,9 @@ pub(crate) fn recover(
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
     snapshot::prune(directory, log_end_offset, &base_offsets)?;
+    if past.power_failed {
+        remove_torn_snapshots(directory, gate, &segments, evidence.as_ref())?;
+    }
     let was_trusted = evidence.is_none();
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
@@ -620,6 +623,24 @@ pub(crate) fn derive_gate(
     let entries = recover_gate(directory, gate, segments, None, false)?;
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
     Ok((entries, first_unstable_offset))
+}
+
+/// Removes the snapshots that a power failure has torn: those that were not synced may be anything.
+fn remove_torn_snapshots(
+    directory: &Path,
+    gate: &dyn Gate,
+    segments: &[Arc<Segment>],
+    evidence: Option<&Evidence>,
+) -> io::Result<()> {
+    let scanned = evidence.and_then(|evidence| segments.get(evidence.first_segment));
+    let synced_end = scanned.map_or(0, |first| first.base_offset);
+    for offset in snapshot::offsets(directory)? {
+        let path = file_path(directory, offset, "snapshot");
+        if offset > synced_end && gate.restore(Some(&fs::read(&path)?), &[]).is_err() {
+            disk::remove_if_there(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Restores the newest snapshot that fits, replays what follows it, and returns every aborted

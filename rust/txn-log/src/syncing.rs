@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk;
 use crate::epochs::Epochs;
-use crate::log::PartitionLog;
+use crate::log::{METADATA_NAME, PartitionLog};
 use crate::segment::{Segment, file_path};
 
 /// Up to where a log is on the disk. Separate from the writer: appends go on while the disk
@@ -160,6 +160,7 @@ impl PartitionLog {
         }
         if has_new_files {
             Epochs::sync(&self.directory)?;
+            disk::sync_if_there(&self.directory.join(METADATA_NAME))?;
             disk::sync_directory(&self.directory)?;
             let parent = self.directory.parent().unwrap_or(Path::new("."));
             let is_here = parent.as_os_str().is_empty();
