@@ -61,6 +61,10 @@ class BrokerProcess:
         """Send a signal; return the exit code."""
         if self._process.poll() is None:
             self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for it to end by itself; return the exit code."""
         return self._process.wait(timeout=START_S)
 
     def limit_files(self, size: int = resource.RLIM_INFINITY) -> None:

@@ -1,5 +1,7 @@
 """Brokers that are stopped while something is under way, or that cannot stop in order."""
 
+import ctypes
+import signal
 import threading
 import time
 from contextlib import ExitStack
@@ -9,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import txn
+from brokers import BrokerProcess
 from clients import (
     WAIT_S,
     commit_values,
@@ -134,3 +137,21 @@ def test_brokers_of_one_process_keep_to_themselves(tmp_path: Path) -> None:
         brokers[0].close()
         found = [read_all(broker.bootstrap_servers, "orders") for broker in brokers[1:]]
     assert found == [[b"1"], [b"2"]]
+
+
+def test_a_stop_signal_that_the_kernel_hands_to_another_thread_stops_a_broker(
+    tmp_path: Path,
+) -> None:
+    """The main thread slept on in its lock, and only a second signal ended the process."""
+    broker = BrokerProcess(tmp_path / "data")
+    _, *others = sorted(int(thread.name) for thread in Path(f"/proc/{broker.pid}/task").iterdir())
+    send_to_thread(broker.pid, others[-1], signal.SIGTERM)
+    try:
+        assert broker.wait() == 0
+    finally:
+        broker.kill()
+
+
+def send_to_thread(process: int, thread: int, number: signal.Signals) -> None:
+    """tgkill(2), which Python has for its own threads only."""
+    assert ctypes.CDLL(None).tgkill(process, thread, number) == 0

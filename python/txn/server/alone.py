@@ -2,11 +2,11 @@
 
 import gc
 import signal
+import socket
 import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from txn.errors import ConfigError
 from txn.logs import show_on_stderr
@@ -34,21 +34,36 @@ def serve(data: Path | None, listen: str, durability: str | None, options: Seque
     properties = dict(parse_option(text) for text in options)
     show_on_stderr()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    stop = threading.Event()
-
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask_to_stop)
-    with Broker(data, host=host, port=port, durability=durability, properties=properties) as broker:
+    with (
+        _stop_requests() as (request_stop, await_request),
+        Broker(data, host=host, port=port, durability=durability, properties=properties) as broker,
+    ):
         gc.freeze()  # what is loaded stays loaded: collections may leave it out
         gc.enable()
-        broker.call_when_failed(stop.set)
+        broker.call_when_failed(request_stop)
         print(f"listening on {broker.bootstrap_servers}", flush=True)
-        stop.wait()
+        await_request()
     if broker.failure is not None:
         raise broker.failure
+
+
+@contextmanager
+def _stop_requests() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+    """Take SIGTERM and SIGINT for requests to stop: (make one, wait for one).
+
+    The kernel may hand a signal to any thread. The main thread, asleep in a lock, would never
+    run its handler then; a byte in a socket wakes it.
+    """
+    asked, ask = socket.socketpair()
+    with asked, ask:
+        ask.setblocking(False)
+        signal.set_wakeup_fd(ask.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: None)
+        try:
+            yield lambda: ask.send(b"\0"), lambda: asked.recv(1)
+        finally:
+            signal.set_wakeup_fd(-1)
 
 
 def parse_address(text: str) -> tuple[str, int]:
