@@ -68,7 +68,8 @@ class RawConnection:
         data = b""
         while len(data) < size:
             more = self.socket.recv(size - len(data))
-            assert more, "the broker closed the connection"
+            if not more:
+                raise ConnectionAbortedError("the broker closed the connection")
             data += more
         return data
 

@@ -85,12 +85,14 @@ class WireProducer:
         )
         return int(answer.responses[0].partition_responses[0].error_code)
 
-    def commit_offset(self, producer: Identity, group: str, topic: str, offset: int) -> int:
+    def commit_offset(
+        self, producer: Identity, group: str, topic: str, offset: int, *, version: int = 5
+    ) -> int:
         """Commit an offset of partition 0 in the transaction; return the error code."""
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
         answer = self.ask(
             TXN_OFFSET_COMMIT,
-            5,
+            version,
             transactional_id=self.transactional_id,
             group_id=group,
             producer_id=producer[0],

@@ -130,6 +130,25 @@ def prepare_before_data() -> None:
     coordinator._end = end_in_wrong_order
 
 
+def forget_a_partition() -> None:
+    """One partition's records are not synced before the decision to commit them."""
+    coordinator: Any = transactions.TransactionCoordinator
+    end = coordinator._end
+
+    def end_without_one(self: Any, *arguments: Any) -> Generator[Any, None, Any]:
+        steps = end(self, *arguments)
+        try:
+            data = next(steps)
+        except StopIteration as done:
+            return done.value
+        if isinstance(data, Force) and not _is_of_coordinator(data):
+            data = data._replace(stores=data.stores[:-1])
+        yield data
+        return (yield from steps)
+
+    coordinator._end = end_without_one
+
+
 def _is_of_coordinator(force: Force) -> bool:
     return all(store.topic == TRANSACTIONS_TOPIC for store in force.stores)
 
@@ -141,6 +160,7 @@ RULES: Final[dict[str, Callable[[], None]]] = {
     "late-requests": serve_late_requests,
     "marker-before-prepare": mark_before_prepare,
     "prepare-before-data": prepare_before_data,
+    "unsynced-partition": forget_a_partition,
     POWER: note_syncs,
 }
 

@@ -1,0 +1,58 @@
+"""The real broker, stopped between any two of its system calls in the life of transactions.
+
+The boundaries are those of a run that is watched (`stops`): an aborted transaction and two
+committed ones, over two partitions and with a group's offset, in logs that are new and in logs
+that begin a segment. Then each is a run of its own: stopped there, started again, judged, stopped
+once more, and started again.
+
+`python -m stops` plays every boundary with every loss.
+"""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stops.run import Setting, Stage, Stop
+from stops.tracer import Boundary
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+
+
+def test_P1_to_P9_hold_wherever_the_process_is_killed_in_a_transaction(tmp_path: Path) -> None:
+    """A write has its first half: nothing of it is what the boundary behind the last call has."""
+    stage = Stage(tmp_path, Setting(2, "process"))
+    boundaries = stage.boundaries(signal.SIGUSR1)
+    assert {"open", "pwrite", "mkdir", "rename"} <= {each.operation for each in boundaries}
+    check_each(stage, [Stop(boundary, half=boundary.is_write) for boundary in boundaries])
+
+
+def test_P1_to_P9_hold_wherever_the_power_fails_in_a_transaction(tmp_path: Path) -> None:
+    """Lost is all that POSIX lets a disk lose. Some boundaries are those of a stop in order."""
+    stage = Stage(tmp_path, Setting(2, "commit"))
+    boundaries = stage.boundaries(signal.SIGUSR1)
+    of_a_stop = [boundary for boundary in stage.boundaries() if boundary not in boundaries]
+    assert {"pwrite", "rename", "sync"} <= {each.operation for each in boundaries}
+    assert {"write", "rename", "sync"} <= {each.operation for each in of_a_stop}
+    check_each(stage, [Stop(each, loss="all") for each in (*boundaries, *of_a_stop[::4])])
+
+
+def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
+    broken, unmet = stage.stop_at_each(stops)
+    assert not broken, f"{len(broken)} of {len(stops)} stops; the first: {broken[0]}"
+    # What is done once a minute, or a second after something else, not every run does.
+    assert len(unmet) <= len(stops) / 20, [str(stop) for stop in unmet]
+
+
+def test_a_partition_that_is_not_synced_before_the_decision_is_found_out(tmp_path: Path) -> None:
+    """The negative control: of what a marker commits, one partition has nothing left."""
+    stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", "unsynced-partition")))
+    boundaries = stage.boundaries(signal.SIGUSR1)
+    stops = [Stop(boundary, loss="all") for boundary in boundaries if _is_of_a_log(boundary)]
+    broken, _ = stage.stop_at_each(stops[-4:])
+    assert any("P3" in each for each in broken), broken
+
+
+def _is_of_a_log(boundary: Boundary) -> bool:
+    return boundary.path.startswith(("flights", "seats")) and boundary.path.endswith(".log")

@@ -1,0 +1,198 @@
+"""One run: a client lives, its broker is stopped, starts again, and is judged."""
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final, NoReturn
+
+from brokers import BrokerProcess
+from stops import life
+from stops.sure import LOSSES, Loss, lose_power, some_of
+from stops.tracer import Boundary, Plan, Report
+from stops.tracer import run as trace
+from txn.inspect.verify import verify
+from wire_producer import WireProducer
+
+SOME: Final = "some"
+FORKS: Final = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["txn.cli", "txn.server.alone", "stops.run"])
+END_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What does not change from run to run."""
+
+    version: int
+    """Of transactions, as the client knows them."""
+    durability: str
+    program: tuple[str, ...] = ("txn",)
+    """The module to run, and what comes before `serve`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a broker stops, and as what."""
+
+    boundary: Boundary
+    half: bool = False
+    """Whether a write has its first half before."""
+    loss: str | None = None
+    """What a power failure takes, one of `LOSSES` or `SOME`; None is a crash of the process."""
+
+    def __str__(self) -> str:
+        what = "crash" if self.loss is None else f"power fails, loss of {self.loss}"
+        return f"{what} {'half-way through' if self.half else 'before'} {self.boundary}"
+
+
+def loss_of(stop: Stop) -> Loss:
+    """What the stop takes: the same in every run."""
+    if stop.loss == SOME:
+        return some_of(random.Random(str(stop)))
+    assert stop.loss is not None
+    return LOSSES[stop.loss]
+
+
+class Broker:
+    """`txn serve` under the tracer, in a process forked from one that has loaded it already."""
+
+    def __init__(self, plan: Plan, setting: Setting) -> None:
+        log = Path(plan.directory).with_suffix(".log")
+        output, theirs = FORKS.Pipe(duplex=False)
+        options = ("--listen", "127.0.0.1:0", "--durability", setting.durability)
+        arguments = (*setting.program[1:], "serve", "--data", plan.directory, *options)
+        self._process = FORKS.Process(
+            target=_serve, args=(plan, setting.program[0], arguments, theirs, log), daemon=True
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self._handle = os.pidfd_open(self._process.pid)
+        theirs.close()
+        with open(output.fileno(), closefd=False) as lines:
+            line = lines.readline()
+        output.close()
+        assert line.startswith("listening on "), f"no broker: {line!r}\n{log.read_text()[-2000:]}"
+        self.bootstrap_servers = line.split()[-1]
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, wait until it has ended, and return its exit code.
+
+        It dies of SIGUSR1 as it would of SIGKILL, but its end is reported.
+        """
+        with suppress(ProcessLookupError):  # it may have been stopped
+            signal.pidfd_send_signal(self._handle, number)
+        os.close(self._handle)
+        self._process.join(END_S)
+        assert self._process.exitcode is not None, "the broker does not end"
+        return self._process.exitcode
+
+
+def _serve(
+    plan: Plan, module: str, arguments: Sequence[str], output: Connection, log: Path
+) -> NoReturn:
+    errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    trace(plan, module, arguments, output.fileno(), errors)
+
+
+class Run:
+    """Brokers, one after the other, on a copy of a prepared directory."""
+
+    def __init__(self, prepared: Path, work: Path, setting: Setting) -> None:
+        work.mkdir()
+        self.data = work / "data"
+        shutil.copytree(prepared, self.data)
+        self._setting = setting
+        self._armed, self._report = work / "armed", work / "report"
+
+    def start(self, stop: Stop | None = None) -> Broker:
+        self._armed.unlink(missing_ok=True)
+        directory, armed, report = map(str, (self.data, self._armed, self._report))
+        boundary, half = (stop.boundary, stop.half) if stop is not None else (None, False)
+        plan = Plan(directory, armed, report, boundary, half)
+        return Broker(plan, self._setting)
+
+    def live(
+        self, stop: Stop | None = None, end: signal.Signals = signal.SIGTERM
+    ) -> tuple[life.Told, Report]:
+        """Have the client live, and the broker end: where it has to stop, or of a signal."""
+        broker = self.start(stop)
+        self._armed.touch()
+        told = life.die_alone(broker.bootstrap_servers, self._setting.version)
+        broker.end(end)
+        return told, self.report()
+
+    def report(self) -> Report:
+        return Report.read(self._report)
+
+    def recover(self, told: life.Told, stop: Stop) -> None:
+        """Start again after the stop, judge, and stop twice more: at once, and in order."""
+        version, is_crash = self._setting.version, stop.loss is None
+        if stop.loss is not None:
+            lose_power(self.data, self.report().sure, loss_of(stop))
+        broker = self.start()
+        view = life.come_back(broker.bootstrap_servers, version, told, keeps_answered=is_crash)
+        broker.end(signal.SIGUSR1)
+        if stop.loss is not None:
+            lose_power(self.data, self.report().sure, LOSSES["all"])
+        broker = self.start()
+        with WireProducer(broker.bootstrap_servers) as wire:
+            again = life.look(wire)
+        assert broker.end(signal.SIGTERM) == 0
+        assert life.judge(again, told, keeps_answered=is_crash) == told.committed
+        assert again == view or not is_crash, f"P8: another start shows {again}, not {view}"
+        found = verify(self.data)
+        assert not found.findings, found.findings
+
+
+class Stage:
+    """A directory that knows the topics and was left in order, and the runs that begin with it."""
+
+    def __init__(self, work: Path, setting: Setting) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self._work, self._setting = work, setting
+        self._prepared = work / "prepared"
+        self._runs = 0
+        broker = BrokerProcess(self._prepared, durability=setting.durability)
+        life.prepare(broker.bootstrap_servers)
+        assert broker.stop() == 0
+
+    def boundaries(self, end: signal.Signals = signal.SIGTERM) -> list[Boundary]:
+        """Every boundary of a life after which a signal ends the broker."""
+        told, report = self._run().live(end=end)
+        assert told.committed == [2, 3]
+        return report.boundaries
+
+    def stop_at(self, stop: Stop) -> bool:
+        """Stop there, recover and judge; return whether the boundary was met.
+
+        Raises:
+            AssertionError: a promise is broken. The directory is left.
+        """
+        run = self._run()
+        told, report = run.live(stop)
+        if report.stopped:
+            run.recover(told, stop)
+        shutil.rmtree(run.data.parent)
+        return report.stopped
+
+    def stop_at_each(self, stops: Sequence[Stop]) -> tuple[list[str], list[Stop]]:
+        """Make a run for each stop; return what is broken, and the stops that were not met."""
+        broken, unmet = [], []
+        for stop in stops:
+            try:
+                if not self.stop_at(stop):
+                    unmet.append(stop)
+            except AssertionError as error:
+                broken.append(f"{stop}: {error}")
+        return broken, unmet
+
+    def _run(self) -> Run:
+        self._runs += 1
+        return Run(self._prepared, self._work / f"run-{self._runs}", self._setting)

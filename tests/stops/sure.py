@@ -1,0 +1,179 @@
+"""What of a directory is on the disk for sure, and what a power failure may leave of it.
+
+As POSIX promises it, and no more: of a file, the bytes it had when the last sync of it began
+that has returned; of a directory, the names it had when the last sync of it began. A file that
+is written and synced in a directory that is not is a file without a name. A name that is
+synced of a file that is not stands for an empty file. File systems keep more, each of its own:
+so much more is in what a power failure *may* leave.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+OTHER_BOOT: Final = b"00000000-0000-0000-0000-000000000000\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync that has begun makes sure once it has returned."""
+
+    number: int
+    file: int
+    content: bytes | dict[str, int]
+    """The bytes of a file, or the names of a directory and the files they stand for."""
+
+
+class Sure:
+    """What of a directory is on the disk for sure. Files are known by their inodes."""
+
+    def __init__(self) -> None:
+        self._contents: dict[int, tuple[int, bytes | dict[str, int]]] = {}
+        self._root = 0
+        self._begun = 0
+        self._kept_open: dict[int, int] = {}
+        """So that no number of an inode is given to another file."""
+
+    def take_all(self, root: Path) -> None:
+        """Take a directory as it is: whoever wrote it has synced it."""
+        for directory, _, names in os.walk(root):
+            self.end(self.begin(directory))
+            for name in names:
+                self.end(self.begin(os.path.join(directory, name)))
+        self._root = root.stat().st_ino
+
+    def begin(self, path: str) -> Synced:
+        """Note what a sync is to make sure."""
+        self._begun += 1
+        file = self._keep_open(os.open(path, os.O_RDONLY))
+        descriptor = self._kept_open[file]
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            return Synced(self._begun, file, self._names(descriptor))
+        return Synced(self._begun, file, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+
+    def end(self, synced: Synced) -> None:
+        """Take what was noted for sure."""
+        number, _ = self._contents.get(synced.file, (0, b""))
+        if synced.number > number:
+            self._contents[synced.file] = synced.number, synced.content
+
+    def of(self, file: int) -> bytes | dict[str, int] | None:
+        """What is sure of a file or a directory; None if nothing is."""
+        _, content = self._contents.get(file, (0, None))
+        return content
+
+    def _names(self, directory: int) -> dict[str, int]:
+        names = {}
+        for name in os.listdir(directory):
+            with suppress(FileNotFoundError):  # another thread removed it or gave it another name
+                names[name] = self._keep_open(os.open(name, os.O_RDONLY, dir_fd=directory))
+        return names
+
+    def _keep_open(self, descriptor: int) -> int:
+        file = os.fstat(descriptor).st_ino
+        if self._kept_open.setdefault(file, descriptor) != descriptor:
+            os.close(descriptor)
+        return file
+
+    def to_json(self) -> Any:
+        contents = [
+            [file, content.decode("latin-1") if isinstance(content, bytes) else content]
+            for file, (_, content) in self._contents.items()
+        ]
+        return [self._root, contents]
+
+    @classmethod
+    def from_json(cls, fields: Any) -> Self:
+        sure = cls()
+        sure._root, contents = fields
+        for file, content in contents:
+            is_text = isinstance(content, str)
+            sure._contents[file] = 1, content.encode("latin-1") if is_text else content
+        return sure
+
+
+# ---------------------------------------------------------------- what is left
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a power failure takes of what is not sure."""
+
+    names: Callable[[], bool]
+    """Of a directory: whether it takes the names."""
+    tail: Callable[[bytes], bytes]
+    """What it makes of the bytes that a file has behind those that are sure."""
+
+
+def _nothing(_: bytes) -> bytes:
+    return b""
+
+
+def _half(tail: bytes) -> bytes:
+    return tail[: len(tail) // 2]
+
+
+LOSSES: Final = {
+    "all": Loss(lambda: True, _nothing),
+    "bytes": Loss(lambda: False, _nothing),
+    "names": Loss(lambda: True, bytes),
+    "halves": Loss(lambda: False, _half),
+    "zeros": Loss(lambda: False, lambda tail: bytes(len(tail))),
+    "nothing": Loss(lambda: False, bytes),
+}
+
+
+def some_of(chance: random.Random) -> Loss:
+    """A loss that is another one for every file and directory."""
+    losses = list(LOSSES.values())
+    return Loss(lambda: chance.random() < 0.5, lambda tail: chance.choice(losses).tail(tail))
+
+
+def lose_power(root: Path, sure: Sure, loss: Loss) -> None:
+    """Make of a directory, whose broker is dead, what is left of it at the next boot."""
+    left = root.with_name(root.name + ".left")
+    _Failure(root, sure, loss).rebuild(left)
+    shutil.rmtree(root)
+    left.rename(root)
+    lock = root / ".lock"
+    if lock.exists() and lock.read_bytes():  # it names the boot of this machine that has passed
+        lock.write_bytes(OTHER_BOOT)
+
+
+class _Failure:
+    def __init__(self, root: Path, sure: Sure, loss: Loss) -> None:
+        self._sure = sure
+        self._loss = loss
+        self._paths = {path.lstat().st_ino: path for path in (root, *root.rglob("*"))}
+        self._root = root.lstat().st_ino
+
+    def rebuild(self, left: Path) -> None:
+        self._rebuild_directory(self._root, left)
+
+    def _rebuild_directory(self, directory: int, left: Path) -> None:
+        left.mkdir()
+        for name, file in sorted(self._names(directory).items()):
+            path = self._paths.get(file)
+            if (path is not None and path.is_dir()) or isinstance(self._sure.of(file), dict):
+                self._rebuild_directory(file, left / name)
+            else:
+                (left / name).write_bytes(self._content(file))
+
+    def _names(self, directory: int) -> dict[str, int]:
+        names = self._sure.of(directory)
+        if directory in self._paths and not self._loss.names():
+            return {path.name: path.lstat().st_ino for path in self._paths[directory].iterdir()}
+        return names if isinstance(names, dict) else {}
+
+    def _content(self, file: int) -> bytes:
+        sure = self._sure.of(file) or b""
+        assert isinstance(sure, bytes)
+        written = self._paths[file].read_bytes() if file in self._paths else sure
+        if not written.startswith(sure):  # written anew, or cut
+            return sure
+        return sure + self._loss.tail(written[len(sure) :])
