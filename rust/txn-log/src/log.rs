@@ -54,9 +54,9 @@ use crate::syncing::Synced;
 use crate::timestamps;
 use crate::trouble::Trouble;
 
-/// What is appended to the name of a directory that is being removed.
 /// Names the topic that a partition's directory is of.
 pub(crate) const METADATA_NAME: &str = "partition.metadata";
+/// What is appended to the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
 /// Between two attempts to bring gate and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);

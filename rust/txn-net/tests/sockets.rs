@@ -1133,7 +1133,7 @@ fn an_answer_before_a_disconnect_is_sent_in_full() {
 
 // ---------------------------------------------------------------- who decides
 
-/// EndTxn 0, which reactors decide on if they may.
+/// `EndTxn` 0, which reactors decide on if they may.
 const DECIDED: i16 = 26;
 
 fn decided(correlation_id: i32) -> Vec<u8> {

@@ -166,10 +166,7 @@ impl Server {
     }
 }
 
-fn requests_for<'py>(
-    py: Python<'py>,
-    requests: Vec<txn_net::ControlRequest>,
-) -> Vec<ClientRequest<'py>> {
+fn requests_for(py: Python<'_>, requests: Vec<txn_net::ControlRequest>) -> Vec<ClientRequest<'_>> {
     let tuples = requests.into_iter().map(|request| {
         (
             request.token.number(),
