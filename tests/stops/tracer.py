@@ -19,6 +19,7 @@ import re
 import runpy
 import signal
 import struct
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -99,6 +100,16 @@ ALLOW, TRACE = 0x7FFF0000, 0x7FF00000
 NUMBER_AT, ARCH_AT, ARGUMENTS_AT = 0, 4, 16
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def why_not() -> str | None:
+    """Why nothing can be traced on this machine; None if it can."""
+    if platform.machine() != MACHINE:
+        return f"system calls are known by their numbers on {MACHINE}"
+    ask = f"import ctypes; raise SystemExit(ctypes.CDLL(None).ptrace({TRACEME}, 0, 0, 0) != 0)"
+    if subprocess.run([sys.executable, "-c", ask], check=False).returncode:
+        return "this machine lets nobody trace its own processes (ptrace)"
+    return None
 
 
 def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
