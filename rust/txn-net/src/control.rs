@@ -76,17 +76,18 @@ impl Undecided {
         self.joins.push(join);
     }
 
-    /// Has everything decided; what nobody will answer is returned.
-    pub fn decide(self, decide: &Decide) -> Vec<RequestToken> {
+    /// Who waits for a decision.
+    pub fn tokens(&self) -> Vec<RequestToken> {
         let requests = self.requests.iter().map(|(request, _)| request.token);
         let joins = self.joins.iter().map(|join| join.token);
-        let tokens = requests.chain(joins).collect();
+        requests.chain(joins).collect()
+    }
+
+    /// Has everything decided; false if nobody will answer.
+    pub fn decide(self, decide: &Decide) -> bool {
         // What the requests hold is given back when they are decided.
         let (requests, _claims): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();
-        if decide(requests, self.joins) {
-            return Vec::new();
-        }
-        tokens
+        decide(requests, self.joins)
     }
 }
 

@@ -19,7 +19,8 @@
 //!
 //! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
 //! large, a half frame and silence each cost their own connection only, and so does a panic in
-//! its turn. A panic anywhere else ends the reactor, and with it the server.
+//! its turn; one in a decision costs those who were decided on together. A panic anywhere else
+//! ends the reactor, and with it the server.
 //!
 //! # Deviations from Apache Kafka
 //! - A connection whose request is under way is not idle, however long it takes; Kafka closes
@@ -76,6 +77,9 @@ const DECIDING: usize = 0;
 /// Produce requests with more bytes are answered where they come: they are more to store than to
 /// decide.
 const MOVED_BYTES: usize = 64 << 10;
+/// Requests with more bytes are decided by the control loop: a thousand partitions take a while,
+/// for which this reactor would serve nobody.
+const QUICK_BYTES: usize = 4 << 10;
 
 /// What all reactors share.
 pub struct Shared {
@@ -750,7 +754,7 @@ impl Reactor {
                 self.on_fetch(slot, connection, header, &frame[body..])
             }
             PRODUCE | FETCH => Answered::Never,
-            api_key if self.index != DECIDING && self.is_decided_by_reactors(api_key) => {
+            _ if self.index != DECIDING && self.is_decided_by_reactors(header, frame) => {
                 Answered::Elsewhere
             }
             _ => {
@@ -785,7 +789,7 @@ impl Reactor {
             connection: connection.number,
         };
         let claim = Claim::of(&self.shared.memory, frame.len());
-        if self.is_decided_by_reactors(header.api_key) {
+        if self.is_decided_by_reactors(header, frame) {
             self.undecided.push_request(request, claim);
         } else {
             self.shared.control.push_request(request, claim);
@@ -794,9 +798,10 @@ impl Reactor {
 
     // ------------------------------------------------------------ what Python decides
 
-    fn is_decided_by_reactors(&self, api_key: i16) -> bool {
+    fn is_decided_by_reactors(&self, header: &RequestHeader, frame: &[u8]) -> bool {
         let decider = self.shared.decider.get();
-        decider.is_some_and(|decider| decider.api_keys.contains(&api_key))
+        frame.len() <= QUICK_BYTES
+            && decider.is_some_and(|decider| decider.api_keys.contains(&header.api_key))
     }
 
     /// Whether a Produce, of so many bytes, is better answered by the reactor that decides.
@@ -813,10 +818,17 @@ impl Reactor {
         let undecided = std::mem::take(&mut self.undecided);
         match self.shared.decider.get() {
             Some(decider) if self.shared.baton.try_take() => {
-                let unanswered = undecided.decide(&decider.decide);
-                self.shared.baton.put_down();
-                for token in unanswered {
-                    self.mailbox.post(Message::Disconnect(token));
+                let tokens = undecided.tokens();
+                let outcome = catch_unwind(AssertUnwindSafe(|| undecided.decide(&decider.decide)));
+                self.shared.baton.put_down(); // whatever happened: the loop waits for it
+                let will_answer = outcome.unwrap_or_else(|panic| {
+                    self.shared.control.push_failure(panic_text(&*panic));
+                    false
+                });
+                if !will_answer {
+                    for token in tokens {
+                        self.mailbox.post(Message::Disconnect(token));
+                    }
                 }
             }
             _ => self.shared.control.push_all(undecided),

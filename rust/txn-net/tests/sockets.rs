@@ -1288,6 +1288,50 @@ fn what_nobody_will_answer_costs_its_connection() {
     assert_eq!(produced(&other.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
 }
 
+#[test]
+fn a_request_that_takes_long_to_decide_goes_to_python() {
+    // The story: for every 3 MB of AddPartitionsToTxn the reactor served nobody for two seconds.
+    let running = start(&options());
+    let deciders = let_reactors_decide(&running);
+    for client in &mut running.accepted::<2>() {
+        let long = header(DECIDED, 0, 1).raw(&[0; 5 << 10]).frame();
+        client.send(&long);
+        let request = running.take_request();
+        running.server.reply(request.token, false, b"there");
+        assert_eq!(client.receive()[4..], *b"there");
+        assert_eq!(client.ask(&decided(2))[4..], *b"here");
+    }
+    assert_eq!(threads_of(&deciders).0, 2);
+}
+
+#[test]
+fn a_panic_in_a_decision_costs_who_asked_and_leaves_the_baton_to_others() {
+    // The story: it ended the reactor, and the loop waited for the baton for good; so did whoever
+    // closed the broker.
+    let running = start(&options());
+    let server = Arc::downgrade(&running.server);
+    let decide = move |requests: Vec<ControlRequest>, _: Vec<ParkedProduce>| {
+        for request in requests {
+            assert_ne!(request.correlation_id, 1, "a bug of Python's");
+            let server = server.upgrade().expect("it runs");
+            server.reply(request.token, false, b"here");
+        }
+        true
+    };
+    let api_keys = vec![DECIDED];
+    running
+        .server
+        .let_reactors_decide(api_keys, Box::new(decide));
+    let [mut asking, mut other] = running.accepted();
+    asking.send(&decided(1));
+    assert!(asking.is_closed());
+    let failures = running.server.take_failures();
+    assert!(failures[0].contains("a bug of Python's"), "{failures:?}");
+    assert_eq!(other.ask(&decided(2))[4..], *b"here");
+    running.server.take_baton();
+    running.server.put_baton_down();
+}
+
 // ---------------------------------------------------------------- bad input
 
 /// Sends bytes that must cost their connection, and only that.
