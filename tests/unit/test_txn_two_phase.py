@@ -140,6 +140,23 @@ def test_an_ordinary_transaction_that_was_kept_still_times_out() -> None:
     assert bench.end(kept.producer, ABORT).producer == bench.txn().producer
 
 
+@pytest.mark.parametrize("outcome", [COMMIT, ABORT])
+def test_P5_who_keeps_a_prepared_transaction_and_is_not_two_phase_has_its_own_time(
+    outcome: Outcome,
+) -> None:
+    """Its next transaction never timed out, as little as the one that it had kept."""
+    bench = Bench()
+    bench.prepared()
+    client = bench.start(is_two_phase=False, keep_prepared=True).producer
+    bench.host.advance(LONG_MS)
+    following = bench.end(client, outcome).producer
+    assert bench.write(following, P0, 0, b"its own") == ADMIT
+    bench.host.advance(60_000)
+    assert bench.txn().state is TxnState.COMPLETE_ABORT
+    store = bench.host.store(*P0)
+    assert store.last_stable_offset == store.log_end_offset
+
+
 # ---------------------------------------------------------------- taking over
 
 

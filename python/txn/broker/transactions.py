@@ -138,6 +138,8 @@ class TransactionCoordinator:
         self._deadlines: dict[str, Deadline] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
+        self._following_timeouts: dict[str, int] = {}
+        """What its client asked for, where the transaction that it keeps has more time."""
         self._given_up: dict[str, Producer] = {}
         """Whose commit was aborted here; it is told so again if the answer was lost."""
 
@@ -373,6 +375,9 @@ class TransactionCoordinator:
                 yield from self._hand_over(transactional_id, txn, decision.txn)
             else:
                 self._write(transactional_id, decision.txn)
+            self._following_timeouts.pop(transactional_id, None)
+            if timeout_ms < decision.txn.timeout_ms:
+                self._following_timeouts[transactional_id] = timeout_ms
             self._let_in(transactional_id, decision.txn)
             yield from self._force_log(transactional_id)
         except StorageError:
@@ -604,7 +609,10 @@ class TransactionCoordinator:
             return
         try:
             yield from self._force(self._stores_of(txn.partitions))
-            self._write(transactional_id, complete(txn, now_ms=self._host.now_ms()))
+            completed = complete(txn, now_ms=self._host.now_ms())
+            following_ms = self._following_timeouts.get(transactional_id, txn.timeout_ms)
+            self._write(transactional_id, completed._replace(timeout_ms=following_ms))
+            self._following_timeouts.pop(transactional_id, None)
             yield from self._force_log(transactional_id)
         except StorageError as error:
             self._retry_later(transactional_id, error)
@@ -817,6 +825,7 @@ class TransactionCoordinator:
                         self.clients.forget(transactional_id)
                         self._connections.forget(transactional_id)
                         self._given_up.pop(transactional_id, None)
+                        self._following_timeouts.pop(transactional_id, None)
 
     # ------------------------------------------------------------ recovery
 
