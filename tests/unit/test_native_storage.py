@@ -1,11 +1,14 @@
 """Partitions of one data directory: what is opened how, and what an earlier run left of them."""
 
+import threading
+import time
 import uuid
 from pathlib import Path
 
 import pytest
 
 from txn.config import BrokerSettings
+from txn.errors import CorruptLogError
 from txn.metadata.image import Topic
 from txn.storage.checkpoints import (
     LOG_STARTS,
@@ -37,6 +40,35 @@ def test_partitions_are_opened_in_order_however_many_threads_recover(tmp_path: P
     stores = again.open_all([(ORDERS, index) for index in range(4)])
     found = [store and (store.index, store.log_end_offset) for store in stores]
     assert found == [(0, 1), (1, 2), (2, 3), None]
+
+
+def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads went on recovering, beside whoever took the directory next."""
+    storage = storage_in(tmp_path)
+    for index in range(4):
+        storage.open(ORDERS, index).append([(None, b"x")], timestamp_ms=0)
+    again = NativeStorage(
+        tmp_path, BrokerSettings({"num.recovery.threads.per.data.dir": "4"}), was_clean=False
+    )
+    has_begun, ended = threading.Event(), []
+
+    def opened(topic: Topic, index: int) -> NativeStore:
+        if index == 0:
+            has_begun.wait()
+            raise CorruptLogError("orders-0 is damaged")
+        has_begun.set()
+        time.sleep(0.2)  # recovering takes a while
+        ended.append(index)
+        return storage.open(topic, index)
+
+    monkeypatch.setattr(again, "_open", opened)
+    begun = threading.active_count()
+    with pytest.raises(CorruptLogError, match="damaged"):
+        again.open_all([(ORDERS, index) for index in range(4)])
+    assert ended
+    assert threading.active_count() == begun
 
 
 def test_a_tick_moves_the_recovery_points_that_are_written_next(tmp_path: Path) -> None:

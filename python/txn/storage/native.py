@@ -522,12 +522,16 @@ class NativeStorage:
 
         stores: list[NativeStore] = []
         told_s = time.monotonic()
-        with ThreadPool(threads) as pool:
+        pool = ThreadPool(threads)
+        try:
             for store in pool.imap(opened, found, chunksize=max(len(found) // 1000, 1)):
                 stores.append(store)
                 if time.monotonic() - told_s >= PROGRESS_S:
                     told_s = time.monotonic()
                     log.info("logs.recovering", done=len(stores), of=len(found))
+        finally:
+            pool.terminate()
+            pool.join()  # who is told that a start failed may have the directory to himself
         return stores
 
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
