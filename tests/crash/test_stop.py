@@ -1,6 +1,7 @@
 """Brokers that are stopped while something is under way, or that cannot stop in order."""
 
 import ctypes
+import os
 import signal
 import threading
 import time
@@ -150,6 +151,22 @@ def test_a_stop_signal_that_the_kernel_hands_to_another_thread_stops_a_broker(
         assert broker.wait() == 0
     finally:
         broker.kill()
+
+
+def test_a_signal_that_somebody_else_handles_stops_no_broker(tmp_path: Path) -> None:
+    """Python tells of each on the same wire, and whatever came stopped the broker."""
+    handling = (
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: None)\n"
+        "from txn.cli import main; main()"
+    )
+    broker = BrokerProcess(tmp_path / "data", program=("-c", handling))
+    try:
+        os.kill(broker.pid, signal.SIGUSR1)
+        create_topic(broker.bootstrap_servers, "orders")
+        commit_values(transactional_producer(broker.bootstrap_servers, "t"), "orders", [b"a"])
+        assert read_all(broker.bootstrap_servers, "orders") == [b"a"]
+    finally:
+        assert broker.stop() == 0
 
 
 def send_to_thread(process: int, thread: int, number: signal.Signals) -> None:

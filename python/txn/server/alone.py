@@ -12,6 +12,10 @@ from txn.errors import ConfigError
 from txn.logs import show_on_stderr
 from txn.server.embedded import Broker
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP = 0
+"""Asks for the same from inside the process; no signal has this number."""
+
 SWITCH_INTERVAL_S = 0.0001
 """How long a busy Python thread keeps the interpreter from a waiting one: measured, the
 default 5 ms shows as 5 ms in every answer that has to wait for it."""
@@ -58,10 +62,15 @@ def _stop_requests() -> Iterator[tuple[Callable[[], object], Callable[[], object
     with asked, ask:
         ask.setblocking(False)
         signal.set_wakeup_fd(ask.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             signal.signal(number, lambda _number, _frame: None)
+
+        def await_request() -> None:
+            while asked.recv(1)[0] not in (STOP, *STOP_SIGNALS):
+                pass  # another signal, which somebody else handles
+
         try:
-            yield lambda: ask.send(b"\0"), lambda: asked.recv(1)
+            yield lambda: ask.send(bytes([STOP])), await_request
         finally:
             signal.set_wakeup_fd(-1)
 
