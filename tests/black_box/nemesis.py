@@ -6,10 +6,10 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from black_box.proxy import END_TXN, JOINS, PRODUCE, Proxy
+from black_box.proxy import ANY_ANSWER, END_TXN, JOINS, PRODUCE, PRODUCE_KEY, Proxy
 from black_box.targets import Target, Txn
 from black_box.workload import Clients, Slot
 
@@ -34,6 +34,7 @@ FAULTS: Final = {
     "takeover": "a client is stopped, a second one takes its transactional id, the first goes on",
     "cut": "connections are reset",
     "lose-answers": "connections are reset instead of the next answer: what was asked is done",
+    "lose-acks": "the same instead of the next answer to Produce: batches are sent again",
     "delay": "every frame of some connections is late",
     "late-end": "EndTxn requests are held back, and arrive when their client has gone on",
     "late-join": "requests that let records or offsets into a transaction are held back likewise",
@@ -161,8 +162,14 @@ class Nemesis:
         self.counts["cut"] += self._proxy.cut(self._chance.choice((0.0, 0.3, 1.0)), self._chance)
 
     def _lose_answers(self) -> None:
+        self._lose("lose-answers", ANY_ANSWER)
+
+    def _lose_acks(self) -> None:
+        self._lose("lose-acks", (PRODUCE_KEY,))
+
+    def _lose(self, fault: str, answers_to: Container[int]) -> None:
         share = self._chance.choice((0.3, 1.0))
-        self.counts["lose-answers"] += self._proxy.lose_answers(share, self._chance)
+        self.counts[fault] += self._proxy.lose_answers(share, self._chance, answers_to)
 
     def _delay(self) -> None:
         self.counts["delay"] += 1

@@ -14,7 +14,8 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Container, Coroutine
 from typing import Any, Final
 
 from kio.index import load_request_schema
@@ -28,6 +29,9 @@ JOINS: Final = (PRODUCE, "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetComm
 """What lets records or offsets into a transaction."""
 APIS: Final = {0: JOINS[0], 24: JOINS[1], 25: JOINS[2], 26: END_TXN, 28: JOINS[3]}
 """What may be held back, by its key."""
+ANY_ANSWER: Final = range(1 << 15)
+"""Of the keys of all APIs."""
+PRODUCE_KEY: Final = 0
 ANSWER_S: Final = 5.0
 """For the answer to a request that was held back."""
 
@@ -45,7 +49,9 @@ class Connection:
         self.is_holding = False
         self.was_late = False
         self.ended = asyncio.Event()
-        self.loses_answer = False
+        self.asked: deque[int] = deque()
+        """The keys of what is not answered yet; a broker answers in this order."""
+        self.loses_answer_to: Container[int] = ()
 
     def cut(self) -> None:
         self.client.transport.abort()
@@ -94,11 +100,15 @@ class Proxy:
         """Cut about this share of the connections, one at least; return how many."""
         return self._on_some(share, chance, Connection.cut)
 
-    def lose_answers(self, share: float, chance: random.Random) -> int:
-        """Cut connections instead of passing the next answer on: what was asked for is done."""
+    def lose_answers(self, share: float, chance: random.Random, to: Container[int]) -> int:
+        """Cut connections instead of passing the next answer on: what was asked for is done.
+
+        Args:
+            to: The keys of the APIs whose answers are lost.
+        """
 
         def lose(connection: Connection) -> None:
-            connection.loses_answer = True
+            connection.loses_answer_to = to
 
         return self._on_some(share, chance, lose)
 
@@ -181,6 +191,7 @@ class Proxy:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
+                connection.asked.append(_api_key(frame))
                 api = APIS.get(_api_key(frame))
                 if api is not None and self._hold is not None:
                     request = _decoded(frame)
@@ -197,7 +208,7 @@ class Proxy:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
-                if connection.loses_answer or connection.was_late:
+                if connection.asked.popleft() in connection.loses_answer_to or connection.was_late:
                     return
                 if not connection.is_holding:
                     await _pass_on(frame, connection.client, connection.delay_s)
