@@ -68,14 +68,18 @@ class StoppedServer:
         return []
 
 
-def test_a_request_that_a_stop_overtakes_is_closed_before_it_begins(
+def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its task was cancelled before the first step, and the handler inside was never awaited."""
-    begun: list[str] = []
+    """Its task is cancelled before the first step, and never awaits what the handler left."""
+    went: list[str] = []
 
     async def answer() -> Answer:
-        begun.append("begun")
+        went.append("begun")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            went.append("closed")
         return None
 
     api = Api((0, 0), lambda request, context: answer())
@@ -87,13 +91,31 @@ def test_a_request_that_a_stop_overtakes_is_closed_before_it_begins(
         warnings.simplefilter("always")
         control.start()
         control._thread.join(timeout=10)
+        assert went == ["begun", "closed"]
         gc.collect()
     os.close(server.wakeup_fd)
 
     assert loop.is_closed()
-    assert begun == []
     assert [str(warning.message) for warning in told] == []
     assert server.holders == 0
+
+
+def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each had a task: the loop was woken for it where a reactor stood in."""
+
+    async def answer() -> Answer:
+        return b"at once"
+
+    api = Api((0, 0), lambda request, context: answer())
+    monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
+    loop = LentLoop()
+    server = Mock()
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 1)
+    server.reply.assert_called_once_with(7, False, b"at once")
+    loop.close()
 
 
 def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(

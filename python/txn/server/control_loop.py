@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Coroutine, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -24,6 +23,7 @@ from txn.broker.partitions import Partitions
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
+from txn.server.begun import Begun, begin
 from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.scheduler import LoopScheduler
@@ -41,10 +41,6 @@ EndTxn, unless it waits for the disk: the loop is woken by that anyway."""
 
 Verdicts = Mapping[tuple[str, int], int]
 """Partition → Kafka's error code, 0 where a batch may be stored."""
-
-
-def _close(unbegun: Coroutine[Any, Any, object], _: object) -> None:
-    unbegun.close()
 
 
 def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
@@ -183,10 +179,12 @@ class ControlLoop:
         context = Context(api_key, api_version, client_id or "", client_host, connection)
         try:
             answer = api.answer(decode_request(api_key, api_version, body), context)
+            if isinstance(answer, Coroutine):
+                answer = begin(answer)
             if isinstance(answer, Awaitable):
                 task = self._start(self._finish(token, context, answer), token)
-                if isinstance(answer, Coroutine):  # a stop may cancel the task before it begins
-                    task.add_done_callback(partial(_close, answer))
+                if isinstance(answer, Begun):  # a stop may cancel the task before it awaits it
+                    task.add_done_callback(answer.close)
             else:
                 self._reply(token, context, answer)
         except MalformedRequestError as error:

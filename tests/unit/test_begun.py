@@ -1,0 +1,99 @@
+"""Coroutines that begin at once, and go on as tasks: results, errors and ends are the same."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from txn.server.begun import Begun, begin
+
+
+async def _double(of: "asyncio.Future[int]") -> int:
+    return 2 * await of
+
+
+def test_what_waits_for_nothing_has_its_result_at_once() -> None:
+    async def answer() -> int:
+        return 7
+
+    assert begin(answer()) == 7
+
+
+def test_what_waits_goes_on_where_it_was_through_every_wait() -> None:
+    async def twice(first: "asyncio.Future[int]", second: "asyncio.Future[int]") -> int:
+        return await _double(first) + await _double(second)
+
+    async def run() -> int:
+        loop = asyncio.get_running_loop()
+        first, second = loop.create_future(), loop.create_future()
+        begun = begin(twice(first, second))
+        assert isinstance(begun, Begun)
+        first.set_result(1)  # before anybody waits for the rest
+        loop.call_later(0.01, second.set_result, 10)
+        return await begun
+
+    assert asyncio.run(run()) == 22
+
+
+def test_an_error_before_the_first_wait_is_raised_at_once() -> None:
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        begin(fail())
+
+
+def test_what_it_waits_for_may_fail_and_be_handled() -> None:
+    async def handle(of: "asyncio.Future[int]") -> str:
+        try:
+            await of
+        except OSError as error:
+            return str(error)
+        return "no error"
+
+    async def run() -> Any:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        begun = begin(handle(future))
+        assert isinstance(begun, Begun)
+        future.set_exception(OSError("disk"))
+        return await begun
+
+    assert asyncio.run(run()) == "disk"
+
+
+def test_a_task_that_is_cancelled_ends_what_it_waits_for() -> None:
+    async def run() -> bool:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        begun = begin(_double(future))
+        assert isinstance(begun, Begun)
+
+        async def wait() -> int:
+            return await begun
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return future.cancelled()
+
+    assert asyncio.run(run())
+
+
+def test_what_nobody_awaits_can_be_closed_where_it_is() -> None:
+    went: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            went.append("closed")
+
+    async def run() -> None:
+        begun = begin(wait())
+        assert isinstance(begun, Begun)
+        begun.close()
+        begun.close()
+
+    asyncio.run(run())
+    assert went == ["closed"]
