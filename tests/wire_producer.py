@@ -3,8 +3,7 @@
 For what no real client asks: librdkafka has no version 2 of transactions and no two-phase commit.
 """
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from entities import entity_builder
 from txn import _core
@@ -24,26 +23,15 @@ def identity(answer: Any) -> Identity:
     return answer.producer_id, answer.producer_epoch
 
 
-class WireProducer:
-    """A transactional producer and its connection; answers are as the broker sent them."""
+class WireProducer(RawConnection):
+    """A transactional producer on a connection of its own; answers are as the broker sent them."""
 
     def __init__(self, servers: str, transactional_id: str = "pay") -> None:
-        self.connection = RawConnection(servers)
+        super().__init__(servers)
         self.transactional_id = transactional_id
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.connection.__exit__(kind, error, trace)
-
     def ask(self, key: int, version: int, **fields: Any) -> Any:
-        return self.connection.call(entity_builder(request(key, version))(fields))
+        return self.call(entity_builder(request(key, version))(fields))
 
     def start(
         self,

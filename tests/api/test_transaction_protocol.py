@@ -271,10 +271,10 @@ def cut_off_after_sending(
     """Send a Produce and close the connection instead of reading the answer."""
 
     def close() -> bytes:
-        wire.connection.socket.close()
+        wire.socket.close()
         raise ConnectionAbortedError
 
-    wire.connection.read_frame = close  # type: ignore[method-assign]
+    wire.read_frame = close  # type: ignore[method-assign]
     with pytest.raises(ConnectionAbortedError):
         wire.produce(producer, sequence, b"x", version)
 

@@ -23,6 +23,9 @@ from txn.partition.stable_offset import OpenTransactions
 
 POWER: Final = "power"
 
+Steps = Generator[Any, Any, Any]
+"""Of a flow, see `txn.broker.flow`."""
+
 
 def _put(module: ModuleType | type, name: str, rule: object) -> None:
     """Replace a rule where a module uses it."""
@@ -111,42 +114,41 @@ def mark_before_prepare() -> None:
 
 def prepare_before_data() -> None:
     """The decision to commit is synced before the records that it commits."""
-    coordinator: Any = transactions.TransactionCoordinator
-    end = coordinator._end
 
-    def end_in_wrong_order(self: Any, *arguments: Any) -> Generator[Any, None, Any]:
-        steps = end(self, *arguments)
-        try:
-            data = next(steps)
-        except StopIteration as done:
-            return done.value
-        if not isinstance(data, Force) or _is_of_coordinator(data):
-            yield data
-            return (yield from steps)
+    def in_wrong_order(data: Force, steps: Steps) -> Steps:
         yield next(steps)
         yield data
-        return (yield from steps)
 
-    coordinator._end = end_in_wrong_order
+    _force_otherwise(in_wrong_order)
 
 
 def forget_a_partition() -> None:
     """One partition's records are not synced before the decision to commit them."""
+
+    def without_one(data: Force, _: Steps) -> Steps:
+        yield data._replace(stores=data.stores[:-1])
+
+    _force_otherwise(without_one)
+
+
+def _force_otherwise(force: Callable[[Force, Steps], Steps]) -> None:
+    """Have something else done where the end of a transaction syncs its records."""
     coordinator: Any = transactions.TransactionCoordinator
     end = coordinator._end
 
-    def end_without_one(self: Any, *arguments: Any) -> Generator[Any, None, Any]:
+    def end_otherwise(self: Any, *arguments: Any) -> Steps:
         steps = end(self, *arguments)
         try:
-            data = next(steps)
+            first = next(steps)
         except StopIteration as done:
             return done.value
-        if isinstance(data, Force) and not _is_of_coordinator(data):
-            data = data._replace(stores=data.stores[:-1])
-        yield data
+        if isinstance(first, Force) and not _is_of_coordinator(first):
+            yield from force(first, steps)
+        else:
+            yield first
         return (yield from steps)
 
-    coordinator._end = end_without_one
+    coordinator._end = end_otherwise
 
 
 def _is_of_coordinator(force: Force) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stops.run import Setting, Stage, Stop
+from stops.run import SOME, Setting, Stage, Stop
 from stops.tracer import Boundary, why_not
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -44,6 +44,11 @@ def test_P1_to_P9_hold_wherever_the_power_fails_in_a_transaction(tmp_path: Path)
     check_each(stage, [Stop(each, loss="all") for each in (*boundaries, *of_a_stop[::4])])
 
 
+def test_P1_to_P9_hold_whichever_logs_lose_what_is_being_synced(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Setting(2, "commit"))
+    check_each(stage, losses_at_syncs(stage, draws=2))
+
+
 def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
     broken, unmet = stage.stop_at_each(stops)
     assert not broken, f"{len(broken)} of {len(stops)} stops; the first: {broken[0]}"
@@ -51,17 +56,26 @@ def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
     assert len(unmet) <= len(stops) / 20, [str(stop) for stop in unmet]
 
 
-def test_a_partition_that_is_not_synced_before_the_decision_is_found_out(tmp_path: Path) -> None:
-    """The negative control: of what a marker commits, one partition has nothing left."""
-    stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", "unsynced-partition")))
-    boundaries = stage.boundaries(signal.SIGUSR1)
-    stops = [Stop(boundary, loss="all") for boundary in boundaries if _is_of_a_log(boundary)]
-    for stop in reversed(stops):  # the last ones are of the last commit
+@pytest.mark.parametrize(
+    "rule", ["unsynced-partition", "prepare-before-data", "marker-before-prepare"]
+)
+def test_a_broker_that_does_not_sync_what_it_has_to_is_found_out(rule: str, tmp_path: Path) -> None:
+    """The negative controls: one log has lost a transaction that another shows."""
+    stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", rule)))
+    stops = losses_at_syncs(stage, draws=6)
+    for stop in stops:
         broken, _ = stage.stop_at_each([stop])
         if any("P3" in each for each in broken):
             return
     pytest.fail(f"none of {len(stops)} stops found it")
 
 
+def losses_at_syncs(stage: Stage, draws: int) -> list[Stop]:
+    """Failures before a log is synced; what the logs keep of what is not sure is drawn."""
+    boundaries = stage.boundaries(signal.SIGUSR1)
+    syncs = [each for each in boundaries if each.operation == "sync" and _is_of_a_log(each)]
+    return [Stop(each, loss=SOME, draw=draw) for draw in range(draws) for each in syncs]
+
+
 def _is_of_a_log(boundary: Boundary) -> bool:
-    return boundary.path.startswith(("flights", "seats")) and boundary.path.endswith(".log")
+    return boundary.path.endswith(".log")

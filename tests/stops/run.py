@@ -46,9 +46,12 @@ class Stop:
     """Whether a write has its first half before."""
     loss: str | None = None
     """What a power failure takes, one of `LOSSES` or `SOME`; None is a crash of the process."""
+    draw: int = 0
+    """Of `SOME`: every number takes something else."""
 
     def __str__(self) -> str:
-        what = "crash" if self.loss is None else f"power fails, loss of {self.loss}"
+        draw = f" {self.draw}" if self.loss == SOME else ""
+        what = "crash" if self.loss is None else f"power fails, loss of {self.loss}{draw}"
         return f"{what} {'half-way through' if self.half else 'before'} {self.boundary}"
 
 

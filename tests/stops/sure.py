@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-OTHER_BOOT: Final = b"00000000-0000-0000-0000-000000000000\n"
+from black_box.power import OTHER_BOOT
 
 
 @dataclass(frozen=True, slots=True)

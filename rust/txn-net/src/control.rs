@@ -102,8 +102,7 @@ pub struct ControlQueue {
 
 #[derive(Default)]
 struct Waiting {
-    requests: Vec<(ControlRequest, Claim)>,
-    joins: Vec<ParkedProduce>,
+    undecided: Undecided,
     failures: Vec<String>,
     is_signalled: bool,
 }
@@ -129,21 +128,15 @@ impl ControlQueue {
     /// Leaves a request and what it holds until it is taken.
     pub fn push_request(&self, request: ControlRequest, claim: Claim) {
         let mut waiting = self.lock();
-        waiting.requests.push((request, claim));
-        self.signal(&mut waiting);
-    }
-
-    pub fn push_join(&self, join: ParkedProduce) {
-        let mut waiting = self.lock();
-        waiting.joins.push(join);
+        waiting.undecided.push_request(request, claim);
         self.signal(&mut waiting);
     }
 
     /// Leaves what a reactor met and could not decide on.
     pub fn push_all(&self, undecided: Undecided) {
         let mut waiting = self.lock();
-        waiting.requests.extend(undecided.requests);
-        waiting.joins.extend(undecided.joins);
+        waiting.undecided.requests.extend(undecided.requests);
+        waiting.undecided.joins.extend(undecided.joins);
         self.signal(&mut waiting);
     }
 
@@ -159,7 +152,7 @@ impl ControlQueue {
     /// Takes the requests, oldest first.
     pub fn take_requests(&self) -> Vec<ControlRequest> {
         let mut waiting = self.lock();
-        let requests = std::mem::take(&mut waiting.requests);
+        let requests = std::mem::take(&mut waiting.undecided.requests);
         self.settle(&mut waiting);
         drop(waiting);
         requests.into_iter().map(|(request, _)| request).collect()
@@ -168,7 +161,7 @@ impl ControlQueue {
     /// Takes the parked Produce requests, oldest first.
     pub fn take_joins(&self) -> Vec<ParkedProduce> {
         let mut waiting = self.lock();
-        let joins = std::mem::take(&mut waiting.joins);
+        let joins = std::mem::take(&mut waiting.undecided.joins);
         self.settle(&mut waiting);
         joins
     }
@@ -193,8 +186,7 @@ impl ControlQueue {
     }
 
     fn settle(&self, waiting: &mut Waiting) {
-        let is_empty =
-            waiting.requests.is_empty() && waiting.joins.is_empty() && waiting.failures.is_empty();
+        let is_empty = waiting.undecided.is_empty() && waiting.failures.is_empty();
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();
         }
@@ -237,7 +229,8 @@ mod tests {
         }
     }
 
-    fn join() -> ParkedProduce {
+    /// What a reactor leaves that met one parked Produce.
+    fn undecided() -> Undecided {
         let join = Join {
             transactional_id: "t".to_owned(),
             producer_id: 1,
@@ -245,10 +238,12 @@ mod tests {
             transaction_version: 2,
             partitions: Vec::new(),
         };
-        ParkedProduce {
+        let mut undecided = Undecided::default();
+        undecided.push_join(ParkedProduce {
             token: RequestToken::new(0, 0, 2),
             join,
-        }
+        });
+        undecided
     }
 
     #[test]
@@ -257,14 +252,14 @@ mod tests {
         assert!(!is_readable(&queue));
         queue.push_request(request(), unlimited());
         queue.push_request(request(), unlimited());
-        queue.push_join(join());
+        queue.push_all(undecided());
         assert!(is_readable(&queue));
         assert_eq!(queue.take_requests().len(), 2);
         assert!(is_readable(&queue));
         assert_eq!(queue.take_joins().len(), 1);
         assert!(!is_readable(&queue));
         assert!(queue.take_requests().is_empty());
-        queue.push_join(join());
+        queue.push_all(undecided());
         assert!(is_readable(&queue));
     }
 }

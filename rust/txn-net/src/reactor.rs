@@ -869,12 +869,7 @@ impl Reactor {
                     body: body.to_vec(),
                     _claim: Claim::of(&self.shared.memory, body.len()),
                 }));
-                let parked = ParkedProduce { token, join };
-                if self.shared.decider.get().is_some() {
-                    self.undecided.push_join(parked);
-                } else {
-                    self.shared.control.push_join(parked);
-                }
+                self.undecided.push_join(ParkedProduce { token, join });
                 Answered::Yes
             }
         }

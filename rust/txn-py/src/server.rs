@@ -121,11 +121,11 @@ impl Server {
     }
 
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
-        requests_for(py, self.0.take())
+        python_requests(py, self.0.take())
     }
 
     fn take_joins(&self) -> Vec<ParkedProduce> {
-        joins_for_python(self.0.take_joins())
+        python_joins(self.0.take_joins())
     }
 
     fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Py<PyAny>) {
@@ -166,7 +166,10 @@ impl Server {
     }
 }
 
-fn requests_for(py: Python<'_>, requests: Vec<txn_net::ControlRequest>) -> Vec<ClientRequest<'_>> {
+fn python_requests(
+    py: Python<'_>,
+    requests: Vec<txn_net::ControlRequest>,
+) -> Vec<ClientRequest<'_>> {
     let tuples = requests.into_iter().map(|request| {
         (
             request.token.number(),
@@ -182,7 +185,7 @@ fn requests_for(py: Python<'_>, requests: Vec<txn_net::ControlRequest>) -> Vec<C
     tuples.collect()
 }
 
-fn joins_for_python(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduce> {
+fn python_joins(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduce> {
     let tuples = parked.into_iter().map(|parked| {
         let join = parked.join;
         (
@@ -202,7 +205,7 @@ fn deciding(decide: Py<PyAny>) -> Decide {
     Box::new(move |requests, joins| {
         Python::try_attach(|py| {
             let decide = decide.bind(py);
-            let told = decide.call1((requests_for(py, requests), joins_for_python(joins)));
+            let told = decide.call1((python_requests(py, requests), python_joins(joins)));
             match told.and_then(|told| told.extract()) {
                 Ok(will_answer) => will_answer,
                 Err(error) => {
