@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from black_box.power import note_syncs
-from txn.broker import transactions
+from txn.broker import flow, transactions
 from txn.broker.flow import Force
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED
@@ -131,6 +131,11 @@ def forget_a_partition() -> None:
     _force_otherwise(without_one)
 
 
+def recover_without_syncs() -> None:
+    """A start takes what it finds in the logs for what is on the disk."""
+    _put(flow, "_sync_all", lambda _: None)
+
+
 def _force_otherwise(force: Callable[[Force, Steps], Steps]) -> None:
     """Have something else done where the end of a transaction syncs its records."""
     coordinator: Any = transactions.TransactionCoordinator
@@ -163,6 +168,7 @@ RULES: Final[dict[str, Callable[[], None]]] = {
     "marker-before-prepare": mark_before_prepare,
     "prepare-before-data": prepare_before_data,
     "unsynced-partition": forget_a_partition,
+    "unsynced-recovery": recover_without_syncs,
     POWER: note_syncs,
 }
 

@@ -3,7 +3,7 @@
 The boundaries are those of a run that is watched (`stops`): an aborted transaction and two
 committed ones, over two partitions and with a group's offset, in logs that are new and in logs
 that begin a segment. Then each is a run of its own: stopped there, started again, judged, stopped
-once more, and started again.
+once more, and started again. So is a start after a crash: it may be stopped at each of its own.
 
 `python -m stops` plays every boundary with every loss.
 """
@@ -16,6 +16,7 @@ import pytest
 
 from stops.run import SOME, Setting, Stage, Stop
 from stops.tracer import Boundary, why_not
+from txn.metadata.image import TRANSACTIONS_TOPIC
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -49,11 +50,25 @@ def test_P1_to_P9_hold_whichever_logs_lose_what_is_being_synced(tmp_path: Path) 
     check_each(stage, losses_at_syncs(stage, draws=2))
 
 
+@pytest.mark.parametrize("loss", [None, SOME])
+def test_P8_and_the_others_hold_wherever_the_start_after_a_crash_is_stopped(
+    loss: str | None, tmp_path: Path
+) -> None:
+    """By another crash, or by a power failure before what the first left is on the disk."""
+    stage = Stage(tmp_path, Setting(2, "commit"))
+    check_each(stage, stops_in_starts(stage, loss, draws=1))
+
+
 def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
     broken, unmet = stage.stop_at_each(stops)
     assert not broken, f"{len(broken)} of {len(stops)} stops; the first: {broken[0]}"
     # What is done once a minute, or a second after something else, not every run does.
     assert len(unmet) <= len(stops) / 20, [str(stop) for stop in unmet]
+
+
+def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", "unsynced-recovery")))
+    check_that_one_is_found(stage, stops_in_starts(stage, SOME, draws=6))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +77,11 @@ def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
 def test_a_broker_that_does_not_sync_what_it_has_to_is_found_out(rule: str, tmp_path: Path) -> None:
     """The negative controls: one log has lost a transaction that another shows."""
     stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", rule)))
-    stops = losses_at_syncs(stage, draws=6)
-    for stop in stops:
+    check_that_one_is_found(stage, losses_at_syncs(stage, draws=6))
+
+
+def check_that_one_is_found(stage: Stage, stops: Sequence[Stop]) -> None:
+    for stop in reversed(stops):  # the last ones are those of the last commit
         broken, _ = stage.stop_at_each([stop])
         if any("P3" in each for each in broken):
             return
@@ -72,10 +90,18 @@ def test_a_broker_that_does_not_sync_what_it_has_to_is_found_out(rule: str, tmp_
 
 def losses_at_syncs(stage: Stage, draws: int) -> list[Stop]:
     """Failures before a log is synced; what the logs keep of what is not sure is drawn."""
-    boundaries = stage.boundaries(signal.SIGUSR1)
-    syncs = [each for each in boundaries if each.operation == "sync" and _is_of_a_log(each)]
+    syncs = syncs_of_logs(stage)
     return [Stop(each, loss=SOME, draw=draw) for draw in range(draws) for each in syncs]
 
 
-def _is_of_a_log(boundary: Boundary) -> bool:
-    return boundary.path.endswith(".log")
+def stops_in_starts(stage: Stage, loss: str | None, draws: int) -> list[Stop]:
+    """Stops of the start after a crash in the last commit, which is decided and not yet synced."""
+    decided = [each for each in syncs_of_logs(stage) if TRANSACTIONS_TOPIC in each.path][-1]
+    starts = stage.boundaries_after(Stop(decided))
+    thens = [Stop(each, loss=loss, draw=draw) for draw in range(draws) for each in starts]
+    return [Stop(decided, then=then) for then in thens]
+
+
+def syncs_of_logs(stage: Stage) -> list[Boundary]:
+    boundaries = stage.boundaries(signal.SIGUSR1)
+    return [b for b in boundaries if b.operation == "sync" and b.path.endswith(".log")]

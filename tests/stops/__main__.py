@@ -3,6 +3,7 @@
     python -m stops                            everything
     python -m stops --version 2 --every 10     every tenth boundary, for clients of one version
     python -m stops --losses all zeros         some of the losses
+    python -m stops --starts 15                every 15th boundary, and all of the start after it
 
 Exit code 0: no promise was broken; 1: one was. The directories of those runs are left.
 """
@@ -10,8 +11,9 @@ Exit code 0: no promise was broken; 1: one was. The directories of those runs ar
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from stops.life import DIALECTS
 from stops.run import SOME, Setting, Stage, Stop
@@ -34,23 +36,34 @@ def stops_of(boundaries: list[Boundary], kind: str) -> Iterator[Stop]:
             yield Stop(boundary, half=True)
 
 
-def play(setting: Setting, kinds: list[str], every: int, work: Path) -> int:
-    """Play some kinds of stops; return how many broke a promise."""
-    stage = Stage(work, setting)
-    boundaries = stage.boundaries()
-    broken_runs = 0
-    for kind in kinds:
-        stops = list(stops_of(boundaries[::every], kind))
-        broken, unmet = stage.stop_at_each(stops)
-        print(
-            f"version {setting.version}, durability {setting.durability}, {kind}: "
-            f"{len(boundaries)} boundaries, {len(stops)} runs, {len(broken)} broken, "
-            f"{len(unmet)} not met",
-            flush=True,
-        )
-        print(*broken, sep="\n", end="\n" if broken else "", flush=True)
-        broken_runs += len(broken)
-    return broken_runs
+CRASHES: Final = ((None, None),)
+POWER_FAILURES: Final = ((None, SOME), ("all", "all"), (SOME, SOME))
+"""What a stop loses, and what is lost when the start after it is stopped too."""
+
+
+def stops_in_starts(
+    stage: Stage, boundaries: list[Boundary], losses: Sequence[tuple[str | None, str | None]]
+) -> Iterator[tuple[str, list[Stop]]]:
+    """The stops of the start after each of some boundaries."""
+    for first, second in losses:
+        stops = [
+            Stop(boundary, loss=first, then=Stop(each, loss=second))
+            for boundary in boundaries
+            for each in stage.boundaries_after(Stop(boundary, loss=first))
+        ]
+        yield f"{_kind(first)}, then {_kind(second)} in the start after it", stops
+
+
+def _kind(loss: str | None) -> str:
+    return CRASH if loss is None else f"loss of {loss}"
+
+
+def play(stage: Stage, what: str, stops: list[Stop]) -> int:
+    """Play some stops, say how it went, and return how many broke a promise."""
+    broken, unmet = stage.stop_at_each(stops)
+    print(f"{what}: {len(stops)} runs, {len(broken)} broken, {len(unmet)} not met", flush=True)
+    print(*broken, sep="\n", end="\n" if broken else "", flush=True)
+    return len(broken)
 
 
 def main() -> int:
@@ -58,6 +71,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, usage="python -m stops [options]")
     options.add_argument("--version", type=int, nargs="*", choices=[*DIALECTS], default=[*DIALECTS])
     options.add_argument("--every", type=int, default=1, help="one boundary of so many")
+    options.add_argument("--starts", type=int, help="stop in the start after one of so many")
     kinds = [*LOSSES, SOME]
     options.add_argument("--losses", nargs="*", choices=kinds, default=kinds)
     asked = options.parse_args()
@@ -67,8 +81,16 @@ def main() -> int:
             ("process", [CRASH, HALF_CRASH]),
             ("commit", [CRASH, *asked.losses]),
         ):
-            here = work / f"{durability}-{version}"
-            broken += play(Setting(version, durability), played, asked.every, here)
+            stage = Stage(work / f"{durability}-{version}", Setting(version, durability))
+            boundaries = stage.boundaries()
+            if asked.starts:
+                losses = CRASHES if durability == "process" else (*CRASHES, *POWER_FAILURES)
+                runs = stops_in_starts(stage, boundaries[:: asked.starts], losses)
+            else:
+                every = boundaries[:: asked.every]
+                runs = ((kind, list(stops_of(every, kind))) for kind in played)
+            for what, stops in runs:
+                broken += play(stage, f"version {version}, durability {durability}, {what}", stops)
     print(f"{broken} broken; directories are in {work}")
     return int(broken > 0)
 

@@ -307,3 +307,9 @@ def die_alone(servers: str, version: int) -> Told:
     with suppress(ConnectionError, EOFError):
         live(servers, version, told)
     return told
+
+
+def begin_alone(servers: str, version: int) -> None:
+    """Start the client again, if the broker lives for as long."""
+    with suppress(ConnectionError, EOFError), WireProducer(servers) as wire:
+        DIALECTS[version].start(wire)

@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NoReturn
@@ -48,11 +48,18 @@ class Stop:
     """What a power failure takes, one of `LOSSES` or `SOME`; None is a crash of the process."""
     draw: int = 0
     """Of `SOME`: every number takes something else."""
+    then: "Stop | None" = None
+    """Where the broker that starts after this stop stops too; see `Run.begin_again`."""
+
+    @property
+    def loses_power(self) -> bool:
+        return self.loss is not None or (self.then is not None and self.then.loses_power)
 
     def __str__(self) -> str:
         draw = f" {self.draw}" if self.loss == SOME else ""
         what = "crash" if self.loss is None else f"power fails, loss of {self.loss}{draw}"
-        return f"{what} {'half-way through' if self.half else 'before'} {self.boundary}"
+        here = f"{what} {'half-way through' if self.half else 'before'} {self.boundary}"
+        return f"{here}; started again, {self.then}" if self.then else here
 
 
 def loss_of(stop: Stop) -> Loss:
@@ -81,8 +88,13 @@ class Broker:
         with open(output.fileno(), closefd=False) as lines:
             line = lines.readline()
         output.close()
-        assert line.startswith("listening on "), f"no broker: {line!r}\n{log.read_text()[-2000:]}"
-        self.bootstrap_servers = line.split()[-1]
+        self.is_listening = line.startswith("listening on ")
+        self._told, self._log = line, log
+
+    @property
+    def bootstrap_servers(self) -> str:
+        assert self.is_listening, f"no broker: {self._told!r}\n{self._log.read_text()[-2000:]}"
+        return self._told.split()[-1]
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal, wait until it has ended, and return its exit code.
@@ -113,12 +125,14 @@ class Run:
         shutil.copytree(prepared, self.data)
         self._setting = setting
         self._armed, self._report = work / "armed", work / "report"
+        self._is_sure = True
+        """Whether all of the directory is on the disk."""
 
     def start(self, stop: Stop | None = None) -> Broker:
-        self._armed.unlink(missing_ok=True)
         directory, armed, report = map(str, (self.data, self._armed, self._report))
         boundary, half = (stop.boundary, stop.half) if stop is not None else (None, False)
-        plan = Plan(directory, armed, report, boundary, half)
+        plan = Plan(directory, armed, report, self._is_sure, boundary, half)
+        self._is_sure = False
         return Broker(plan, self._setting)
 
     def live(
@@ -129,21 +143,42 @@ class Run:
         self._armed.touch()
         told = life.die_alone(broker.bootstrap_servers, self._setting.version)
         broker.end(end)
+        self._armed.unlink()
         return told, self.report()
+
+    def begin_again(self, after: Stop, stop: Stop | None) -> Report:
+        """Start after a stop, and have the client begin again: until a stop, or that is done."""
+        self._lose(after)
+        self._armed.touch()
+        broker = self.start(stop)
+        if broker.is_listening:
+            life.begin_alone(broker.bootstrap_servers, self._setting.version)
+        broker.end(signal.SIGUSR1)
+        self._armed.unlink()
+        report = self.report()
+        if not report.stopped:
+            assert broker.bootstrap_servers
+        return report
+
+    def _lose(self, stop: Stop) -> None:
+        if stop.loss is not None:
+            lose_power(self.data, self.report().sure, loss_of(stop))
+            self._is_sure = True
 
     def report(self) -> Report:
         return Report.read(self._report)
 
     def recover(self, told: life.Told, stop: Stop) -> None:
         """Start again after the stop, judge, and stop twice more: at once, and in order."""
-        version, is_crash = self._setting.version, stop.loss is None
-        if stop.loss is not None:
-            lose_power(self.data, self.report().sure, loss_of(stop))
+        version, is_crash = self._setting.version, not stop.loses_power
+        if stop.then is not None:
+            self.begin_again(stop, stop.then)
+        self._lose(stop.then or stop)
         broker = self.start()
         view = life.come_back(broker.bootstrap_servers, version, told, keeps_answered=is_crash)
         broker.end(signal.SIGUSR1)
-        if stop.loss is not None:
-            lose_power(self.data, self.report().sure, LOSSES["all"])
+        if stop.loses_power:
+            self._lose(replace(stop, loss="all"))
         broker = self.start()
         with WireProducer(broker.bootstrap_servers) as wire:
             again = life.look(wire)
@@ -171,6 +206,12 @@ class Stage:
         told, report = self._run().live(end=end)
         assert told.committed == [2, 3]
         return report.boundaries
+
+    def boundaries_after(self, stop: Stop) -> list[Boundary]:
+        """Every boundary of the start after a stop; none if it was not met."""
+        run = self._run()
+        _, report = run.live(stop)
+        return run.begin_again(stop, None).boundaries if report.stopped else []
 
     def stop_at(self, stop: Stop) -> bool:
         """Stop there, recover and judge; return whether the boundary was met.

@@ -47,6 +47,26 @@ class Sure:
                 self.end(self.begin(os.path.join(directory, name)))
         self._root = root.stat().st_ino
 
+    def keep(self, root: Path) -> None:
+        """Go on with a directory of which this is sure.
+
+        A file without a name has no number any more that is its own; it may have its name again
+        after a power failure.
+        """
+        for directory, _, names in os.walk(root):
+            for path in (directory, *(os.path.join(directory, name) for name in names)):
+                self._keep_open(os.open(path, os.O_RDONLY))
+
+        def renumbered(file: int) -> int:
+            return file if file in self._kept_open else -abs(file)
+
+        for file, (number, content) in list(self._contents.items()):
+            del self._contents[file]
+            if isinstance(content, dict):
+                content = {name: renumbered(each) for name, each in content.items()}
+            self._contents[renumbered(file)] = number, content
+            self._begun = max(self._begun, number)
+
     def begin(self, path: str) -> Synced:
         """Note what a sync is to make sure."""
         self._begun += 1

@@ -202,6 +202,8 @@ class Plan:
     """Boundaries count from the moment this file is there."""
     report: str
     """The file to say at the end what was seen: a `Report`."""
+    is_sure: bool
+    """Whether all of the directory is on the disk; else the report is there and says what is."""
     stop: Boundary | None = None
     half: bool = False
     """Let the write have its first half, rather than nothing of it."""
@@ -282,8 +284,12 @@ class Tracer:
         self._syncing: dict[int, Synced] = {}
         self._counts: dict[tuple[str, str], int] = {}
         self._boundaries: list[Boundary] = []
-        self._sure = Sure()
-        self._sure.take_all(Path(self._root))
+        root = Path(self._root)
+        self._sure = Sure() if plan.is_sure else Report.read(Path(plan.report)).sure
+        if plan.is_sure:
+            self._sure.take_all(root)
+        else:
+            self._sure.keep(root)
 
     def watch(self) -> int:
         """Let it run; return its wait status once it has ended, and write the report."""
@@ -297,8 +303,8 @@ class Tracer:
             if os.WIFSTOPPED(status):
                 try:
                     self._pass_on(thread, status)
-                except ProcessLookupError:  # another thread's end was its end too
-                    continue
+                except (ProcessLookupError, FileNotFoundError):
+                    continue  # the process was killed meanwhile, and has no open files any more
             elif thread == self._process:
                 report = Path(self._plan.report)
                 Report(self._boundaries, self._stopped, self._sure).write(report)
