@@ -117,7 +117,9 @@ def _timed_out(txn: Txn | None) -> Answer | None:
 def _power_failed(txn: Txn | None) -> Answer | None:
     if txn is None or txn.state in PREPARED:
         return None
-    return Write(decide_after_power_failure(txn, now_ms=NOW_MS, new_producer_id=_new_id))
+    return Write(
+        decide_after_power_failure(txn, is_behind=False, now_ms=NOW_MS, new_producer_id=_new_id)
+    )
 
 
 def _new_id() -> int:

@@ -1,5 +1,7 @@
 """The power fails under a broker whose process noted what it had synced (`black_box.power`)."""
 
+import os
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,12 +24,25 @@ from wire_producer import WireProducer, identity
 
 pytestmark = pytest.mark.crash
 
+BATCH_HEADER = struct.Struct(">qi")
+"""Base offset, and how many bytes follow."""
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    yield from _broker(tmp_path, "commit")
+
+
+@pytest.fixture
+def careless(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """With `durability=process`, which keeps nothing from a power failure."""
+    yield from _broker(tmp_path, "process")
+
+
+def _broker(tmp_path: Path, durability: str) -> Iterator[BrokerProcess]:
     program = ("-m", "black_box.broken", "power")
     two_phase = "transaction.two.phase.commit.enable=true"
-    broker = BrokerProcess(tmp_path / "data", two_phase, durability="commit", program=program)
+    broker = BrokerProcess(tmp_path / "data", two_phase, durability=durability, program=program)
     yield broker
     broker.stop()
 
@@ -118,6 +133,60 @@ def test_P2_what_a_two_phase_producer_was_told_survives_a_power_failure(
         identity(successor.end(identity(answer)))
     assert [read_all(servers, topic) for topic in ("flights", "seats")] == [[b"prepared"]] * 2
     assert committed_offset(servers, "readers", "flights") == 7
+
+
+def test_a_broker_that_syncs_no_commits_goes_on_after_a_power_failure(
+    careless: BrokerProcess,
+) -> None:
+    """Its topics were forgotten and their directories were not: no transaction began any more."""
+    create_topic(careless.bootstrap_servers, "flights")
+    commit_values(transactional_producer(careless.bootstrap_servers, "t"), "flights", [b"lost"])
+
+    careless.kill()
+    lose_power(careless.data, only_what_is_sure)
+    careless.restart()
+
+    commit_values(transactional_producer(careless.bootstrap_servers, "t"), "flights", [b"next"])
+    assert read_all(careless.bootstrap_servers, "flights") == [b"next"]
+
+
+@pytest.mark.parametrize("lost_from", [1, 4, 7])
+def test_P6_who_writes_after_a_power_failure_is_not_taken_for_who_wrote_before(
+    careless: BrokerProcess, lost_from: int
+) -> None:
+    """The transactions' log was older than what they wrote: its epochs were given out again.
+
+    The partition refused them as too old; or, had it been at the same epoch, took the next
+    record for a repetition, and acknowledged what it did not store.
+    """
+    create_topic(careless.bootstrap_servers, "orders")
+    written = [b"%d" % number for number in range(3)]
+    with WireProducer(careless.bootstrap_servers) as wire:
+        producer = identity(wire.start(two_phase=False))
+        for value in written:
+            assert wire.produce(producer, 0, value) == 0
+            producer = identity(wire.end(producer))
+
+    careless.kill()
+    [log] = careless.data.glob("__transaction_state-*/*.log")
+    _cut_to_batches(log, lost_from)
+    lose_power(careless.data, lambda _, left: left)
+    careless.restart()
+    with WireProducer(careless.bootstrap_servers) as wire:
+        producer = identity(wire.start(two_phase=False))
+        assert wire.produce(producer, 0, b"next") == 0
+        identity(wire.end(producer))
+
+    assert read_all(careless.bootstrap_servers, "orders") == [*written, b"next"]
+
+
+def _cut_to_batches(log: Path, count: int) -> None:
+    """Leave the first batches of a log."""
+    batches, end = log.read_bytes(), 0
+    for _ in range(count):
+        end += BATCH_HEADER.size + BATCH_HEADER.unpack_from(batches, end)[1]
+    assert end < len(batches)
+    os.truncate(log, end)
 
 
 def committed_offset(servers: str, group: str, topic: str) -> int:

@@ -528,7 +528,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
         store.log_end_offset for store in host.stores()
     ]
     assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == Identity(
-        Producer(-1, -1), ErrorCode.producer_fenced
+        Producer(-1, -1), ErrorCode.invalid_producer_id_mapping
     )
 
 

@@ -401,8 +401,10 @@ def test_a_lost_answer_to_an_end_may_be_asked_for_with_a_start() -> None:
         assert decision.txn.producer == Producer(NEW_ID, 0)
 
 
-def after_power_failure(txn: Txn) -> Txn:
-    fenced = decide_after_power_failure(txn, now_ms=400, new_producer_id=new_id)
+def after_power_failure(txn: Txn, *, is_behind: bool = False) -> Txn:
+    fenced = decide_after_power_failure(
+        txn, is_behind=is_behind, now_ms=400, new_producer_id=new_id
+    )
     assert is_move(txn, fenced)
     return fenced
 
@@ -417,6 +419,22 @@ def test_P3_after_a_power_failure_no_producer_goes_on_as_if_nothing_was_lost(txn
     assert add(fenced, txn.producer, PARTITION) == FENCED
     assert end_v2(fenced, txn.producer_epoch, COMMIT) == FENCED
     assert decide_end(fenced, txn.producer, COMMIT, now_ms=401) == FENCED
+
+
+@pytest.mark.parametrize("txn", [EMPTY, COMMITTED, ABORTED, ONGOING, ONGOING_V2])
+def test_P6_where_epochs_may_have_been_lost_the_next_producer_has_a_new_id(txn: Txn) -> None:
+    """Partitions knew later epochs: what it sent was refused, or taken for a repetition."""
+    fenced = after_power_failure(txn, is_behind=True)
+    if txn.state is TxnState.ONGOING:
+        assert fenced.producer == Producer(ID, LAST_EPOCH + 1)
+        fenced = complete(fenced, now_ms=401)
+    assert fenced.producer == Producer(NEW_ID, 0)
+    assert isinstance(add(fenced, txn.producer, PARTITION), Refuse)
+
+
+def test_where_epochs_may_have_been_lost_the_last_end_is_known_nevertheless() -> None:
+    fenced = after_power_failure(COMMITTED, is_behind=True)
+    assert end_v2(fenced, AGAIN, COMMIT) == Done(fenced)
 
 
 def test_a_power_failure_does_not_forget_how_the_last_transaction_ended() -> None:

@@ -347,9 +347,8 @@ class Node:
             self._configure(topic)
 
     async def sync_metadata(self) -> None:
-        """Make changes of topics and settings durable, as far as `durability` asks for it."""
-        if self.durability is not Durability.PROCESS:
-            await self.sync([self._metadata])
+        """Make changes of topics and settings durable, see `_force_metadata`."""
+        await self.sync([self._metadata])
 
     def close(self) -> None:
         """Close every log.
@@ -374,9 +373,13 @@ class Node:
             self.image.apply(record)
 
     def _force_metadata(self) -> None:
-        """Wait until what the metadata log says is on the disk, if `durability` asks for it."""
-        if self.durability is not Durability.PROCESS:
-            self._metadata.sync()
+        """Wait until what the metadata log says is on the disk, whatever `durability` is.
+
+        What is lost of records is lost. But partitions of a topic that nobody knows would be in
+        the way of the next one, and producer ids that were given out twice would take one
+        producer's batches for retries of another's.
+        """
+        self._metadata.sync()
 
     def _recover_metadata(self) -> None:
         replay = Replay(self.image)

@@ -889,13 +889,17 @@ class TransactionCoordinator:
 
     def _fence_everybody(self) -> None:
         fenced: list[tuple[str, Txn | None]] = []
+        is_behind = self._host.durability is Durability.PROCESS
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:  # a disk refuses its markers; it is retried
                 continue
-            if txn.is_two_phase and self._host.durability is not Durability.PROCESS:
+            if txn.is_two_phase and not is_behind:
                 continue
             following = decide_after_power_failure(
-                txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
+                txn,
+                is_behind=is_behind,
+                now_ms=self._host.now_ms(),
+                new_producer_id=self._producer_ids.take,
             )
             assert is_move(txn, following), f"{transactional_id}: {txn} cannot become {following}"
             fenced.append((transactional_id, following))

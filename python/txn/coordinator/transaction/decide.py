@@ -8,7 +8,7 @@ one has taken the id over, and what an earlier one asks for is refused (P7). Wha
     EndTxn v5 (TV2)     +1 at every end, so that a late request of one transaction cannot
                         touch the next one
     time-out            +1, with the abort
-    power failure       +1
+    power failure       +1; a new producer id if epochs may have been lost
 
 A client that lost the answer asks again with the epoch it had. That must give the answer
 it missed and do nothing else. EndTxn v5, by the state and by how the epochs compare
@@ -403,7 +403,9 @@ def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: in
     return prepared if txn.is_kept else prepared._replace(last_producer_epoch=last_epoch)
 
 
-def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
+def decide_after_power_failure(
+    txn: Txn, *, is_behind: bool, now_ms: int, new_producer_id: NewProducerId
+) -> Txn:
     """Decide what to write for an id that is not in a Prepare, when the machine lost power.
 
     Records that were acknowledged but not yet synced are gone, of transactions that were
@@ -411,12 +413,21 @@ def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewPro
     on and commit the rest: a torn transaction (P3). So whatever may have been open is
     aborted and every producer is fenced. How the last transaction ended is remembered if
     the epochs tell its repetition from the end of a lost one, which they do under TV2.
+
+    Args:
+        txn: What is known of the transactional id.
+        is_behind: Whether later epochs may have been given out than those that are known, as
+            with `durability=process`, where partitions may remember them. Then nobody goes on
+            with a known producer id: what it sends would be too old, or a repetition.
+        now_ms: The time.
+        new_producer_id: For that, or when the epochs are used up.
     """
     if txn.state is TxnState.ONGOING:
-        return decide_fence(txn, now_ms=now_ms, new_producer_id=new_producer_id)
+        ongoing = _used_up(txn) if is_behind else txn
+        return decide_fence(ongoing, now_ms=now_ms, new_producer_id=new_producer_id)
     assert txn.state not in PREPARED, "a Prepare is completed first"
     fenced = txn._replace(producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
-    if txn.producer.is_exhausted:
+    if txn.producer.is_exhausted or is_behind:
         fenced = fenced._replace(
             producer_id=new_producer_id(),
             producer_epoch=0,
@@ -432,6 +443,12 @@ def decide_after_power_failure(txn: Txn, *, now_ms: int, new_producer_id: NewPro
         previous_producer_id=NO_PRODUCER_ID,
         last_producer_epoch=NO_PRODUCER_EPOCH,
     )
+
+
+def _used_up(txn: Txn) -> Txn:
+    """The same transaction with no epoch left for whoever comes after it."""
+    last = txn._replace(producer_epoch=LAST_PRODUCER_EPOCH)
+    return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_kept else last
 
 
 def outcome_of_orphan(txn: Txn | None, producer: Producer) -> Outcome:
