@@ -50,6 +50,15 @@ def test_P1_to_P9_hold_whichever_logs_lose_what_is_being_synced(tmp_path: Path) 
     check_each(stage, losses_at_syncs(stage, draws=2))
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_broker_that_syncs_no_commits_goes_on_wherever_the_power_fails(
+    version: int, tmp_path: Path
+) -> None:
+    """Nothing is promised of what was before, all of what comes after."""
+    stage = Stage(tmp_path, Setting(version, "process"))
+    check_each(stage, [Stop(each, loss=SOME) for each in stage.boundaries()[::4]])
+
+
 @pytest.mark.parametrize("loss", [None, SOME])
 def test_P8_and_the_others_hold_wherever_the_start_after_a_crash_is_stopped(
     loss: str | None, tmp_path: Path

@@ -11,7 +11,7 @@ Exit code 0: no promise was broken; 1: one was. The directories of those runs ar
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -36,16 +36,13 @@ def stops_of(boundaries: list[Boundary], kind: str) -> Iterator[Stop]:
             yield Stop(boundary, half=True)
 
 
-CRASHES: Final = ((None, None),)
-POWER_FAILURES: Final = ((None, SOME), ("all", "all"), (SOME, SOME))
+IN_STARTS: Final = ((None, None), (None, SOME), ("all", "all"), (SOME, SOME))
 """What a stop loses, and what is lost when the start after it is stopped too."""
 
 
-def stops_in_starts(
-    stage: Stage, boundaries: list[Boundary], losses: Sequence[tuple[str | None, str | None]]
-) -> Iterator[tuple[str, list[Stop]]]:
+def stops_in_starts(stage: Stage, boundaries: list[Boundary]) -> Iterator[tuple[str, list[Stop]]]:
     """The stops of the start after each of some boundaries."""
-    for first, second in losses:
+    for first, second in IN_STARTS:
         stops = [
             Stop(boundary, loss=first, then=Stop(each, loss=second))
             for boundary in boundaries
@@ -78,14 +75,13 @@ def main() -> int:
     work, broken = Path(tempfile.mkdtemp(prefix="stops-")), 0
     for version in asked.version:
         for durability, played in (
-            ("process", [CRASH, HALF_CRASH]),
+            ("process", [CRASH, HALF_CRASH, *asked.losses]),
             ("commit", [CRASH, *asked.losses]),
         ):
             stage = Stage(work / f"{durability}-{version}", Setting(version, durability))
             boundaries = stage.boundaries()
             if asked.starts:
-                losses = CRASHES if durability == "process" else (*CRASHES, *POWER_FAILURES)
-                runs = stops_in_starts(stage, boundaries[:: asked.starts], losses)
+                runs = stops_in_starts(stage, boundaries[:: asked.starts])
             else:
                 every = boundaries[:: asked.every]
                 runs = ((kind, list(stops_of(every, kind))) for kind in played)

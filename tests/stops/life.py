@@ -265,15 +265,20 @@ def judge(view: View, told: Told, *, keeps_answered: bool) -> list[int]:
     for topic, seen in view.topics.items():
         assert seen.committed == shown, f"P3: {topic} shows {seen.committed}, {PLAIN} {shown}"
         written = seen.uncommitted
-        assert len(set(written)) == len(written), f"P6: {topic} has {written}"
         assert set(written) <= set(told.asked), f"{topic} has {written}, asked for {told.asked}"
         assert set(written) >= set(told.written if keeps_answered else shown), f"{topic}: {written}"
-        assert seen.last_stable_offset == seen.high_watermark, f"P5: {topic} waits: {seen}"
-        hanging = [each for each in seen.producers if each.current_txn_start_offset >= 0]
-        assert not hanging, f"P5: {topic} has {hanging}"
+        _judge_partition(topic, seen)
     offset = shown[-1] if shown else -1
     assert view.offset == offset, f"P3: the group is at {view.offset}, not {offset}"
     return shown
+
+
+def _judge_partition(topic: str, seen: PartitionView) -> None:
+    written = seen.uncommitted
+    assert len(set(written)) == len(written), f"P6: {topic} has {written}"
+    assert seen.last_stable_offset == seen.high_watermark, f"P5: {topic} waits: {seen}"
+    hanging = [each for each in seen.producers if each.current_txn_start_offset >= 0]
+    assert not hanging, f"P5: {topic} has {hanging}"
 
 
 def come_back(servers: str, version: int, told: Told, *, keeps_answered: bool) -> View:
@@ -288,6 +293,19 @@ def come_back(servers: str, version: int, told: Told, *, keeps_answered: bool) -
         view = look(wire)
     assert judge(view, told, keeps_answered=keeps_answered) == [*shown, NEXT]
     return view
+
+
+def go_on(servers: str, version: int) -> None:
+    """Start the client again, commit one more, and judge that alone."""
+    dialect = DIALECTS[version]
+    with WireProducer(servers) as wire:
+        _transact(dialect, wire, (dialect.start(wire), 0), NEXT, True, Told())
+        _await_completion(wire)
+        view = look(wire)
+    for topic, seen in view.topics.items():
+        assert seen.committed[-1:] == [NEXT], f"P1: {topic} shows {seen.committed}"
+        _judge_partition(topic, seen)
+    assert view.offset == NEXT, f"P3: the group is at {view.offset}, not {NEXT}"
 
 
 def _await_completion(wire: WireProducer) -> None:

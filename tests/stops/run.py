@@ -174,6 +174,11 @@ class Run:
         if stop.then is not None:
             self.begin_again(stop, stop.then)
         self._lose(stop.then or stop)
+        if self._setting.durability == "process" and not is_crash:
+            broker = self.start()
+            life.go_on(broker.bootstrap_servers, version)
+            assert broker.end(signal.SIGTERM) == 0
+            return
         broker = self.start()
         view = life.come_back(broker.bootstrap_servers, version, told, keeps_answered=is_crash)
         broker.end(signal.SIGUSR1)
