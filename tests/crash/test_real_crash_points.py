@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from stops.life import PLAIN
 from stops.run import SOME, Setting, Stage, Stop
 from stops.tracer import Boundary, why_not
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -99,18 +100,25 @@ def check_that_one_is_found(stage: Stage, stops: Sequence[Stop]) -> None:
 
 def losses_at_syncs(stage: Stage, draws: int) -> list[Stop]:
     """Failures before a log is synced; what the logs keep of what is not sure is drawn."""
-    syncs = syncs_of_logs(stage)
+    syncs = [each for each in stage.boundaries(signal.SIGUSR1) if _syncs_a_log(each)]
     return [Stop(each, loss=SOME, draw=draw) for draw in range(draws) for each in syncs]
 
 
 def stops_in_starts(stage: Stage, loss: str | None, draws: int) -> list[Stop]:
     """Stops of the start after a crash in the last commit, which is decided and not yet synced."""
-    decided = [each for each in syncs_of_logs(stage) if TRANSACTIONS_TOPIC in each.path][-1]
+    boundaries = stage.boundaries(signal.SIGUSR1)
+    while not _writes_to(boundaries[-1], PLAIN):  # the marker, which comes behind the decision
+        boundaries.pop()
+    syncs = [each for each in boundaries if _syncs_a_log(each)]
+    decided = [each for each in syncs if each.path.startswith(TRANSACTIONS_TOPIC)][-1]
     starts = stage.boundaries_after(Stop(decided))
     thens = [Stop(each, loss=loss, draw=draw) for draw in range(draws) for each in starts]
     return [Stop(decided, then=then) for then in thens]
 
 
-def syncs_of_logs(stage: Stage) -> list[Boundary]:
-    boundaries = stage.boundaries(signal.SIGUSR1)
-    return [b for b in boundaries if b.operation == "sync" and b.path.endswith(".log")]
+def _syncs_a_log(boundary: Boundary) -> bool:
+    return boundary.operation == "sync" and boundary.path.endswith(".log")
+
+
+def _writes_to(boundary: Boundary, topic: str) -> bool:
+    return boundary.is_write and boundary.path.startswith(topic)
