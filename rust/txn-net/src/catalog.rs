@@ -80,7 +80,7 @@ impl Topic {
 }
 
 /// How a request names a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKey<'a> {
     /// Before Produce 13 and Fetch 13; not checked to be UTF-8.
     Name(&'a [u8]),

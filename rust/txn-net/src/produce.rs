@@ -17,6 +17,7 @@
 //! Sources: `ProduceRequest.json`, `ProduceResponse.json`; KIP-98 (transactions), KIP-467 (error
 //! messages), KIP-516 (topic ids), KIP-890 (joining by Produce 12, `TRANSACTION_ABORTABLE`).
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -290,10 +291,12 @@ impl ProduceRequest {
                 java_hash(std::str::from_utf8(&body[id]).expect("`parse` checks it"))
             }),
         };
+        let refused_codes = refused.unwrap_or_default().iter();
+        let refused_codes = refused_codes.map(|(topic, index, code)| ((&**topic, *index), *code));
         let writing = Writing {
             version: self.version,
             origin,
-            refused,
+            refused: &refused_codes.collect(),
             may_park: refused.is_none() && is_transactional,
             is_transactional,
             keeps_logs,
@@ -455,7 +458,8 @@ impl Outcome {
 struct Writing<'a> {
     version: i16,
     origin: Origin,
-    refused: Option<&'a [Refused]>,
+    /// Kafka's error codes of what the coordinator refused.
+    refused: &'a HashMap<(&'a str, i32), i16>,
     may_park: bool,
     is_transactional: bool,
     keeps_logs: bool,
@@ -507,13 +511,9 @@ impl Writing<'_> {
     }
 
     fn check_refused(self, topic: &str, index: i32) -> Result<(), Failure> {
-        let refused = self.refused.unwrap_or_default();
-        match refused
-            .iter()
-            .find(|(name, partition, _)| name == topic && *partition == index)
-        {
+        match self.refused.get(&(topic, index)) {
             None => Ok(()),
-            Some((_, _, code)) => Err(Failure::new(*code, refusal_message(*code))),
+            Some(&code) => Err(Failure::new(code, refusal_message(code))),
         }
     }
 

@@ -8,21 +8,33 @@
 //! again after watching. A watch that has fired stays silent until it is armed again, *before*
 //! the next look: nothing that happens after a look is missed, and a log that takes ten batches
 //! while the reactor is busy posts once.
+//!
+//! A look passes over every partition of the request. A request with very many that was woken and
+//! still has too little rests for some time ([`REST_PER_PARTITION`]): otherwise each batch of one
+//! partition would have the reactor look at all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use txn_log::{PartitionLog, Watcher};
 
 use crate::fetch::{FetchRequest, Look};
 use crate::mailbox::{Mailbox, Message, RequestToken};
 
+/// A Fetch with more partitions rests after it was woken in vain.
+const PARTITIONS_WITHOUT_REST: usize = 1_000;
+/// How long, for each of them: some twenty times as long as the look takes.
+const REST_PER_PARTITION: Duration = Duration::from_micros(1);
+
 /// A Fetch that waits. Dropping it takes its watches back.
 pub struct WaitingFetch {
     pub request: FetchRequest,
+    /// When it is answered with what there is.
+    pub deadline: Instant,
+    rests_until: Option<Instant>,
     watch: Arc<Watch>,
     watched: Vec<(Arc<PartitionLog>, u64)>,
 }
@@ -43,7 +55,12 @@ impl Watcher for Watch {
 
 impl WaitingFetch {
     /// Watches the request's logs.
-    pub fn new(request: FetchRequest, token: RequestToken, mailbox: Arc<Mailbox>) -> Self {
+    pub fn new(
+        request: FetchRequest,
+        deadline: Instant,
+        token: RequestToken,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
         let watch = Arc::new(Watch {
             token,
             mailbox,
@@ -58,9 +75,16 @@ impl WaitingFetch {
             .collect();
         Self {
             request,
+            deadline,
+            rests_until: None,
             watch,
             watched,
         }
+    }
+
+    /// Until when it is not to be looked at, if it rests. What advances meanwhile is not heard of.
+    pub fn rests_until(&self, now: Instant) -> Option<Instant> {
+        self.rests_until.filter(|&until| now < until)
     }
 
     /// Says whether it can be answered now; what advances from here on is heard of.
@@ -68,6 +92,15 @@ impl WaitingFetch {
         // A swap, not a store: it has to see what the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);
         self.request.look()
+    }
+
+    /// As `look`, for one that was woken; it may rest then.
+    pub fn look_again(&mut self, now: Instant) -> Look {
+        let partitions = self.request.partition_count();
+        if partitions > PARTITIONS_WITHOUT_REST {
+            self.rests_until = Some(now + REST_PER_PARTITION * partitions as u32);
+        }
+        self.look()
     }
 }
 

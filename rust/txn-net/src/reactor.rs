@@ -547,13 +547,19 @@ impl Reactor {
     }
 
     fn on_log_advanced(&mut self, token: RequestToken) {
+        let now = self.now;
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let State::Waiting { fetch, .. } = &connection.state else {
+        let State::Waiting { fetch, .. } = &mut connection.state else {
             return;
         };
-        if fetch.look() == Look::Ready {
+        if now >= fetch.deadline {
+            self.answer_waiting(token.slot());
+        } else if let Some(until) = fetch.rests_until(now) {
+            let until = until.min(fetch.deadline);
+            self.deadlines.push(until, token);
+        } else if fetch.look_again(now) == Look::Ready {
             self.answer_waiting(token.slot());
         }
     }
@@ -594,8 +600,8 @@ impl Reactor {
         }
         while let Some(token) = self.deadlines.pop_passed(self.now) {
             if self.answering(token).is_some() {
-                let slot = token.slot();
-                self.guarded(slot, |reactor| reactor.answer_waiting(slot));
+                // Its time has come, or its rest is over and a log may have advanced.
+                self.guarded(token.slot(), |reactor| reactor.on_log_advanced(token));
             }
         }
         if self.reap_at.is_some_and(|at| at <= self.now) {
@@ -971,8 +977,9 @@ impl Reactor {
             return Answered::Yes;
         }
         let token = self.token(slot);
-        let max_wait = request.max_wait();
-        let fetch = Box::new(WaitingFetch::new(request, token, Arc::clone(&self.mailbox)));
+        let deadline = self.now + request.max_wait();
+        let mailbox = Arc::clone(&self.mailbox);
+        let fetch = Box::new(WaitingFetch::new(request, deadline, token, mailbox));
         if fetch.look() == Look::Ready {
             for chunk in fetch.request.answer() {
                 connection.push(chunk);
@@ -981,7 +988,7 @@ impl Reactor {
         }
         connection.state = State::Waiting { token, fetch };
         self.waiting += 1;
-        self.deadlines.push(self.now + max_wait, token);
+        self.deadlines.push(deadline, token);
         let slots = &self.slots;
         self.deadlines.tidy(self.waiting, |old| {
             old == token

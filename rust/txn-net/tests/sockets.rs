@@ -954,6 +954,32 @@ fn a_fetch_waits_on_while_there_are_fewer_bytes_than_it_asks_for() {
     assert!(fetched(&reader.receive()).records == expected);
 }
 
+/// Fetch 4 of partition 0 with at least 2 GB, which names it so many times.
+fn fetch_many(count: usize) -> Vec<u8> {
+    let mut bytes = header(1, 4, 1).i32(-1).i32(20_000).i32(i32::MAX);
+    bytes = bytes.i32(i32::MAX).i8(0).i32(1).text(TOPIC);
+    bytes = bytes.i32(count as i32);
+    let one = Bytes::default().i32(0).i64(0).i32(i32::MAX);
+    bytes.raw(&one.0.repeat(count)).frame()
+}
+
+#[test]
+fn a_waiting_fetch_that_names_a_partition_60_000_times_watches_it_once() {
+    let running = start(&options());
+    let [mut greedy, mut other] = running.accepted();
+    greedy.send(&fetch_many(60_000));
+    while running.log.watcher_count() == 0 {
+        settle(&running, &mut other);
+    }
+    assert_eq!(running.log.watcher_count(), 1);
+    assert_eq!(produced(&other.ask(&produce(1, &batch(b"one")))), [(0, 0)]);
+    assert!(greedy.has_nothing());
+    drop(greedy);
+    while running.log.watcher_count() > 0 {
+        settle(&running, &mut other);
+    }
+}
+
 #[test]
 fn a_waiting_fetch_is_forgotten_when_its_client_leaves() {
     let running = start(&Options {
