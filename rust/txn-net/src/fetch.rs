@@ -796,8 +796,11 @@ mod tests {
         }
     }
 
-    /// A request of version 11 for these (topic, [(partition, offset)]).
-    fn naming(topics: &[(&[u8], &[(i32, i64)])]) -> Vec<u8> {
+    /// A topic's name, and partitions of it with the offset to read from.
+    type Named<'a> = (&'a [u8], &'a [(i32, i64)]);
+
+    /// A request of version 11 for these.
+    fn naming(topics: &[Named<'_>]) -> Vec<u8> {
         let mut out = Vec::new();
         for value in [-1, 500, 1, 1 << 20] {
             out.put_i32(value); // replica_id, max_wait_ms, min_bytes, max_bytes
@@ -865,11 +868,9 @@ mod tests {
         // The story: each was watched and woken for itself, and a watcher came and went in time
         // linear in those there were. One such request held a reactor for 39 s.
         let partitions = vec![(0, 0); 60_000];
-        let topics: Vec<(&[u8], &[(i32, i64)])> = vec![(b"a", &partitions)];
-        let request = parse(&naming(&topics), 11).unwrap();
+        let request = parse(&naming(&[(b"a", &partitions)]), 11).unwrap();
         assert_eq!(request.partition_count(), 1);
-        let one_each: &[(i32, i64)] = &[(0, 0)];
-        let topics: Vec<(&[u8], &[(i32, i64)])> = vec![(b"a", one_each); 60_000];
+        let topics: Vec<Named<'_>> = vec![(b"a", &[(0, 0)]); 60_000];
         let request = parse(&naming(&topics), 11).unwrap();
         assert_eq!(request.partition_count(), 1);
         assert!(answer(&request).len() < 200);
