@@ -94,6 +94,9 @@ class FakeHost:
     def is_untouched(self, topic: str, index: int) -> bool:
         return False
 
+    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
+        raise AssertionError("groups find no damage in partitions of topics")
+
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
         assert topic == OFFSETS_TOPIC
         return self.offsets

@@ -219,6 +219,9 @@ class MemoryHost:
     def is_untouched(self, topic: str, index: int) -> bool:
         return False
 
+    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
+        self.unopenable.add((topic, index))
+
     def coordinator_partitions(self, topic: str) -> tuple[FaultyStore, ...]:
         if topic not in self.topics:
             self.create_topic(topic, 2)

@@ -11,6 +11,7 @@ import pytest
 
 import txn
 from clients import create_topic, plain_producer, read_all, send
+from txn import _core
 from txn._core import encode_batch
 from wire_client import RawConnection, request
 
@@ -169,9 +170,13 @@ def _seconds(value: float) -> object:
     return i32Timedelta.parse(datetime.timedelta(seconds=value))
 
 
-def test_a_damaged_segment_is_named_and_nothing_of_it_is_touched(tmp_path: Path) -> None:
+def test_P9_a_damaged_segment_is_named_and_untouched_and_other_partitions_are_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The whole start was refused for one partition."""
     with txn.Broker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "orders")
+        create_topic(broker.bootstrap_servers, "sound")
         producer = plain_producer(broker.bootstrap_servers)
         for number in range(10):
             send(producer, "orders", [b"%d" % number * 100])
@@ -181,10 +186,18 @@ def test_a_damaged_segment_is_named_and_nothing_of_it_is_touched(tmp_path: Path)
     segment.write_bytes(damaged)
     (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
 
-    with pytest.raises(txn.CorruptLogError, match=r"orders-0.*byte 170") as caught:
-        txn.Broker(tmp_path / "data")
+    with txn.Broker(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        client = _core.KafkaClient(servers, timeout_ms=1000)
+        with pytest.raises(_core.KafkaError) as refused:
+            list(client.fetch("orders", 0, 0, 1))
+        send(plain_producer(servers), "sound", [b"value"])
+        assert read_all(servers, "sound") == [b"value"]
 
-    assert str(segment) in str(caught.value)
+    assert refused.value.args[1] == 56
+    (told,) = (line for line in caplog.messages if line.startswith("log.damaged"))
+    assert f"topic=orders partition=0 path={segment} position=170 reason=" in told
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     assert segment.read_bytes() == bytes(damaged)
 
 

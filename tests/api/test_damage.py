@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 
 import txn
 from clients import create_topic, plain_producer, read_all, send
@@ -12,6 +13,7 @@ from txn.broker.apis.offsets import LIST_OFFSETS
 from wire_client import RawConnection, request
 
 CORRUPT_MESSAGE = 2
+KAFKA_STORAGE_ERROR = 56
 
 
 @pytest.fixture
@@ -51,3 +53,43 @@ def test_a_search_by_time_that_meets_damage_answers_corrupt_message(directory: P
 
     found = [(int(p.error_code), p.offset) for topic in answer.topics for p in topic.partitions]
     assert found == [(CORRUPT_MESSAGE, -1), (0, 0)]
+
+
+def test_P9_a_partition_taken_out_of_service_answers_storage_error_and_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also to a client whose fetches and batches found its log a moment before."""
+    with txn.Broker(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        for topic in ("bad", "good"):
+            create_topic(servers, topic)
+            send(plain_producer(servers), topic, [b"value"])
+        client = _core.KafkaClient(servers, timeout_ms=1000)
+        assert list(client.fetch("bad", 0, 0, 1))
+
+        broker._node.refuse_partition("bad", 0, "a transaction is open that was committed")
+
+        with pytest.raises(_core.KafkaError) as refused:
+            list(client.fetch("bad", 0, 0, 1))
+        assert refused.value.args[1] == KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaException, match="Disk error"):
+            send(plain_producer(servers, retries=0), "bad", [b"more"])
+        wanted = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [
+                {"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}
+                for name in ("bad", "good")
+            ],
+        }
+        with RawConnection(servers) as connection:
+            answer = connection.call(entity_builder(request(LIST_OFFSETS, 7))(wanted))
+        found = [(int(p.error_code), p.offset) for topic in answer.topics for p in topic.partitions]
+        assert found == [(KAFKA_STORAGE_ERROR, -1), (0, 1)]
+        assert read_all(servers, "good") == [b"value"]
+    (told,) = (line for line in caplog.messages if line.startswith("log.damaged"))
+    assert "topic=bad partition=0" in told
+    assert "a transaction is open that was committed" in told
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with txn.Broker(tmp_path) as broker:  # it is judged anew, and nothing is wrong with its files
+        assert read_all(broker.bootstrap_servers, "bad") == [b"value"]

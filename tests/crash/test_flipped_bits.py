@@ -17,7 +17,7 @@ import os
 import random
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from txn.broker.transactions import Identity
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import Outcome, Producer
-from txn.errors import CorruptLogError, DirectoryError, StorageError
+from txn.errors import CorruptLogError, DirectoryError, StorageError, TxnError
 from txn.inspect import segments
 from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity
 from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
@@ -138,11 +138,23 @@ def sound_batches(store: PartitionStore) -> dict[int, Batch]:
     return found
 
 
+def refusals_of(node: Node) -> dict[Place, StorageError]:
+    """The partitions that are not served, and why."""
+    refusals = {}
+    for name, partitions in node.partitions.items():
+        for index in range(len(partitions)):
+            try:
+                partitions[index]
+            except StorageError as error:
+                refusals[name, index] = error
+    return refusals
+
+
 def state_of(node: Node) -> State:
     logs = {}
     for name, partitions in node.partitions.items():
-        for index, store in enumerate(partitions):
-            logs[name, index] = Log(
+        for store in partitions.opened():
+            logs[name, store.index] = Log(
                 sound_batches(store),
                 store.log_end_offset,
                 store.last_stable_offset,
@@ -247,7 +259,7 @@ class Flip(NamedTuple):
     position: int
     bit: int
     is_refused: bool
-    """It did not start."""
+    """A partition was not served, or nothing was."""
     faults: list[str]
 
 
@@ -269,24 +281,39 @@ def flipped(left: Path, data: Path, sound: State, chance: random.Random) -> Flip
     try:
         node = opened(data, was_clean=left.name == "closed").node
     except (CorruptLogError, StorageError) as error:
-        is_named = str(path) in str(error) or path.parent.name in str(error)
-        faults = [] if is_named else [f"it does not say where: {error}"]
-        if path.suffix != ".log":
-            faults.append(f"a start was refused for what can be made anew: {error}")
+        faults = faults_of_refusal(path, error)
+        if path.parent.name.startswith("orders-"):
+            faults.append(f"all was refused for one partition: {error}")
         return Flip(path, position, bit, is_refused=True, faults=faults)
-    faults = differences(sound, state_of(node), path)
+    found, refusals = state_of(node), refusals_of(node)
+    faults = differences(sound, found, path, refusals.keys())
+    for refusal in refusals.values():
+        faults += faults_of_refusal(path, refusal)
     shutil.rmtree(data)
-    return Flip(path, position, bit, is_refused=False, faults=faults)
+    return Flip(path, position, bit, is_refused=bool(refusals), faults=faults)
 
 
-def differences(sound: State, found: State, path: Path) -> list[str]:
-    """What a broker has wrong that started on damage in a file."""
+def faults_of_refusal(path: Path, error: TxnError) -> list[str]:
+    """What is wrong with how a partition, or a start, was refused for a flipped bit of a file."""
+    is_named = str(path) in str(error) or path.parent.name in str(error)
+    faults = [] if is_named else [f"it does not say where: {error}"]
+    if path.suffix != ".log":
+        faults.append(f"something was refused for what can be made anew: {error}")
+    return faults
+
+
+def differences(
+    sound: State, found: State, path: Path, refused: Collection[Place] = ()
+) -> list[str]:
+    """What a broker has wrong that started on damage in a file; some partitions it refuses."""
     faults = []
     if found.transactions != sound.transactions:
         faults.append(f"transactions: {found.transactions}, not {sound.transactions}")
     if found.offsets != sound.offsets:
         faults.append(f"offsets: {found.offsets}, not {sound.offsets}")
     for place, log in sound.logs.items():
+        if place in refused:
+            continue
         here = found.logs[place]
         is_damaged = path.suffix == ".log" and path.parent.name == f"{place[0]}-{place[1]}"
         missing = log.batches.keys() - here.batches.keys()
@@ -340,10 +367,13 @@ def test_P9_a_flipped_bit_of_a_partition_metadata_is_named_and_changes_nothing(
         data = copy_of(left, tmp_path / f"{bit}")
         flip_of(data / file, bit)
         caplog.clear()
-        try:
-            found = state_of(opened(data, was_clean=left.name == "closed").node)
-        except StorageError as error:
-            outcomes.add("refused" if str(data / file) in str(error) else str(error))
+        node = opened(data, was_clean=left.name == "closed").node
+        found, refusals = state_of(node), refusals_of(node)
+        assert not differences(sound, found, data / file, refusals.keys())
+        if refusals:
+            assert refusals.keys() == {("orders", 1)}
+            assert str(data / file) in str(refusals["orders", 1])
+            outcomes.add("refused")
         else:
             assert found == sound
             is_id_lost = "partition.metadata_ignored" in caplog.text

@@ -124,14 +124,16 @@ class Broker:
         self._in_reactor = False
         self.node: Node | None = None
         self.refusal: CorruptLogError | None = None
-        """Why it would not start, if for damage."""
+        """Why it would not serve all that is stored, if for damage."""
         self.storage = SimStorage(disk, self)
         self.catalog = SimCatalog()
 
     def start(self) -> bool:
         """Recover and be ready for requests.
 
-        False if it died on the way, a disk refused, or what is stored is damaged.
+        False if it died on the way, a disk refused, or what is stored is damaged: a partition
+        that is refused keeps no other from being recovered, and then an operator stops the
+        broker to put back a copy.
         """
         try:
             self.node = Node(
@@ -151,10 +153,15 @@ class Broker:
                     self.node.create_topic(name, partitions, {})
                     self.storage.logs["__cluster_metadata", 0].sync()
         except (Crash, StorageError):
+            self.refusal = self.storage.damage
             self.loop.is_dead = True
             return False
         except CorruptLogError as error:
             self.refusal = error
+            self.loop.is_dead = True
+            return False
+        if self.storage.damage is not None:
+            self.refusal = self.storage.damage
             self.loop.is_dead = True
             return False
         self._table = build_table(self.node)

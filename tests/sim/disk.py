@@ -548,6 +548,8 @@ class SimStorage:
         self._disk = disk
         self._watcher = watcher
         self.logs: dict[Place, SimLog] = {}
+        self.damage: CorruptLogError | None = None
+        """Why a start refused a partition, if it did; the first it met."""
         self.expected: dict[Place, tuple[object, ...]] = {}
         """What gates knew when the process before this one died."""
         self.diverged: list[tuple[Place, str]] = []
@@ -562,8 +564,22 @@ class SimStorage:
         self.logs[log.place] = log
         return log
 
-    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore]:
-        return [self.open(topic, index) for topic, index in wanted]
+    def open_all(
+        self, wanted: Sequence[tuple[Topic, int]]
+    ) -> list[PartitionStore | CorruptLogError | StorageError | None]:
+        return [self._opened(topic, index) for topic, index in wanted]
+
+    def _opened(self, topic: Topic, index: int) -> SimLog | CorruptLogError | StorageError:
+        try:
+            return self.open(topic, index)
+        except CorruptLogError as error:
+            self.damage = self.damage or error
+            return error
+        except StorageError as error:
+            return error
+
+    def advice_on(self, topic: str, index: int) -> str:
+        return "Put back a copy"
 
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
         return []

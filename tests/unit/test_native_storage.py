@@ -38,8 +38,30 @@ def test_partitions_are_opened_in_order_however_many_threads_recover(tmp_path: P
         fill(storage.open(ORDERS, index), index + 1)
     again = storage_in(tmp_path, num_recovery_threads_per_data_dir=4)
     stores = again.open_all([(ORDERS, index) for index in range(4)])
-    found = [store and (store.index, store.log_end_offset) for store in stores]
-    assert found == [(0, 1), (1, 2), (2, 3), None]
+    opened = [store for store in stores[:3] if isinstance(store, NativeStore)]
+    assert [(store.index, store.log_end_offset) for store in opened] == [(0, 1), (1, 2), (2, 3)]
+    assert stores[3] is None
+
+
+def test_P9_a_damaged_partition_keeps_no_other_from_being_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = storage_in(tmp_path)
+    for index in range(3):
+        fill(storage.open(ORDERS, index), 3)
+    segment = tmp_path / "orders-1" / f"{0:020}.log"
+    stored = bytearray(segment.read_bytes())
+    stored[100] ^= 1
+    segment.write_bytes(stored)
+    for threads in (1, 4):
+        again = storage_in(tmp_path, num_recovery_threads_per_data_dir=threads)
+        first, damage, last, none = again.open_all([(ORDERS, index) for index in range(4)])
+        assert isinstance(first, NativeStore)
+        assert isinstance(last, NativeStore)
+        assert none is None
+        assert isinstance(damage, CorruptLogError)
+        assert (vars(damage)["path"], vars(damage)["position"]) == (str(segment), 0)
+    assert segment.read_bytes() == stored
 
 
 def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
@@ -57,7 +79,7 @@ def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
     def opened(topic: Topic, index: int) -> NativeStore:
         if index == 0:
             has_begun.wait()
-            raise CorruptLogError("orders-0 is damaged")
+            raise RuntimeError("a bug")
         has_begun.set()
         time.sleep(0.2)  # recovering takes a while
         ended.append(index)
@@ -65,7 +87,7 @@ def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
 
     monkeypatch.setattr(again, "_open", opened)
     begun = threading.active_count()
-    with pytest.raises(CorruptLogError, match="damaged"):
+    with pytest.raises(RuntimeError, match="a bug"):
         again.open_all([(ORDERS, index) for index in range(4)])
     assert ended
     assert threading.active_count() == begun
@@ -161,7 +183,7 @@ def test_P8_senseless_checkpoints_cost_time_and_nothing_else(tmp_path: Path, tex
     for name in (RECOVERY_POINTS, LOG_STARTS):
         (tmp_path / name).write_text(text)
     (store,) = storage_in(tmp_path).open_all([(ORDERS, 0)])
-    assert store is not None
+    assert isinstance(store, NativeStore)
     assert (store.log_start_offset, store.log_end_offset) == (0, 5)
     assert sum(len(batch.records) for batch in store.batches()) == 5
 

@@ -101,19 +101,56 @@ def test_a_topic_that_grows_keeps_what_is_open() -> None:
     assert partitions[2].index == 2
 
 
-@pytest.mark.parametrize("fault", [StorageError("EIO"), CorruptLogError("EIO")])
 def test_what_cannot_be_opened_is_left_alone_for_a_while_and_told_of_once(
-    fault: TxnError, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     opener = Opener()
     partitions = partitions_of(orders(), opener)
-    opener.fault = fault
+    opener.fault = StorageError("EIO")
     for opener.time_ms in (0, RETRY_MS - 1, RETRY_MS, 2 * RETRY_MS - 1):
         with pytest.raises(StorageError, match="EIO") as refused:
             partitions[2]
         assert (refused.value.code, vars(refused.value)["partition"]) == (56, 2)
     assert opener.opened == [2, 2]
     assert caplog.text.count("partition.not_opened") == 1
+
+
+def test_P9_what_is_damaged_stays_shut_and_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A later attempt, under other rules than those of a start, would find it sound."""
+    opener = Opener()
+    partitions = partitions_of(orders(), opener)
+    opener.fault = CorruptLogError("its CRC-32C is wrong", path="orders-2/0.log", position=70)
+    for opener.time_ms in (0, 10 * RETRY_MS):
+        with pytest.raises(StorageError, match="CRC-32C") as refused:
+            partitions[2]
+        assert (refused.value.code, vars(refused.value)["partition"]) == (56, 2)
+        opener.fault = None
+    assert opener.opened == [2]
+    assert not partitions.is_untouched(2)
+    assert caplog.text.count("log.damaged") == 1
+    assert 'topic=orders partition=2 path=orders-2/0.log position=70 reason="its' in caplog.text
+
+
+def test_what_is_withdrawn_is_refused_and_closed_with_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opener = Opener()
+    partitions = partitions_of(orders(), opener)
+    first, second = partitions[0], partitions[1]
+
+    partitions.withdraw(1, CorruptLogError("a transaction is open that was committed"))
+
+    with pytest.raises(StorageError, match="open that was committed") as refused:
+        partitions[1]
+    assert refused.value.code == 56
+    assert (partitions.opened(), partitions.withdrawn()) == ([first], [second])
+    assert partitions.has_failures(are_final=True)
+    assert not partitions.has_failures(are_final=False)
+    assert not partitions.is_untouched(1)
+    assert "log.damaged" in caplog.text
+    assert partitions.close_for_good() == [first, second]
 
 
 def test_what_can_be_opened_again_is_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:

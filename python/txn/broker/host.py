@@ -83,6 +83,16 @@ class Host(Protocol):
         """Say whether a partition is there and nothing is known in it, so that it is not open."""
         ...
 
+    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
+        """Take a partition that is damaged out of service until the next start.
+
+        Args:
+            topic: Its topic, which must exist.
+            index: Its number.
+            reason: What is damaged; what an operator can do is added.
+        """
+        ...
+
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of `__transaction_state` or `__consumer_offsets`, made if need be."""
         ...

@@ -64,6 +64,10 @@ FEATURES = {"metadata.version": 25, "transaction.version": 2}
 lowest with this transaction version, so that Apache Kafka 4.0 and later take the directory."""
 
 
+Opened = PartitionStore | CorruptLogError | StorageError | None
+"""Of one partition: its log, why it cannot be opened, or None: it was never written."""
+
+
 class LogStorage(Protocol):
     """Where partitions are kept."""
 
@@ -75,11 +79,12 @@ class LogStorage(Protocol):
         """Close partitions; return what failed."""
         ...
 
-    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[PartitionStore | None]:
-        """Open partitions, in this order; None for one that was never written.
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[Opened]:
+        """Open partitions, in this order; one that fails keeps none from the others."""
+        ...
 
-        Raises CorruptLogError, StorageError.
-        """
+    def advice_on(self, topic: str, index: int) -> str:
+        """Say what an operator can do about a partition that is damaged."""
         ...
 
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
@@ -218,6 +223,22 @@ class Node:
         partitions = self.partitions.get(topic)
         return partitions is not None and partitions.is_untouched(index)
 
+    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
+        """Take a partition that is damaged out of service until the next start.
+
+        From now on all that needs it is answered with KAFKA_STORAGE_ERROR, as if it could not be
+        opened. Nothing of it is changed.
+
+        Args:
+            topic: Its topic, which must exist.
+            index: Its number.
+            reason: What is damaged, for the operator and for clients.
+        """
+        advised = f"{reason}. {self._storage.advice_on(topic, index)}"
+        self.partitions[topic].withdraw(index, CorruptLogError(advised))
+        # The sockets ask again for the log of each partition.
+        self._catalog.add_topic(self.image.topics[topic], self.partitions[topic])
+
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of a coordinator's topic, made if need be.
 
@@ -258,6 +279,16 @@ class Node:
     def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
         """Force partitions to the disk; callers that wait together share one pass."""
         return self._shared_sync.sync(stores)
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether a partition is out of service for damage."""
+        return any(each.has_failures(are_final=True) for each in self.partitions.values())
+
+    @property
+    def is_all_open(self) -> bool:
+        """Whether no disk keeps a partition from being opened."""
+        return not any(each.has_failures(are_final=False) for each in self.partitions.values())
 
     @property
     def broker_epoch(self) -> int:
@@ -356,7 +387,9 @@ class Node:
         Raises:
             StorageError: what the first that failed says; all are closed nevertheless.
         """
-        failures = self._storage.close_all([*self._open_stores(), self._metadata])
+        withdrawn = [store for each in self.partitions.values() for store in each.withdrawn()]
+        stores = [*self._open_stores(), *withdrawn, self._metadata]
+        failures = self._storage.close_all(stores)
         for error in failures:
             log.error("partition.not_closed", reason=error.message)
         if failures:
@@ -461,16 +494,17 @@ class Node:
     def _serve(self, topics: Sequence[Topic]) -> None:
         """Open the partitions that were written once, and let clients in.
 
-        Raises:
-            CorruptLogError: stored batches are damaged.
-            StorageError: a log cannot be read, or is that of another topic.
+        One that is damaged, cannot be read, or is of another topic keeps no other from being
+        served.
         """
         for topic in topics:
             self.partitions[topic.name] = Partitions(topic, self._storage.open, self.now_ms)
         wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
-        for (topic, index), store in zip(wanted, self._storage.open_all(wanted), strict=True):
-            if store is not None:
-                self.partitions[topic.name].take_in(index, store)
+        for (topic, index), opened in zip(wanted, self._storage.open_all(wanted), strict=True):
+            if isinstance(opened, CorruptLogError | StorageError):
+                self.partitions[topic.name].note_failure(index, opened)
+            elif opened is not None:
+                self.partitions[topic.name].take_in(index, opened)
         for topic in topics:
             self._catalog.add_topic(topic, self.partitions[topic.name])
 

@@ -3,8 +3,10 @@
 A partition that was never written has nothing on the disk, and here it has a place in a list: no
 log, no rules, no lock. What touches it, a Produce, a Fetch or a coordinator, opens it.
 
-One that cannot be opened, for a disk that fails or for damage, is tried again by what touches it
-next, but not more often than once in a while.
+One that a disk keeps from being opened is tried again by what touches it next, but not more often
+than once in a while. One that is damaged stays shut until the next start: what is asked of it is
+answered with KAFKA_STORAGE_ERROR, an operator is told what it is (`log.damaged`), and all others
+are served.
 
 Threads. Reactors open what Produce and Fetch name, beside the control loop, so a lock makes sure
 that a partition is opened once. Nothing waits for a partition's lock under it.
@@ -13,7 +15,7 @@ that a partition is opened once. Nothing waits for a partition's lock under it.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
@@ -26,10 +28,11 @@ RETRY_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a partition could not be opened, and when that was."""
+    """Why a partition cannot be used, and since when; `is_final`: until the next start."""
 
     reason: str
     at_ms: int
+    is_final: bool
 
 
 class Partitions:
@@ -52,6 +55,7 @@ class Partitions:
         self._now_ms = now_ms
         self._stores: list[PartitionStore | None] = [None] * topic.partition_count
         self._failures: dict[int, Failure] = {}
+        self._withdrawn: list[PartitionStore] = []
         self._is_closed = False
         self._lock = Lock()
 
@@ -87,13 +91,27 @@ class Partitions:
         return (self[index] for index in range(len(self)))
 
     def is_untouched(self, index: int) -> bool:
-        """Say whether there is one of that number that nothing has opened yet."""
-        return 0 <= index < len(self._stores) and self._stores[index] is None
+        """Say whether there is one of that number that nothing has tried to open yet."""
+        is_there = 0 <= index < len(self._stores) and self._stores[index] is None
+        return is_there and index not in self._failures
 
     def take_in(self, index: int, store: PartitionStore) -> None:
         """Have one that was opened elsewhere."""
         with self._lock:
             self._take_in(index, store)
+
+    def note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
+        """Remember that one could not be opened elsewhere, and tell an operator."""
+        with self._lock:
+            self._note_failure(index, error)
+
+    def withdraw(self, index: int, error: CorruptLogError) -> None:
+        """Take one out of service until the next start; it need not be open."""
+        with self._lock:
+            store, self._stores[index] = self._stores[index], None
+            if store is not None:
+                self._withdrawn.append(store)
+            self._note_failure(index, error)
 
     def grow(self) -> None:
         """Have as many as the topic has by now."""
@@ -101,15 +119,25 @@ class Partitions:
             self._stores += [None] * (self._topic.partition_count - len(self._stores))
 
     def opened(self) -> list[PartitionStore]:
-        """Those that are open; whatever is opened later begins with the settings of now."""
+        """Those that are in use; whatever is opened later begins with the settings of now."""
         with self._lock:
             return [store for store in self._stores if store is not None]
 
+    def withdrawn(self) -> list[PartitionStore]:
+        """Those that were opened and are out of service."""
+        with self._lock:
+            return self._withdrawn.copy()
+
+    def has_failures(self, *, are_final: bool) -> bool:
+        """Say whether one cannot be used: until the next start, or for now."""
+        with self._lock:
+            return any(failure.is_final is are_final for failure in self._failures.values())
+
     def close_for_good(self) -> list[PartitionStore]:
-        """Open none any more; return those that are."""
+        """Open none any more; return those that are open."""
         with self._lock:
             self._is_closed = True
-        return self.opened()
+        return self.opened() + self.withdrawn()
 
     def leader_epoch(self, index: int) -> int:
         """The epoch in which one is led."""
@@ -120,21 +148,33 @@ class Partitions:
         """Open one; an operator is told when that fails at first, and when it succeeds again."""
         topic = self._topic.name
         failure = self._failures.get(index)
-        if failure is not None and 0 <= self._now_ms() - failure.at_ms < RETRY_MS:
+        if failure is not None and (
+            failure.is_final or 0 <= self._now_ms() - failure.at_ms < RETRY_MS
+        ):
             raise StorageError(failure.reason, topic=topic, partition=index)
         try:
             store = self._open_store(self._topic, index)
         except (CorruptLogError, StorageError) as error:
-            self._failures[index] = Failure(error.message, self._now_ms())
-            if failure is None:
-                log.error(
-                    "partition.not_opened", topic=topic, partition=index, reason=error.message
-                )
+            self._note_failure(index, error)
             raise StorageError(error.message, topic=topic, partition=index) from error
         self._take_in(index, store)
         if self._failures.pop(index, None) is not None:
             log.warning("partition.opened_again", topic=topic, partition=index)
         return store
+
+    def _note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
+        is_damage = isinstance(error, CorruptLogError)
+        known = self._failures.get(index)
+        self._failures[index] = Failure(error.message, self._now_ms(), is_damage)
+        if known is not None and known.is_final >= is_damage:
+            return
+        topic = self._topic.name
+        if is_damage:
+            known_place = {"path", "position"} & vars(error).keys()
+            where: dict[str, Any] = {name: vars(error)[name] for name in sorted(known_place)}
+            log.error("log.damaged", topic=topic, partition=index, **where, reason=error.message)
+        else:
+            log.error("partition.not_opened", topic=topic, partition=index, reason=error.message)
 
     def _take_in(self, index: int, store: PartitionStore) -> None:
         store.lead(self._topic.leader_epoch(index))

@@ -117,7 +117,7 @@ class Broker:
             self._node.close()
             self._storage.write_recovery_points()
             self._storage.write_log_starts()
-            if self._node.transactions.is_recovered:
+            if self._is_in_order:
                 self._directory.mark_clean(self._node.broker_epoch)
         finally:
             self._directory.release()
@@ -148,7 +148,7 @@ class Broker:
             self._address = self._server.address
             scheduler = LoopScheduler(loop)
             self._node = self._open_node(scheduler)
-            self._node.transactions.call_when_recovered(self._directory.note_boot)
+            self._node.transactions.call_when_recovered(self._note_boot)
         except BaseException:
             loop.close()
             self._directory.release()
@@ -170,6 +170,17 @@ class Broker:
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )
+
+    def _note_boot(self) -> None:
+        """End what a power failure left, unless a disk kept a partition from being looked at."""
+        if not self._directory.power_failed or self._node.is_all_open:
+            self._directory.note_boot()
+
+    @property
+    def _is_in_order(self) -> bool:
+        """Whether the next start may believe all that is stored, or has to look again."""
+        node = self._node
+        return node.transactions.is_recovered and node.is_all_open and not node.has_damage
 
     def _run_reactor(self, index: int) -> None:
         """Serve connections. A bug that breaks this off ends the others too: half a broker, whose

@@ -64,6 +64,14 @@ DOOMED_SUFFIX = "-delete"
 """Of a partition's directory while `PartitionLog.delete` removes it."""
 
 
+def advice_on_damage(root: Path, topic: str, index: int) -> str:
+    """Say what an operator can do about a partition that is damaged."""
+    return (
+        f"Stop the broker and put back a copy of {root / f'{topic}-{index}'}, or move it away to "
+        "give up its records"
+    )
+
+
 class NativeStore:
     """A `PartitionStore` in `<root>/<topic>-<index>/`; nothing is there before the first append."""
 
@@ -111,9 +119,7 @@ class NativeStore:
         except _core.CorruptLogError as error:
             message, path, position = error.args
             raise CorruptLogError(
-                f"{message}, or move the partition's directory away to give up its records",
-                path=path,
-                position=position,
+                f"{message}. {advice_on_damage(root, topic, index)}", path=path, position=position
             ) from error
         except OSError as error:
             raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
@@ -301,6 +307,10 @@ class NativeStore:
         )
 
 
+Opened = NativeStore | CorruptLogError | StorageError | None
+"""Of one partition: its log, why it cannot be opened, or None: it was never written."""
+
+
 class LogStarts:
     """Where logs were told to start, in `log-start-offset-checkpoint`.
 
@@ -482,21 +492,26 @@ class NativeStorage:
             recovery_points=self._recovery_points,
         )
 
-    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[NativeStore | None]:
+    def advice_on(self, topic: str, index: int) -> str:
+        """Say what an operator can do about a partition that is damaged."""
+        return advice_on_damage(self.root, topic, index)
+
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[Opened]:
         """Open partitions, in this order; after a crash several at a time.
 
         Returns:
-            A store for each, None where there is no directory: it was never written.
-
-        Raises:
-            CorruptLogError, StorageError: as `open`, for one of them.
+            A store for each; None where there is no directory: it was never written; the error
+            of one that cannot be opened.
         """
         names = [f"{topic.name}-{index}" for topic, index in wanted]
         present = self._present(names)
         found = [place for place, name in zip(wanted, names, strict=True) if name in present]
 
-        def opened(place: tuple[Topic, int]) -> NativeStore:
-            return self._open(*place)
+        def opened(place: tuple[Topic, int]) -> Opened:
+            try:
+                return self._open(*place)
+            except (CorruptLogError, StorageError) as error:
+                return error
 
         threads = self._broker_settings["num.recovery.threads.per.data.dir"]
         if self.was_clean or threads == 1 or len(found) < 2:
@@ -515,12 +530,12 @@ class NativeStorage:
     def _recovered(
         self,
         threads: int,
-        opened: Callable[[tuple[Topic, int]], NativeStore],
+        opened: Callable[[tuple[Topic, int]], Opened],
         found: Sequence[tuple[Topic, int]],
-    ) -> list[NativeStore]:
+    ) -> list[Opened]:
         from multiprocessing.pool import ThreadPool  # most starts need none
 
-        stores: list[NativeStore] = []
+        stores: list[Opened] = []
         told_s = time.monotonic()
         pool = ThreadPool(threads)
         try:

@@ -52,8 +52,11 @@ def _sizes(node: Node, topic: str, indexes: Any) -> list[dict[str, Any]]:
 
 
 def _size(node: Node, topic: str, index: int) -> int:
-    """The size of a partition's segments; one that nothing has opened has none."""
-    store = None if node.is_untouched(topic, index) else node.partition(topic, index)
+    """The size of a partition's segments; one that is not open, or cannot be, has none."""
+    try:
+        store = None if node.is_untouched(topic, index) else node.partition(topic, index)
+    except StorageError:
+        return 0
     return 0 if store is None else store.size_bytes
 
 
