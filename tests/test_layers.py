@@ -16,7 +16,7 @@ PYTHON = Path(__file__).parent.parent / "python"
 # A package imports from lower layers, or from itself. The outermost may import each other.
 LAYERS = (
     {"errors"},
-    {"clock", "config", "logs"},
+    {"clock", "config", "forks", "logs"},
     {"wire"},
     {"partition", "coordinator", "metadata", "security"},
     {"storage"},

@@ -8,6 +8,7 @@ TxnError
 ├── RejectedError    it can never succeed as it is
 ├── ConfigError      a setting is unknown or does not fit; raised before any I/O
 ├── DirectoryError   the data directory is in use, not ours, or unreadable
+├── ForkedError      it runs in the parent of this process; open another here
 ├── StorageError     the disk or the log refused; nothing was appended
 └── CorruptLogError  stored bytes are damaged
 
@@ -80,6 +81,13 @@ class BrokerFailedError(TxnError):
 
 class DirectoryError(TxnError):
     """The data directory is in use, not txn's, or unreadable."""
+
+
+class ForkedError(TxnError):
+    """It runs in the process that this one was forked from, `pid`; open another here."""
+
+    action = Action.REOPEN
+    pid: int
 
 
 class StorageError(TxnError):

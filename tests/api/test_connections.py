@@ -30,7 +30,7 @@ told = Broker.call_when_failed
 
 def break_off(broker, call):
     told(broker, call)
-    broker._run_reactor(0)
+    broker._service.run_reactor(0)
 
 Broker.call_when_failed = break_off
 main()
@@ -54,7 +54,7 @@ def test_a_broker_whose_reactor_broke_off_says_so_once_and_to_latecomers() -> No
         assert broker.failure is None
         broker.call_when_failed(heard.set)
 
-        broker._run_reactor(0)  # it runs already, which is refused as a bug would be told
+        broker._service.run_reactor(0)  # it runs already, which is refused as a bug would be told
 
         assert heard.is_set()
         broker.call_when_failed(heard_late.set)

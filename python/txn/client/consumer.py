@@ -22,7 +22,7 @@ Sources: KIP-98 (offsets in transactions), KIP-447 (group metadata fences them).
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import (
@@ -33,8 +33,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from txn import forks
 from txn.client.deadline import Deadline
-from txn.client.failures import error_of, translate
+from txn.client.failures import error_of, opened_elsewhere, translate
 from txn.client.settings import consumer_settings
 from txn.errors import ConfigError, RetriableError
 
@@ -66,6 +67,9 @@ class Consumer(confluent_kafka.Consumer):
         bootstrap_servers: Property `bootstrap.servers`.
         more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
 
+    It belongs to the process that opened it: in a forked child closing it does nothing, and every
+    other use raises ForkedError.
+
     Raises:
         ConfigError: before any I/O; the message names the property.
     """
@@ -93,6 +97,13 @@ class Consumer(confluent_kafka.Consumer):
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._was_interrupted = False  # poll or consume raised: what it had taken is gone
+        self._whose = f"the consumer of group {settings['group.id']!r}"
+        forks.watch(self)
+
+    def abandon(self, parent: int) -> None:
+        """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
+        self._forked_from = parent
+        self.__class__ = _Abandoned
 
     def subscribe(
         self,
@@ -206,6 +217,24 @@ class Consumer(confluent_kafka.Consumer):
             if reached.offset != self._committed.get(place):
                 self._lost.add(place)
         self._awaited -= _places(partitions)
+
+
+class _Abandoned(Consumer):
+    """A consumer in a forked child: librdkafka would wait for threads that are not there."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "close":
+            return lambda: None
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        known = object.__getattribute__(self, "__dict__")
+        raise opened_elsewhere(known["_whose"], known["_forked_from"])
+
+    def __enter__(self) -> "_Abandoned":
+        raise opened_elsewhere(self.__dict__["_whose"], self.__dict__["_forked_from"])
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)

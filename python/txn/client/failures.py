@@ -8,6 +8,7 @@ Sources: librdkafka's transactional producer API (its handling of marks), KIP-98
 and KIP-447 (which answers fence, and which only end the transaction).
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ from txn.errors import (
     AbortableError,
     ConfigError,
     FencedError,
+    ForkedError,
     RejectedError,
     RetriableError,
     TxnError,
@@ -146,6 +148,16 @@ def translate(error: KafkaError, *, whose: str, doing: str) -> TxnError:
         f"{whose} failed while {doing}: {error.str()} ({error.name()}). {advice}",
         code=error.code(),
         name=error.name(),
+    )
+
+
+def opened_elsewhere(whose: str, parent: int) -> ForkedError:
+    """Return the error for the use of a client in a fork of the process that opened it."""
+    return ForkedError(
+        f"{whose} was opened in process {parent}, and process {os.getpid()} is a fork of that one, "
+        "without librdkafka's threads. Open another one here; a producer with a transactional id "
+        "of its own",
+        pid=parent,
     )
 
 

@@ -21,12 +21,14 @@ from typing import Final, NoReturn
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from txn import forks
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import (
     PURGED,
     DeliveryFailure,
     error_of,
+    opened_elsewhere,
     reported_by,
     translate,
     undelivered,
@@ -59,8 +61,9 @@ class Producer:
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`,
     which raises what could not be delivered.
 
-    One thread at a time runs transactions; `produce` may be called from any thread. Not to
-    be shared between processes.
+    One thread at a time runs transactions; `produce` may be called from any thread. It belongs
+    to the process that opened it: in a forked child closing it does nothing, and every other use
+    raises ForkedError.
 
     Args:
         config: Properties by their Kafka (librdkafka) names, passed on as they are.
@@ -103,7 +106,9 @@ class Producer:
         self._open: dict[str, Transaction] = {}  # at most one
         self._broken: TxnError | None = None
         self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None
+        self._forked_from: int | None = None
         self._kafka: confluent_kafka.Producer | None = self._connect(settings)
+        forks.watch(self)
         if self.transactional_id is not None:
             self._take_over(Deadline(timeout))
 
@@ -207,7 +212,7 @@ class Producer:
             RejectedError: a transaction is open; leave its block first.
             TxnError: what `flush` raises; the producer is closed all the same.
         """
-        if self._kafka is None:
+        if self._kafka is None or self._forked_from is not None:
             return
         if self._open:
             raise RejectedError(f"{self._whose} has an open transaction; leave its block first")
@@ -216,6 +221,10 @@ class Producer:
                 self.flush(timeout)
         finally:
             self._drop()
+
+    def abandon(self, parent: int) -> None:
+        """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
+        self._forked_from = parent
 
     # ------------------------------------------------------------ for Transaction
 
@@ -240,6 +249,8 @@ class Producer:
 
     def _client(self) -> confluent_kafka.Producer:
         """Return librdkafka's producer, if it is fit for use."""
+        if self._forked_from is not None:
+            raise opened_elsewhere(self._whose, self._forked_from)
         if self._broken is not None:
             kind = InDoubtError if isinstance(self._broken, InDoubtError) else FencedError
             raise kind(f"{self._whose} can no longer be used; open another. {self._broken}")

@@ -1,17 +1,27 @@
-"""A broker inside this process: `txn.Broker`."""
+"""A broker inside this process: `txn.Broker`.
 
+`Broker` is what a program holds, `_Service` what runs: threads know the service alone, so a broker
+that a program lost is collected, tells of it and stops. One that still runs when the interpreter
+ends is closed in order. In a forked child both are dead, and touch nothing of the parent's.
+"""
+
+import _thread
+import atexit
+import os
 import re
 import threading
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
-from txn import _core
+from txn import _core, forks
 from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from txn.broker.node import Node
 from txn.config import BrokerSettings
-from txn.errors import BrokerFailedError, ConfigError, TxnError
+from txn.errors import BrokerFailedError, ConfigError, ForkedError, TxnError
 from txn.logs import log
 from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, ServerCatalog
@@ -20,6 +30,8 @@ from txn.server.scheduler import LoopScheduler
 from txn.server.upkeep import Upkeep
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
+
+EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class AddressError(TxnError):
@@ -30,7 +42,11 @@ class Broker:
     """A Kafka broker in this process, with transactions.
 
     It listens from the moment it is made until `close`, which the end of a `with` block
-    calls. Several may live in one process.
+    calls. Several may live in one process. One that is neither closed nor referred to any more
+    stops with a ResourceWarning; so does one that is open when the interpreter ends.
+
+    A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and the
+    rest raises ForkedError: the broker runs in the parent.
 
     Args:
         path: The data directory, made if need be; None for a temporary one, removed at the end.
@@ -65,66 +81,41 @@ class Broker:
         given = dict(properties or {})
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         given.setdefault("durability", durability or ("process" if path is None else "commit"))
-        self._settings = BrokerSettings(given)
-        self._temporary = _temporary_directory() if path is None else None
-        self._is_closed = False
-        self._failure: BrokerFailedError | None = None
-        self._when_failed: list[Callable[[], object]] = []
-        try:
-            self._start(self._temporary or Path(path or ""), host, port)
-        except BaseException:
-            self._remove_temporary()
-            raise
+        self._service = service = _Service(BrokerSettings(given), path, host, port)
+        self._node, self._storage = service.node, service.storage
+        self._compaction = service.compaction
 
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT, as clients take it; an IPv6 address is in brackets."""
-        host, port = self._address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return self._service.bootstrap_servers
 
     @property
     def path(self) -> Path:
         """The data directory."""
-        return self._directory.path
+        return self._service.path
 
     @property
     def failure(self) -> BrokerFailedError | None:
         """Why it serves nobody any more, if a bug ended that."""
-        return self._failure
+        return self._here().failure
 
     def call_when_failed(self, call: Callable[[], object]) -> None:
         """Make a call, on any thread, when a bug ends the service; at once if one has."""
-        self._when_failed.append(call)
-        if self._failure is not None:
-            call()
+        self._here().call_when_failed(call)
 
     def close(self) -> None:
         """Answer what is under way, close every log in order, and leave. Harmless when repeated.
 
+        In a forked child it does nothing.
+
         Raises:
             StorageError: a log could not be closed; the next start will check the directory.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._server.stop()
-        for reactor in self._reactors:
-            reactor.join()
-        self._compaction.stop()
-        self._control.stop()
-        self._upkeep.stop()
-        try:
-            self._node.close()
-            self._storage.write_recovery_points()
-            self._storage.write_log_starts()
-            if self._is_in_order:
-                self._directory.mark_clean(self._node.broker_epoch)
-        finally:
-            self._directory.release()
-            self._remove_temporary()
-            log.info("broker.stopped", directory=str(self._directory.path))
+        self._service.close()
 
     def __enter__(self) -> Self:
+        self._here()
         return self
 
     def __exit__(
@@ -135,61 +126,212 @@ class Broker:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<txn.Broker {self._service.description}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a txn.Broker cannot be pickled: it runs in the process that made it. Give other "
+            "processes its bootstrap_servers"
+        )
+
+    def __del__(self) -> None:
+        service = getattr(self, "_service", None)  # none where the constructor raised
+        if service is not None and service.is_open:
+            try:
+                _warn_of_unclosed(service, self)
+            finally:
+                service.close_aside()
+
+    def _here(self) -> "_Service":
+        self._service.require_this_process()
+        return self._service
+
+
+_open: set["_Service"] = set()
+"""Those to close when the interpreter ends."""
+
+
+@atexit.register
+def _close_open() -> None:
+    """Close what was left open; daemon threads still run now, so all of it can end in order."""
+    for service in list(_open):
+        with suppress(ResourceWarning):  # raised where warnings are errors
+            _warn_of_unclosed(service, None)
+        service.close_or_log()
+
+
+def _warn_of_unclosed(service: "_Service", source: object) -> None:
+    warnings.warn(
+        f"unclosed broker {service.description}: open it in a `with` block, or call close()",
+        ResourceWarning,
+        stacklevel=3,
+        source=source,
+    )
+
+
+class _Service:
+    """All that runs of one broker: its threads, sockets and logs."""
+
+    def __init__(
+        self, settings: BrokerSettings, path: str | Path | None, host: str, port: int
+    ) -> None:
+        self._settings = settings
+        self._temporary = _temporary_directory() if path is None else None
+        self.is_open = False
+        self._forked_from: int | None = None
+        self._closing = threading.RLock()
+        self.failure: BrokerFailedError | None = None
+        self._when_failed: list[Callable[[], object]] = []
+        try:
+            self._start(self._temporary or Path(path or ""), host, port)
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self.is_open = True
+        _open.add(self)
+        forks.watch(self)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        host, port = self._address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def path(self) -> Path:
+        return self._directory.path
+
+    @property
+    def description(self) -> str:
+        return f"{self.bootstrap_servers} on {self.path}"
+
+    def require_this_process(self) -> None:
+        if self._forked_from is not None:
+            raise ForkedError(
+                f"broker {self.description} runs in process {self._forked_from}, and process "
+                f"{os.getpid()} is a fork of that one. Connect to its bootstrap_servers with "
+                "clients opened here, or start a broker with another directory",
+                pid=self._forked_from,
+            )
+
+    def call_when_failed(self, call: Callable[[], object]) -> None:
+        self._when_failed.append(call)
+        if self.failure is not None:
+            call()
+
+    def close(self) -> None:
+        """As `Broker.close`; a second caller waits for the first."""
+        if self._forked_from is not None:
+            return
+        with self._closing:
+            if self.is_open:
+                self.is_open = False
+                self._close()
+
+    def close_or_log(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            log.exception("broker.not_closed", directory=str(self.path))
+
+    def close_aside(self) -> None:
+        """Close on a thread of its own: a collection may come at any line of any thread, with locks
+        held that closing needs. No lock is taken here, hence not `threading.Thread`.
+        """
+        _thread.start_new_thread(self.close_or_log, ())
+
+    def abandon(self, parent: int) -> None:
+        """Leave a forked child: close what it shares, and nothing else.
+
+        Closed here, a socket or file stays as it is in the parent. Kept open, the lock and the
+        port would outlive the parent, and clients wait at connections that nobody serves.
+        """
+        self._forked_from = parent
+        self.is_open = False
+        _open.discard(self)
+        _close_shared(self._address, os.path.realpath(self.path))
+
+    def _close(self) -> None:
+        self._server.stop()
+        for reactor in self._reactors:
+            reactor.join()
+        self.compaction.stop()
+        self._control.stop()
+        self._upkeep.stop()
+        try:
+            self.node.close()
+            self.storage.write_recovery_points()
+            self.storage.write_log_starts()
+            if self._is_in_order:
+                self._directory.mark_clean(self.node.broker_epoch)
+        finally:
+            self._directory.release()
+            self._remove_temporary()
+            _open.discard(self)
+            forks.forget(self)
+            log.info("broker.stopped", directory=str(self.path))
+
     def _start(self, path: Path, host: str, port: int) -> None:
         advertised = _advertised(self._settings["advertised.listeners"])
-        self._directory = DataDirectory(
-            path,
-            node_id=self._settings.given.get("node.id"),
-            is_temporary=self._temporary is not None,
-        )
+        # First of all: where the port is taken, no directory is made and none touched.
+        self._server = self._listen(host, port)
+        self._address = self._server.address
+        try:
+            self._directory = DataDirectory(
+                path,
+                node_id=self._settings.given.get("node.id"),
+                is_temporary=self._temporary is not None,
+            )
+        except BaseException:
+            self._server.stop()
+            raise
         loop = LentLoop()
         try:
-            self._server = self._listen(host, port)
-            self._address = self._server.address
             scheduler = LoopScheduler(loop)
-            self._node = self._open_node(scheduler)
-            self._node.transactions.call_when_recovered(self._note_boot)
+            self.node = self._open_node(scheduler)
+            self.node.transactions.call_when_recovered(self._note_boot)
         except BaseException:
             loop.close()
+            self._server.stop()
             self._directory.release()
             raise
-        self._node.advertised = advertised or _reachable(*self._address)
-        self._control = ControlLoop(loop, scheduler, self._server, self._node)
+        self.node.advertised = advertised or _reachable(*self._address)
+        self._control = ControlLoop(loop, scheduler, self._server, self.node)
         self._reactors = [
-            threading.Thread(target=self._run_reactor, args=(index,), name=f"txn-reactor-{index}")
+            threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])
         ]
         for thread in self._reactors:
             thread.daemon = True
             thread.start()
         self._control.start()
-        self._upkeep = Upkeep(self._storage, self._settings)
+        self._upkeep = Upkeep(self.storage, self._settings)
         self._upkeep.start()
-        self._compaction = Compaction(self._node, self._directory.path)
-        self._compaction.start()
+        self.compaction = Compaction(self.node, self._directory.path)
+        self.compaction.start()
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )
 
     def _note_boot(self) -> None:
         """End what a power failure left, unless a disk kept a partition from being looked at."""
-        if not self._directory.power_failed or self._node.is_all_open:
+        if not self._directory.power_failed or self.node.is_all_open:
             self._directory.note_boot()
 
     @property
     def _is_in_order(self) -> bool:
         """Whether the next start may believe all that is stored, or has to look again."""
-        node = self._node
+        node = self.node
         return node.transactions.is_recovered and node.is_all_open and not node.has_damage
 
-    def _run_reactor(self, index: int) -> None:
+    def run_reactor(self, index: int) -> None:
         """Serve connections. A bug that breaks this off ends the others too: half a broker, whose
         clients wait for answers that never come, is worse than none.
         """
         try:
             self._server.run_reactor(index)
         except OSError as error:
-            self._failure = BrokerFailedError(
+            self.failure = BrokerFailedError(
                 f"a bug ended the broker's service: {error}. What it acknowledged is stored: "
                 "start it again, and report this",
                 reason=str(error),
@@ -200,7 +342,7 @@ class Broker:
 
     def _open_node(self, scheduler: LoopScheduler) -> Node:
         directory = self._directory
-        self._storage = NativeStorage(
+        self.storage = NativeStorage(
             directory.path,
             self._settings,
             was_clean=directory.was_clean,
@@ -208,7 +350,7 @@ class Broker:
         )
         return Node(
             settings=self._settings,
-            storage=self._storage,
+            storage=self.storage,
             scheduler=scheduler,
             catalog=ServerCatalog(self._server),
             node_id=directory.node_id,
@@ -271,4 +413,30 @@ def _reachable(host: str, port: int) -> tuple[str, int]:
     """What to tell clients when the broker listens on every address."""
     import socket
 
-    return (socket.gethostname() if host in ("0.0.0.0", "::") else host), port
+    return (socket.gethostname() if host in EVERY_ADDRESS else host), port
+
+
+def _close_shared(address: tuple[str, int], directory: str) -> None:
+    """Close this process's descriptors of files in a directory and of sockets at an address."""
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # the listing's own descriptor is gone
+                target = os.readlink(f"/proc/self/fd/{name}")
+                is_file = target.startswith(f"{directory}/")
+                if is_file or (target.startswith("socket:") and _is_at(int(name), address)):
+                    os.close(int(name))
+
+
+def _is_at(descriptor: int, address: tuple[str, int]) -> bool:
+    """Say whether a socket's own end has an address."""
+    import socket
+
+    one = socket.socket(fileno=descriptor)
+    try:
+        own = one.getsockname()
+    finally:
+        one.detach()
+    host, port = address
+    if one.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    return own[1] == port and (host in EVERY_ADDRESS or own[0] == host)

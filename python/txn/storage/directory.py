@@ -32,6 +32,8 @@ NO_BROKER_EPOCH = -1
 
 WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """Linux's `struct flock`: a write lock from the first byte to the last."""
+NOTHING_LOCKED = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+"""The same bytes, unlocked."""
 
 
 class DataDirectory:
@@ -106,7 +108,11 @@ class DataDirectory:
         self._force_entries()
 
     def release(self) -> None:
-        """Let another process have the directory."""
+        """Let another process have the directory.
+
+        Unlocked as well as closed: a fork that still has the descriptor would keep the lock.
+        """
+        fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, NOTHING_LOCKED)
         os.close(self._lock)
 
     def _refuse_strangers(self) -> None:

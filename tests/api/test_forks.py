@@ -1,0 +1,242 @@
+"""A forked child shares its parent's broker, and must neither stop, harm nor hold it.
+
+The story: a child that left `with txn.Broker(...)` marked the parent's live directory as cleanly
+stopped, or removed it, and deregistered the parent's sockets.
+"""
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import txn
+from clients import commit_values, read_all, transactional_producer
+
+WAIT_S = 30.0
+
+LEAVE_IN_ORDER = """\
+import os, sys, txn
+
+with txn.Broker({path}) as broker:
+    if os.fork() == 0:
+        sys.exit(0)  # leaves the block, runs what atexit holds, frees every object
+    pid, status = os.wait()
+    left = sorted(os.listdir(broker.path))
+    assert status == 0, status
+    assert "meta.properties" in left, left
+    assert ".kafka_cleanshutdown" not in left, left
+    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer:
+        with producer.transaction() as t:
+            t.produce("orders", b"1")
+print("done", os.path.exists(broker.path))
+"""
+
+
+def produce_committed(servers: str, value: bytes) -> None:
+    commit_values(transactional_producer(servers, "writer"), "orders", [value])
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do work in a forked child; return its exit code: 0, or 1 where the work raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
+        pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_child_that_leaves_the_block_leaves_the_parents_broker_at_work(
+    is_named: bool, tmp_path: Path
+) -> None:
+    program = LEAVE_IN_ORDER.format(path=repr(str(tmp_path / "data")) if is_named else "")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.stderr == ""
+    assert done.stdout == f"done {is_named}\n"
+    if is_named:
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_process_of_multiprocessing_uses_the_parents_broker_by_its_address() -> None:
+    with txn.Broker() as broker:
+        process = multiprocessing.get_context("fork").Process(
+            target=produce_committed, args=(broker.bootstrap_servers, b"1")
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        process.join(WAIT_S)
+        assert process.exitcode == 0
+        assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
+
+
+def test_a_child_is_told_that_the_broker_is_its_parents() -> None:
+    parent = os.getpid()
+    with txn.Broker() as broker:
+
+        def work() -> None:
+            assert broker.path.exists()
+            for use in (broker.__enter__, lambda: broker.failure):
+                with pytest.raises(txn.ForkedError, match=f"runs in process {parent}") as told:
+                    use()
+                assert told.value.pid == parent
+                assert told.value.action is txn.Action.REOPEN
+            broker.close()
+            del use
+
+        assert in_child(work) == 0
+        assert broker.failure is None
+
+
+def test_a_child_has_brokers_of_its_own() -> None:
+    with txn.Broker():
+
+        def work() -> None:
+            with txn.Broker() as own:
+                produce_committed(own.bootstrap_servers, b"1")
+
+        assert in_child(work) == 0
+
+
+def test_a_child_that_lives_on_keeps_neither_lock_nor_port_nor_connections(tmp_path: Path) -> None:
+    """The lock of an open file is held by every process that has the descriptor."""
+    stay, let_go = os.pipe()
+    with txn.Broker(tmp_path / "data") as broker:
+        host, port = broker.bootstrap_servers.split(":")
+        connection = socket.create_connection((host, int(port)), timeout=WAIT_S)
+        connection.sendall(b"\0\0")  # so that it was accepted before the fork, or is after
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            os.close(let_go)
+            os.read(stay, 1)
+            os._exit(0)
+    os.close(stay)
+    try:
+        assert connection.recv(1) == b""
+        with txn.Broker(tmp_path / "data", port=int(port)):
+            pass
+    finally:
+        connection.close()
+        os.close(let_go)
+        os.waitpid(child, 0)
+
+
+def test_a_killed_parents_directory_is_free_while_a_child_lives(tmp_path: Path) -> None:
+    program = f"""\
+import os, sys, txn
+broker = txn.Broker({str(tmp_path / "data")!r})
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.read(os.eventfd(0), 8)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    try:
+        assert parent.stdout.readline() == b"forked\n"
+        parent.kill()
+        parent.wait(WAIT_S)
+        with txn.Broker(tmp_path / "data"):
+            pass
+    finally:
+        parent.stdin.close()
+        parent.stdout.close()
+
+
+def test_a_broker_cannot_be_pickled_and_the_error_says_what_to_send_instead() -> None:
+    with txn.Broker() as broker, pytest.raises(TypeError, match="bootstrap_servers"):
+        multiprocessing.get_context("spawn").Process(target=print, args=(broker,)).start()
+
+
+def test_a_child_is_told_that_a_producer_is_its_parents() -> None:
+    """The story: librdkafka's threads are not in the child, and the first flush never came back."""
+    with (
+        txn.Broker() as broker,
+        txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer,
+    ):
+
+        def work() -> None:
+            with pytest.raises(txn.ForkedError, match="producer 'a' was opened in process"):
+                producer.transaction().__enter__()
+            producer.close()
+
+        assert in_child(work) == 0
+        with producer.transaction() as t:
+            t.produce("orders", b"1")
+
+
+def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:
+    with (
+        txn.Broker() as broker,
+        txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer,
+    ):
+        with producer.transaction() as t:
+            t.produce("orders", b"1")
+
+            def work() -> None:
+                with pytest.raises(txn.ForkedError):
+                    t.produce("orders", b"2")
+                with pytest.raises(txn.ForkedError):
+                    t.__exit__(None, None, None)
+
+            assert in_child(work) == 0
+        assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
+
+
+def test_a_child_is_told_that_a_consumer_is_its_parents() -> None:
+    with txn.Broker() as broker:
+        servers = broker.bootstrap_servers
+        produce_committed(servers, b"1")
+        consumer = txn.Consumer(
+            bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest"
+        )
+        consumer.subscribe(["orders"])
+
+        def work() -> None:
+            with pytest.raises(txn.ForkedError, match="consumer of group 'g' was opened in"):
+                consumer.poll(1)
+            consumer.close()
+
+        assert in_child(work) == 0
+        assert [message.value() for message in consumer.consume(1, WAIT_S)] == [b"1"]
+        consumer.close()
+
+
+def test_a_child_ends_in_order_though_its_parents_clients_are_open() -> None:
+    program = """\
+import os, sys, txn
+with txn.Broker() as broker:
+    servers = broker.bootstrap_servers
+    producer = txn.Producer(bootstrap_servers=servers, transactional_id="a")
+    consumer = txn.Consumer(bootstrap_servers=servers, group_id="g")
+    if os.fork() == 0:
+        del producer, consumer
+        sys.exit(0)
+    print(os.wait()[1])
+    consumer.close()
+    producer.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
