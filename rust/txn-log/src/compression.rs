@@ -11,10 +11,13 @@
 //! ```
 //!
 //! Sizes found in the data are not believed: output grows only as bytes are really there,
-//! up to the caller's cap. Source: KIP-110 (zstd), KIP-57 (lz4 frames).
+//! up to the caller's cap. [`Opening`] reads without holding the content.
+//! Source: KIP-110 (zstd), KIP-57 (lz4 frames).
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
+
+use crate::opening::{Opening, Reading, XERIAL_MAGIC};
 
 /// How a batch's records are compressed; the number is bits 0–2 of its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,8 +90,6 @@ impl fmt::Display for CompressionError {
 
 impl std::error::Error for CompressionError {}
 
-const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
-const XERIAL_HEADER_BYTES: usize = 16;
 const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
 
 /// Appends what `input` holds to `output`, at most `cap` bytes of it.
@@ -101,114 +102,16 @@ pub fn decompress(
     output: &mut Vec<u8>,
     cap: usize,
 ) -> Result<(), CompressionError> {
-    let damaged = |error: io::Error| CompressionError::Damaged {
-        codec,
-        reason: error.to_string(),
-    };
-    match codec {
-        Codec::None => append_capped(input, output, cap),
-        Codec::Gzip => read_capped(flate2::read::MultiGzDecoder::new(input), codec, output, cap),
-        Codec::Snappy => decompress_snappy(input, output, cap),
-        Codec::Lz4 => read_capped(
-            lz4_flex::frame::FrameDecoder::new(input),
-            codec,
-            output,
-            cap,
-        ),
-        Codec::Zstd => {
-            let reader = zstd::stream::read::Decoder::with_buffer(input).map_err(damaged)?;
-            read_capped(reader, codec, output, cap)
+    let mut opening = Opening::new(codec, input, Reading::Lenient, cap);
+    loop {
+        let piece = opening.piece()?;
+        let bytes = piece.len();
+        if bytes == 0 {
+            return Ok(());
         }
+        output.extend_from_slice(piece);
+        opening.take(bytes);
     }
-}
-
-fn append_capped(input: &[u8], output: &mut Vec<u8>, cap: usize) -> Result<(), CompressionError> {
-    if input.len() > cap {
-        return Err(CompressionError::TooLarge { cap });
-    }
-    output.extend_from_slice(input);
-    Ok(())
-}
-
-fn read_capped(
-    reader: impl Read,
-    codec: Codec,
-    output: &mut Vec<u8>,
-    cap: usize,
-) -> Result<(), CompressionError> {
-    let read = reader.take(cap as u64 + 1).read_to_end(output);
-    let read = read.map_err(|error| CompressionError::Damaged {
-        codec,
-        reason: error.to_string(),
-    })?;
-    if read > cap {
-        return Err(CompressionError::TooLarge { cap });
-    }
-    Ok(())
-}
-
-fn decompress_snappy(
-    input: &[u8],
-    output: &mut Vec<u8>,
-    cap: usize,
-) -> Result<(), CompressionError> {
-    if !input.starts_with(&XERIAL_MAGIC) {
-        return decompress_snappy_block(input, output, cap);
-    }
-    let damaged = |reason: &str| CompressionError::Damaged {
-        codec: Codec::Snappy,
-        reason: reason.to_owned(),
-    };
-    let (mut rest, mut left) = (input, cap);
-    while !rest.is_empty() {
-        if rest.starts_with(&XERIAL_MAGIC) {
-            // The start, or where a writer joined two streams.
-            rest = rest
-                .get(XERIAL_HEADER_BYTES..)
-                .ok_or_else(|| damaged("the xerial header is cut"))?;
-            continue;
-        }
-        let (length, blocks) = rest
-            .split_first_chunk::<4>()
-            .ok_or_else(|| damaged("a xerial block's length is cut"))?;
-        let (block, after) = blocks
-            .split_at_checked(u32::from_be_bytes(*length) as usize)
-            .ok_or_else(|| damaged("a xerial block reaches over the end"))?;
-        let before = output.len();
-        decompress_snappy_block(block, output, left).map_err(|error| match error {
-            CompressionError::TooLarge { .. } => CompressionError::TooLarge { cap },
-            other @ CompressionError::Damaged { .. } => other,
-        })?;
-        left -= output.len() - before;
-        rest = after;
-    }
-    Ok(())
-}
-
-fn decompress_snappy_block(
-    block: &[u8],
-    output: &mut Vec<u8>,
-    cap: usize,
-) -> Result<(), CompressionError> {
-    let damaged = |error: snap::Error| CompressionError::Damaged {
-        codec: Codec::Snappy,
-        reason: error.to_string(),
-    };
-    let length = snap::raw::decompress_len(block).map_err(damaged)?;
-    if length > cap {
-        return Err(CompressionError::TooLarge { cap });
-    }
-    // A snappy element of 3 bytes yields at most 64: a larger promise is a lie.
-    if length / 64 > block.len() {
-        return Err(damaged(snap::Error::HeaderMismatch {
-            expected_len: length as u64,
-            got_len: block.len() as u64,
-        }));
-    }
-    let start = output.len();
-    output.resize(start + length, 0);
-    let done = snap::raw::Decoder::new().decompress(block, &mut output[start..]);
-    done.map(|_| ()).map_err(damaged)
 }
 
 /// Appends `input`, compressed, to `output`.

@@ -11,6 +11,7 @@ pub mod batch;
 pub mod builder;
 pub mod compaction;
 pub mod compression;
+pub mod content;
 #[doc(hidden)]
 pub mod disk;
 mod epochs;
@@ -20,6 +21,7 @@ mod index;
 mod indexed;
 pub mod inspect;
 pub mod log;
+pub mod opening;
 pub mod records;
 mod recovery;
 mod removal;

@@ -115,7 +115,7 @@ impl<'a> Iterator for Records<'a> {
                 reason: "bytes are left over after the last record",
             }));
         }
-        match read_record(&mut self.bytes) {
+        match read_body(&mut self.bytes).and_then(read_record) {
             Ok(record) => {
                 self.index += 1;
                 Some(Ok(record))
@@ -161,8 +161,9 @@ fn check_record(rest: &mut &[u8], index: i32) -> Result<(), &'static str> {
     }
 }
 
-fn read_record<'a>(rest: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
-    let mut body = read_body(rest)?;
+/// Reads a record, its length taken off, to the last of its bytes.
+#[inline]
+pub(crate) fn read_record(mut body: &[u8]) -> Result<Record<'_>, &'static str> {
     body = body.get(1..).ok_or("it has no attributes")?;
     let timestamp_delta = read_varlong(&mut body).ok_or("its timestamp delta is cut")?;
     let offset_delta = read_varint(&mut body).ok_or("its offset delta is cut")?;
@@ -196,6 +197,7 @@ fn read_body<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     take(rest, length).ok_or("its length reaches over the end of the batch")
 }
 
+#[inline]
 fn read_nullable<'a>(body: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let length = read_varint(body).ok_or("a field's length is cut")?;
     if length == -1 {
@@ -230,6 +232,17 @@ pub fn read_varlong(bytes: &mut &[u8]) -> Option<i64> {
 
 #[inline]
 fn read_unsigned(bytes: &mut &[u8], bytes_max: usize) -> Option<u64> {
+    // Most numbers of a record have one byte.
+    if let [byte, rest @ ..] = *bytes
+        && byte & 0x80 == 0
+    {
+        *bytes = rest;
+        return Some(u64::from(*byte));
+    }
+    read_long(bytes, bytes_max)
+}
+
+fn read_long(bytes: &mut &[u8], bytes_max: usize) -> Option<u64> {
     let mut value = 0u64;
     for (at, &byte) in bytes.iter().take(bytes_max).enumerate() {
         let group = u64::from(byte & 0x7f);

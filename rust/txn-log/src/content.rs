@@ -1,0 +1,359 @@
+//! The records of a batch, read as its content is opened; no record is held as a whole.
+//!
+//! [`walk`] reads every record of a batch to its last header, and tells a [`Visitor`] of each:
+//! its offset, its time, its key, and whether it has a value. Memory is that of an [`Opening`].
+//! It reads what [`Records`](crate::records::Records) reads, by the same rules.
+//!
+//! [`inspect`] is what an append has to know of a batch's content.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use crate::batch::{BatchError, BatchView};
+use crate::compression::{Codec, CompressionError};
+use crate::opening::{Opening, Reading};
+use crate::records::{RecordError, read_record, read_varint};
+
+/// Content that cannot be read.
+#[derive(Debug)]
+pub enum ContentError {
+    /// The codec does not exist.
+    Codec(BatchError),
+    /// The compressed bytes are damaged, or hold more than the reader allows.
+    Compression(CompressionError),
+    /// They can be opened, and are not the records that the batch's header tells of.
+    Record(RecordError),
+}
+
+impl fmt::Display for ContentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Codec(error) => error.fmt(f),
+            Self::Compression(error) => error.fmt(f),
+            Self::Record(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ContentError {}
+
+impl From<CompressionError> for ContentError {
+    fn from(error: CompressionError) -> Self {
+        Self::Compression(error)
+    }
+}
+
+/// What there is to say of a record without holding it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    /// Offset minus the batch's base offset.
+    pub offset_delta: i32,
+    /// Timestamp minus the batch's base timestamp, in ms.
+    pub timestamp_delta: i64,
+    /// Whether its key is not null.
+    pub has_key: bool,
+    /// Whether its value is not null.
+    pub has_value: bool,
+}
+
+/// Is told of a batch's records, in order.
+pub trait Visitor {
+    /// Some bytes of the key of the record that comes next; its other bytes follow.
+    fn key(&mut self, _piece: &[u8]) {}
+
+    /// A record, read to its end. `Break` ends the walk.
+    fn record(&mut self, record: &RecordHead) -> ControlFlow<()>;
+}
+
+impl<F: FnMut(&RecordHead) -> ControlFlow<()>> Visitor for F {
+    fn record(&mut self, record: &RecordHead) -> ControlFlow<()> {
+        self(record)
+    }
+}
+
+/// Begins to open the content of a batch.
+///
+/// # Errors
+/// `Codec`.
+pub fn open<'a>(
+    batch: &BatchView<'a>,
+    reading: Reading,
+    cap: usize,
+) -> Result<Opening<'a>, ContentError> {
+    let codec = batch.codec().map_err(ContentError::Codec)?;
+    Ok(Opening::new(codec, batch.records(), reading, cap))
+}
+
+/// Reads `count` records, and that nothing follows them; fewer if the visitor breaks off.
+///
+/// # Errors
+/// `Compression`, `Record`; what came before has been visited.
+pub fn walk(
+    opening: &mut Opening<'_>,
+    count: i32,
+    visitor: &mut impl Visitor,
+) -> Result<(), ContentError> {
+    let mut index = 0;
+    while index < count {
+        let piece = opening.piece()?;
+        let mut rest = piece;
+        let mut is_broken_off = false;
+        // The records that lie wholly in this piece.
+        while index < count && !is_broken_off {
+            let Some((body, after)) = split_record(rest) else {
+                break;
+            };
+            let head = read_head(body, visitor).map_err(|reason| at(index, reason))?;
+            is_broken_off = visitor.record(&head).is_break();
+            rest = after;
+            index += 1;
+        }
+        let taken = piece.len() - rest.len();
+        opening.take(taken);
+        if index < count && !is_broken_off && taken == 0 {
+            let head = RecordReader::new(opening, index)?.read(visitor)?;
+            is_broken_off = visitor.record(&head).is_break();
+            index += 1;
+        }
+        if is_broken_off {
+            return Ok(());
+        }
+    }
+    if opening.piece()?.is_empty() {
+        Ok(())
+    } else {
+        Err(at(count, "bytes are left over after the last record"))
+    }
+}
+
+/// Splits off a record, without its length, if all of it is here.
+#[inline]
+fn split_record(mut bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = read_varint(&mut bytes)?;
+    bytes.split_at_checked(usize::try_from(length).ok()?)
+}
+
+#[inline]
+fn read_head(body: &[u8], visitor: &mut impl Visitor) -> Result<RecordHead, &'static str> {
+    let record = read_record(body)?;
+    if let Some(key) = record.key {
+        visitor.key(key);
+    }
+    Ok(RecordHead {
+        offset_delta: record.offset_delta,
+        timestamp_delta: record.timestamp_delta,
+        has_key: record.key.is_some(),
+        has_value: record.value.is_some(),
+    })
+}
+
+fn at(index: i32, reason: &'static str) -> ContentError {
+    ContentError::Record(RecordError { index, reason })
+}
+
+/// One record, field by field, wherever the pieces of its batch's content end.
+struct RecordReader<'o, 'a> {
+    opening: &'o mut Opening<'a>,
+    index: i32,
+    /// Bytes of the record that are not read.
+    left: usize,
+}
+
+impl<'o, 'a> RecordReader<'o, 'a> {
+    /// Reads a record's length.
+    ///
+    /// # Errors
+    /// As [`walk`].
+    fn new(opening: &'o mut Opening<'a>, index: i32) -> Result<Self, ContentError> {
+        let mut reader = Self {
+            opening,
+            index,
+            left: 5, // of a varint
+        };
+        let length = reader.varint("its length is cut")?;
+        reader.left = usize::try_from(length).map_err(|_| at(index, "its length is negative"))?;
+        Ok(reader)
+    }
+
+    fn read(mut self, visitor: &mut impl Visitor) -> Result<RecordHead, ContentError> {
+        self.byte("it has no attributes")?;
+        let timestamp_delta = self.varlong("its timestamp delta is cut")?;
+        let offset_delta = self.varint("its offset delta is cut")?;
+        let key = self.field_length()?;
+        self.pass(key.unwrap_or(0), |piece| visitor.key(piece))?;
+        let value = self.field_length()?;
+        self.pass(value.unwrap_or(0), |_| {})?;
+        let headers = self.varint("its header count is cut")?;
+        if headers < 0 {
+            return Err(at(self.index, "its header count is negative"));
+        }
+        for _ in 0..headers {
+            let key = self.field_length()?;
+            let key = key.ok_or(at(self.index, "a header has no key"))?;
+            self.pass(key, |_| {})?;
+            let value = self.field_length()?;
+            self.pass(value.unwrap_or(0), |_| {})?;
+        }
+        if self.left > 0 {
+            return Err(at(self.index, "its length does not fit its fields"));
+        }
+        Ok(RecordHead {
+            offset_delta,
+            timestamp_delta,
+            has_key: key.is_some(),
+            has_value: value.is_some(),
+        })
+    }
+
+    fn byte(&mut self, cut: &'static str) -> Result<u8, ContentError> {
+        let next = self.opening.piece()?.first().copied();
+        match (next, self.left.checked_sub(1)) {
+            (Some(byte), Some(left)) => {
+                self.opening.take(1);
+                self.left = left;
+                Ok(byte)
+            }
+            _ => Err(at(self.index, cut)),
+        }
+    }
+
+    fn varint(&mut self, cut: &'static str) -> Result<i32, ContentError> {
+        let raw = u32::try_from(self.unsigned(5, cut)?).map_err(|_| at(self.index, cut))?;
+        Ok((raw >> 1) as i32 ^ -((raw & 1) as i32))
+    }
+
+    fn varlong(&mut self, cut: &'static str) -> Result<i64, ContentError> {
+        let raw = self.unsigned(10, cut)?;
+        Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
+    }
+
+    fn unsigned(&mut self, bytes_max: u32, cut: &'static str) -> Result<u64, ContentError> {
+        let mut value = 0u64;
+        for nth in 0..bytes_max {
+            let byte = self.byte(cut)?;
+            let group = u64::from(byte & 0x7f);
+            if nth == 9 && group > 1 {
+                break; // more than 64 bits
+            }
+            value |= group << (7 * nth);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(at(self.index, cut))
+    }
+
+    /// A field's length; `None` for null.
+    fn field_length(&mut self) -> Result<Option<usize>, ContentError> {
+        let length = self.varint("a field's length is cut")?;
+        if length == -1 {
+            return Ok(None);
+        }
+        let length = usize::try_from(length);
+        let length = length.map_err(|_| at(self.index, "a field's length is negative"))?;
+        if length > self.left {
+            let reason = "a field's length reaches over the end of the record";
+            return Err(at(self.index, reason));
+        }
+        Ok(Some(length))
+    }
+
+    /// Goes over so many bytes, and shows them piece by piece.
+    fn pass(&mut self, bytes: usize, mut see: impl FnMut(&[u8])) -> Result<(), ContentError> {
+        let mut missing = bytes;
+        while missing > 0 {
+            let piece = self.opening.piece()?;
+            if piece.is_empty() {
+                let reason = "its length reaches over the end of the batch";
+                return Err(at(self.index, reason));
+            }
+            let seen = &piece[..piece.len().min(missing)];
+            see(seen);
+            let passed = seen.len();
+            self.opening.take(passed);
+            missing -= passed;
+        }
+        self.left -= bytes;
+        Ok(())
+    }
+}
+
+/// What an append has to know of a batch's content, whatever the topic's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The first record without a key, counted from 0.
+    pub first_without_key: Option<i32>,
+    /// The smallest timestamp of its records, in ms; -1 if none has one.
+    pub earliest_ms: i64,
+    /// The largest, in ms; -1 if none has one.
+    pub latest_ms: i64,
+    /// Bytes after decompression.
+    pub bytes: usize,
+}
+
+/// Reads a whole batch that is to be stored.
+///
+/// # Errors
+/// The first thing for which a client could not read it, its offset deltas not being 0, 1, 2 …,
+/// or `TooLarge` with `cap`, which compressed bytes alone are held against.
+pub fn inspect(batch: &BatchView<'_>, cap: usize) -> Result<Content, ContentError> {
+    let is_plain = batch.codec() == Ok(Codec::None);
+    let mut opening = open(
+        batch,
+        Reading::Strict,
+        if is_plain { usize::MAX } else { cap },
+    )?;
+    let mut survey = Survey {
+        base_timestamp: batch.base_timestamp(),
+        index: 0,
+        is_in_order: true,
+        first_without_key: None,
+        earliest_ms: i64::MAX,
+        latest_ms: -1,
+    };
+    walk(&mut opening, batch.record_count(), &mut survey)?;
+    if !survey.is_in_order {
+        let reason = "its offset delta is not its place in the batch";
+        return Err(at(survey.index, reason));
+    }
+    Ok(Content {
+        first_without_key: survey.first_without_key,
+        earliest_ms: if survey.earliest_ms == i64::MAX {
+            -1
+        } else {
+            survey.earliest_ms
+        },
+        latest_ms: survey.latest_ms,
+        bytes: opening.opened(),
+    })
+}
+
+struct Survey {
+    base_timestamp: i64,
+    index: i32,
+    is_in_order: bool,
+    first_without_key: Option<i32>,
+    earliest_ms: i64,
+    latest_ms: i64,
+}
+
+impl Visitor for Survey {
+    #[inline]
+    fn record(&mut self, record: &RecordHead) -> ControlFlow<()> {
+        const NO_TIMESTAMP: i64 = -1;
+        if record.offset_delta != self.index {
+            self.is_in_order = false;
+            return ControlFlow::Break(());
+        }
+        if !record.has_key {
+            self.first_without_key.get_or_insert(self.index);
+        }
+        let timestamp = self.base_timestamp.wrapping_add(record.timestamp_delta);
+        if timestamp != NO_TIMESTAMP {
+            self.earliest_ms = self.earliest_ms.min(timestamp);
+            self.latest_ms = self.latest_ms.max(timestamp);
+        }
+        self.index += 1;
+        ControlFlow::Continue(())
+    }
+}
