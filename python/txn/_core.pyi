@@ -124,6 +124,7 @@ class PartitionLog:
         power_failed: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        syncs_before_close: bool = True,
     ) -> PartitionLog:
         """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
         is scanned behind its recovery point and cut at the first damaged batch of its tail.
@@ -133,6 +134,8 @@ class PartitionLog:
         recovery_point, log_start_offset: the log's entries in Kafka's checkpoints, or 0.
         power_failed: what was not synced may be torn anywhere, not only at its end.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
+        syncs_before_close: what was written is on the disk before an idle file is closed; not
+        needed where `sync` is not relied on.
         Raises CorruptLogError (damage before the last batch), OSError."""
     @property
     def directory(self) -> str: ...
@@ -207,6 +210,17 @@ def tick(
 
     Return what failed; the damage that readers have met since: (message, path, position); and
     which logs began to refuse batches since, with the reason, or take them again, with None."""
+
+def set_open_files_max(max: int) -> None:
+    """Set how many segment files this process has open at a time; answers under way may keep
+    more for a moment."""
+
+def open_files() -> int:
+    """How many segment files this process has open."""
+
+def close_idle_files() -> None:
+    """Close the segment files that were not used since the last call. Waits for the disk where
+    bytes are not on it."""
 
 def sync_count() -> int:
     """How many times this process has forced a file of a log to the disk."""

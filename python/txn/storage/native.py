@@ -97,6 +97,7 @@ class NativeStore:
         power_failed: bool,
         log_starts: "LogStarts",
         recovery_points: "RecoveryPoints",
+        syncs_before_close: bool,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -115,6 +116,7 @@ class NativeStore:
                 power_failed=power_failed,
                 recovery_point=recovery_points.of(topic, index),
                 log_start_offset=log_starts.of(topic, index),
+                syncs_before_close=syncs_before_close,
             )
         except _core.CorruptLogError as error:
             message, path, position = error.args
@@ -490,6 +492,9 @@ class NativeStorage:
             power_failed=self.power_failed,
             log_starts=self._log_starts,
             recovery_points=self._recovery_points,
+            # Only the metadata log's syncs are relied on whatever `durability` is.
+            syncs_before_close=self._broker_settings["durability"] != "process"
+            or (topic.name, index) == METADATA,
         )
 
     def advice_on(self, topic: str, index: int) -> str:

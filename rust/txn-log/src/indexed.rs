@@ -19,7 +19,6 @@ use crate::batch::{BatchView, Header};
 use crate::builder::decode_marker;
 use crate::error::{OpenError, ReadError};
 use crate::gate::AbortedTxn;
-use crate::scan::Scanner;
 use crate::segment::Segment;
 
 /// The entries in order, up to the first segment whose index is missing, damaged or wrong, and the
@@ -128,7 +127,7 @@ fn is_sound_and(
     header: &Header,
     has: impl Fn(&BatchView<'_>) -> bool,
 ) -> Result<bool, OpenError> {
-    let mut scanner = Scanner::headers(&segment.file, position, segment.size());
+    let mut scanner = segment.scan_from(position)?;
     let parsed = BatchView::parse(scanner.bytes(position, header.size())?);
     Ok(parsed.is_ok_and(|batch| has(&batch) && batch.validate_crc().is_ok()))
 }

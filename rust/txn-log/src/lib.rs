@@ -21,6 +21,7 @@ mod index;
 mod indexed;
 pub mod inspect;
 pub mod log;
+mod open_files;
 pub mod opening;
 pub mod records;
 mod recovery;
@@ -40,5 +41,8 @@ mod verified;
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use gate::{Gate, Origin};
 pub use log::{Appended, LogState, PartitionLog, Past, Slice, Watcher};
+pub use open_files::{
+    LentFile, OpenFile, can_lend_files, close_idle_files, open_files, set_open_files_max,
+};
 pub use settings::Settings;
 pub use swap::Sealed;

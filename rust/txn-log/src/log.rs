@@ -27,7 +27,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,7 @@ use crate::epochs::Epochs;
 use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
+use crate::open_files::{LentFile, OpenFile};
 use crate::records::{self, Records};
 use crate::recovery;
 use crate::removal::Doomed;
@@ -102,8 +103,8 @@ pub struct Past {
 /// A run of whole batches in one file.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// The segment's file.
-    pub file: Arc<File>,
+    /// `None` if there is nothing to read.
+    file: Option<OpenFile>,
     /// Of the first batch.
     pub position: u64,
     /// Bytes; 0 if there is nothing.
@@ -112,6 +113,26 @@ pub struct Slice {
     pub end_offset: i64,
     /// Bytes of it that had to be read now, to see whether they are sound.
     pub checked: u64,
+}
+
+impl Slice {
+    /// Lends its file to an answer, as [`OpenFile::lend`]; `None` also if there is none.
+    #[must_use]
+    pub fn lend(&self) -> Option<LentFile> {
+        self.file.as_ref().and_then(OpenFile::lend)
+    }
+
+    /// Reads its bytes.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len as usize];
+        if let Some(file) = &self.file {
+            file.read_exact_at(&mut bytes, self.position)?;
+        }
+        Ok(bytes)
+    }
 }
 
 /// Someone who waits for a log to grow.
@@ -147,6 +168,8 @@ pub struct PartitionLog {
     /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
     pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
     pub(crate) has_new_files: AtomicBool,
+    /// Whether bytes are forced to the disk before an idle file is closed.
+    syncs_before_close: AtomicBool,
     is_closed: AtomicBool,
     is_deleted: AtomicBool,
 }
@@ -236,6 +259,7 @@ impl PartitionLog {
             recovery_point: AtomicI64::new(synced_end),
             unsynced_seals: Mutex::new(found.unsynced_seals),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
+            syncs_before_close: AtomicBool::new(true),
             is_closed: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
         };
@@ -258,6 +282,16 @@ impl PartitionLog {
             .settings
             .write()
             .unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// Says whether what is written is forced to the disk before an idle file is closed to open
+    /// another, so that a later [`PartitionLog::sync`] is told of bytes that were lost. For logs
+    /// of which no sync is promised it is a waste. Before the first append.
+    pub fn set_syncs_before_close(&self, syncs: bool) {
+        self.syncs_before_close.store(syncs, Ordering::Relaxed);
+        for segment in self.segments().iter() {
+            segment.file.set_syncs_before_close(syncs);
+        }
     }
 
     // ------------------------------------------------------------ writing
@@ -520,6 +554,8 @@ impl PartitionLog {
         }
         let interval = settings.index_interval_bytes;
         let created = Arc::new(Segment::create(&self.directory, base_offset, interval)?);
+        let syncs = self.syncs_before_close.load(Ordering::Relaxed);
+        created.file.set_syncs_before_close(syncs);
         if let Some(sealed) = segments.last() {
             self.note_seal(Arc::clone(sealed));
         }
@@ -724,8 +760,7 @@ impl PartitionLog {
         at_least_one: bool,
         checked_max: u64,
     ) -> Result<Slice, ReadError> {
-        let found = self.locate_sound(start, end, max_bytes, at_least_one, checked_max);
-        self.report(found)
+        self.reading(|| self.locate_sound(start, end, max_bytes, at_least_one, checked_max))
     }
 
     fn locate_sound(
@@ -770,19 +805,15 @@ impl PartitionLog {
             }
             let checked = segment.verify(run.position, run.len)?;
             return Ok(Slice {
-                file: Arc::clone(&segment.file),
+                file: Some(segment.file.get()?),
                 position: run.position,
                 len: run.len,
                 end_offset: run.end_offset,
                 checked,
             });
         }
-        let file = match segments.last() {
-            Some(segment) => Arc::clone(&segment.file),
-            None => Arc::new(File::open("/dev/null")?),
-        };
         Ok(Slice {
-            file,
+            file: None,
             position: 0,
             len: 0,
             end_offset: start,
@@ -795,10 +826,7 @@ impl PartitionLog {
     /// # Errors
     /// As `locate`.
     pub fn read(&self, start: i64, max_bytes: u64) -> Result<Vec<u8>, ReadError> {
-        let slice = self.locate(start, i64::MAX, max_bytes, true)?;
-        let mut bytes = vec![0; slice.len as usize];
-        slice.file.read_exact_at(&mut bytes, slice.position)?;
-        Ok(bytes)
+        Ok(self.locate(start, i64::MAX, max_bytes, true)?.read()?)
     }
 
     /// Estimates the bytes stored in `[start, end)`, at most `cap`.
@@ -841,7 +869,7 @@ impl PartitionLog {
         timestamp_ms: i64,
         end: i64,
     ) -> Result<Option<(i64, i64)>, ReadError> {
-        self.report(self.first_since(timestamp_ms, end))
+        self.reading(|| self.first_since(timestamp_ms, end))
     }
 
     fn first_since(&self, timestamp_ms: i64, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
@@ -883,7 +911,7 @@ impl PartitionLog {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn offset_of_max_timestamp(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
-        self.report(self.latest(end))
+        self.reading(|| self.latest(end))
     }
 
     fn latest(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
@@ -910,7 +938,7 @@ impl PartitionLog {
             if candidate.is_none() {
                 // The largest is a marker's or an empty batch's, or lies beyond `end`: look at
                 // every batch.
-                let mut scanner = segment.scan_from(0);
+                let mut scanner = segment.scan_from(0)?;
                 while let Some((position, header)) =
                     scanner.next().map_err(|error| segment.damaged(error))?
                 {
@@ -925,7 +953,7 @@ impl PartitionLog {
                 continue;
             };
             let mut bytes = vec![0; header.size()];
-            segment.file.read_exact_at(&mut bytes, position)?;
+            segment.file.get()?.read_exact_at(&mut bytes, position)?;
             for (offset, timestamp) in record_timestamps(segment, position, &bytes)? {
                 if best.is_none_or(|(_, best)| timestamp > best) {
                     best = Some((offset, timestamp));
@@ -933,6 +961,19 @@ impl PartitionLog {
             }
         }
         Ok(best)
+    }
+
+    /// Reads, again where the files of a segment were removed or replaced meanwhile, and notes
+    /// the damage met.
+    fn reading<T>(&self, read: impl Fn() -> Result<T, ReadError>) -> Result<T, ReadError> {
+        loop {
+            let before = self.segments();
+            match read() {
+                Err(ReadError::Io(_)) if self.is_closed() => return Err(ReadError::Closed),
+                Err(ReadError::Io(_)) if !Arc::ptr_eq(&before, &self.segments()) => {}
+                answer => return self.report(answer),
+            }
+        }
     }
 
     /// Remembers damage that a reader met, once each, for `take_damage`.

@@ -119,6 +119,9 @@ pub(crate) fn recover(
     let was_closed = evidence.is_none();
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref(), was_closed)?;
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
+    for segment in &segments {
+        segment.file.close_if_synced(); // many logs are opened that nobody uses soon
+    }
     let scanned_from = evidence.map_or(segments.len(), |evidence| evidence.first_segment);
     let sealed = &segments[..segments.len().saturating_sub(1)];
     Ok(Recovered {
@@ -151,7 +154,7 @@ fn recover_epochs(
         }
     } else {
         for segment in segments {
-            let mut scanner = Scanner::headers(&segment.file, 0, segment.size());
+            let mut scanner = segment.scan_from(0)?;
             while let Some((_, header)) = scanner.next().map_err(|error| segment.damaged(error))? {
                 epochs.begin(header.leader_epoch(), header.base_offset());
             }
@@ -235,7 +238,7 @@ impl Opening<'_> {
             return Ok(None);
         };
         let mut next_offset = *last;
-        let mut scanner = Scanner::headers(&active.file, indexes.offsets.last_position(), size);
+        let mut scanner = active.scan_between(indexes.offsets.last_position(), size)?;
         loop {
             match scanner.next() {
                 Ok(Some((position, header))) => {
@@ -310,7 +313,7 @@ impl Opening<'_> {
                 if !self.power_failed || scanned.next_offset < recovery_point {
                     self.require_torn(&segment, damage, &scanned, file_bytes, nth)?;
                 }
-                disk::truncate(&segment.file, &segment.path("log"), scanned.size)?;
+                segment.file.truncate(scanned.size)?;
                 for &later in &self.base_offsets[nth + 1..] {
                     remove_segment(self.directory, later)?;
                 }
@@ -371,7 +374,7 @@ impl Opening<'_> {
             }
         };
         let path = segment.path("log");
-        let mut found = find_batch(&segment.file, scanned.size + 1, file_bytes, here)?
+        let mut found = find_batch(&*segment.file.get()?, scanned.size + 1, file_bytes, here)?
             .map(|position| (path.clone(), position));
         for &later in &self.base_offsets[nth + 1..] {
             if found.is_some() {
@@ -457,7 +460,7 @@ fn scan_segment(
         indexes: Indexes::new(segment.base_offset),
         damage: None,
     };
-    let mut batches = Scanner::whole(&segment.file, 0, segment.size());
+    let mut batches = Scanner::whole(segment.file.get()?, 0, segment.size());
     loop {
         let step = match batches.next() {
             Ok(None) => return Ok(scanned),
@@ -511,11 +514,11 @@ fn sound_header(
     position: u64,
     next_offset: i64,
 ) -> Result<Option<Header>, OpenError> {
-    let file_bytes = segment.file.metadata()?.len();
+    let file_bytes = segment.file.get()?.metadata()?.len();
     if file_bytes - position < HEADER_BYTES as u64 {
         return Ok(None);
     }
-    let mut scanner = Scanner::headers(&segment.file, position, file_bytes);
+    let mut scanner = segment.scan_between(position, file_bytes)?;
     let header = Header::parse(scanner.bytes(position, HEADER_BYTES)?);
     Ok(header.ok().filter(|header| {
         header.base_offset() == next_offset
@@ -770,7 +773,7 @@ impl<F: FnMut(&[ReplayedBatch]) -> Result<(), OpenError>> Replay<F> {
     }
 
     fn read(&mut self, segment: &Segment, from: u64, until: u64) -> Result<(), OpenError> {
-        let mut scanner = Scanner::headers(&segment.file, from, until);
+        let mut scanner = segment.scan_between(from, until)?;
         while let Some((position, header)) =
             scanner.next().map_err(|error| segment.damaged(error))?
         {

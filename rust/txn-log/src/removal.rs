@@ -128,7 +128,12 @@ impl PartitionLog {
             for extension in SEGMENT_FILES {
                 let path = segment.path(extension);
                 let doomed = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
-                if disk::rename_if_there(&path, &doomed)? {
+                let is_renamed = if extension == "log" {
+                    segment.file.rename_if_there(&doomed)?
+                } else {
+                    disk::rename_if_there(&path, &doomed)?
+                };
+                if is_renamed {
                     self.doomed.push(due, doomed);
                 }
             }

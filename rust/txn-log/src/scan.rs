@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 
 use crate::batch::{BatchError, HEADER_BYTES, Header};
@@ -26,11 +27,11 @@ impl From<io::Error> for ScanError {
     }
 }
 
-/// Reads the headers of back-to-back batches in `[position, end)` of a file.
+/// Reads the headers of back-to-back batches in `[position, end)` of a file, lent or shared.
 ///
 /// Nothing is believed about a batch but its length, and that only up to `end`.
-pub(crate) struct Scanner<'f> {
-    file: &'f File,
+pub(crate) struct Scanner<F> {
+    file: F,
     position: u64,
     end: u64,
     chunk: usize,
@@ -39,18 +40,18 @@ pub(crate) struct Scanner<'f> {
     skips: bool,
 }
 
-impl<'f> Scanner<'f> {
+impl<F: Deref<Target = File>> Scanner<F> {
     /// For headers: reads little where batches are large.
-    pub fn headers(file: &'f File, position: u64, end: u64) -> Self {
+    pub fn headers(file: F, position: u64, end: u64) -> Self {
         Self::new(file, position, end, HEADERS_CHUNK)
     }
 
     /// For whole batches: reads everything once, in large pieces.
-    pub fn whole(file: &'f File, position: u64, end: u64) -> Self {
+    pub fn whole(file: F, position: u64, end: u64) -> Self {
         Self::new(file, position, end, WHOLE_CHUNK)
     }
 
-    fn new(file: &'f File, position: u64, end: u64, chunk: usize) -> Self {
+    fn new(file: F, position: u64, end: u64, chunk: usize) -> Self {
         Self {
             file,
             position,

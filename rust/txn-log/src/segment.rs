@@ -15,7 +15,7 @@
 //! `.log` is cut at the first damaged batch of its tail, if nothing valid follows; `.index`
 //! and `.timeindex` are caches and are rebuilt. See `recovery`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use crate::batch::{BatchError, BatchView, Header};
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
 use crate::index::{Entry, Indexes, TimestampOffset};
+use crate::open_files::{OpenFile, SegmentFile};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
 use crate::verified::Verified;
@@ -47,8 +48,7 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub base_offset: i64,
-    pub file: Arc<File>,
-    log_path: PathBuf,
+    pub file: Arc<SegmentFile>,
     index_interval_bytes: u64,
     /// Where in `segment.jitter.ms` this segment lies.
     random: u64,
@@ -91,13 +91,12 @@ impl Segment {
                 format!("{name} exists and is not empty, but the log ends at {base_offset}"),
             ));
         }
-        let file = disk::create(&log_path)?;
+        let file = SegmentFile::create(log_path.clone())?;
         for extension in ["index", "timeindex", "txnindex"] {
             disk::write(&log_path.with_extension(extension), b"")?;
         }
         let indexes = Some(Indexes::new(base_offset));
         Ok(Self::new(
-            log_path,
             file,
             base_offset,
             interval,
@@ -114,11 +113,8 @@ impl Segment {
         next_offset: i64,
         interval: u64,
     ) -> io::Result<Self> {
-        let log_path = file_path(directory, base_offset, "log");
-        let file = OpenOptions::new().read(true).write(true).open(&log_path)?;
-        let size = file.metadata()?.len();
+        let (file, size) = SegmentFile::find(file_path(directory, base_offset, "log"))?;
         Ok(Self::new(
-            log_path,
             file,
             base_offset,
             interval,
@@ -129,8 +125,7 @@ impl Segment {
     }
 
     fn new(
-        log_path: PathBuf,
-        file: File,
+        file: Arc<SegmentFile>,
         base_offset: i64,
         index_interval_bytes: u64,
         size: u64,
@@ -145,8 +140,7 @@ impl Segment {
         });
         Self {
             base_offset,
-            file: Arc::new(file),
-            log_path,
+            file,
             index_interval_bytes,
             random: RandomState::new().build_hasher().finish(),
             opened_ms: now_ms(),
@@ -158,7 +152,7 @@ impl Segment {
 
     /// Path of the segment's file with this extension.
     pub fn path(&self, extension: &str) -> PathBuf {
-        self.log_path.with_extension(extension)
+        self.file.path().with_extension(extension)
     }
 
     /// Bytes of whole batches.
@@ -202,7 +196,7 @@ impl Segment {
         let read = gaps.iter().map(|(start, end)| end - start).sum();
         for (start, end) in gaps {
             let mut next_offset = self.base_offset;
-            let mut scanner = Scanner::whole(&self.file, start, end);
+            let mut scanner = Scanner::whole(self.file.get()?, start, end);
             while let Some((at, header)) = scanner.next().map_err(|error| self.damaged(error))? {
                 let batch = BatchView::parse(scanner.bytes(at, header.size())?);
                 let sound = batch.and_then(|batch| batch.validate_crc());
@@ -216,7 +210,7 @@ impl Segment {
                 (tail.size, tail.next_offset)
             };
             let behind = if end < size {
-                self.scan_from(end)
+                self.scan_from(end)?
                     .next()
                     .map_err(|error| self.damaged(error))?
             } else {
@@ -283,7 +277,7 @@ impl Segment {
             return Ok(Some(known));
         }
         let first = self
-            .scan_from(0)
+            .scan_from(0)?
             .next()
             .map_err(|error| self.damaged(error))?;
         let first_timestamp = first.map(|(_, header)| header.max_timestamp());
@@ -303,7 +297,7 @@ impl Segment {
             "offset {base_offset} goes back from {next_offset}"
         );
         self.with_indexes(|_, _| ()).map_err(io::Error::other)?;
-        disk::write_at(&self.file, &self.log_path, position, bytes)?;
+        self.file.write_at(position, bytes)?;
         let mut tail = self.tail_mut();
         let indexes = tail
             .indexes
@@ -320,7 +314,7 @@ impl Segment {
 
     /// Removes what a failed append may have left behind `size`.
     pub fn discard_unpublished(&self) -> io::Result<()> {
-        disk::truncate(&self.file, &self.log_path, self.size())
+        self.file.truncate(self.size())
     }
 
     /// Whether its index files, missing or damaged, were made anew in memory.
@@ -340,7 +334,7 @@ impl Segment {
 
     /// Forces the batches to the disk.
     pub fn sync(&self) -> io::Result<()> {
-        disk::sync(&self.file, &self.log_path)
+        self.file.sync()
     }
 
     /// Forces the batches and the indexes of a sealed segment to the disk.
@@ -357,7 +351,7 @@ impl Segment {
         if let Some(largest) = self.largest_timestamp()? {
             return Ok(largest.timestamp);
         }
-        let modified = self.file.metadata()?.modified()?;
+        let modified = self.file.get()?.metadata()?.modified()?;
         let since = modified.duration_since(UNIX_EPOCH);
         Ok(since.map_or(0, |since| since.as_millis() as i64))
     }
@@ -461,18 +455,23 @@ impl Segment {
     }
 
     /// A scanner over the headers of the batches that may hold a record at or after a time.
-    pub fn scan_since(&self, timestamp: i64) -> Result<Scanner<'_>, ReadError> {
+    pub fn scan_since(&self, timestamp: i64) -> Result<Scanner<OpenFile>, ReadError> {
         let older = self.sound_time(|indexes| indexes.largest_before_time(timestamp))?;
         let from = match older {
             Some(older) => self.sound_position(|indexes| indexes.entry_before(older.offset))?,
             None => 0,
         };
-        Ok(Scanner::headers(&self.file, from, self.size()))
+        Ok(self.scan_from(from)?)
     }
 
     /// A scanner over the headers of the batches from `position`, which must be a batch's.
-    pub fn scan_from(&self, position: u64) -> Scanner<'_> {
-        Scanner::headers(&self.file, position, self.size())
+    pub fn scan_from(&self, position: u64) -> io::Result<Scanner<OpenFile>> {
+        self.scan_between(position, self.size())
+    }
+
+    /// A scanner over the headers of the batches of `[position, end)`.
+    pub fn scan_between(&self, position: u64, end: u64) -> io::Result<Scanner<OpenFile>> {
+        Ok(Scanner::headers(self.file.get()?, position, end))
     }
 
     /// The last batch start that the index knows at or before a position.
@@ -523,9 +522,11 @@ impl Segment {
     }
 
     fn is_sound(&self, entry: Entry, size: u64) -> bool {
-        let header = Scanner::headers(&self.file, u64::from(entry.position), size).next();
+        let Ok(mut scanner) = self.scan_between(u64::from(entry.position), size) else {
+            return false;
+        };
         let last_offset = self.base_offset + i64::from(entry.relative_offset);
-        matches!(header, Ok(Some((_, header))) if header.last_offset() == last_offset)
+        matches!(scanner.next(), Ok(Some((_, header))) if header.last_offset() == last_offset)
     }
 
     /// Whether a batch has the largest timestamp that was loaded. Held against it before later
@@ -556,7 +557,7 @@ impl Segment {
     /// Names damage in this segment.
     pub fn corrupt(&self, position: u64, error: &BatchError) -> CorruptLog {
         CorruptLog {
-            path: self.log_path.clone(),
+            path: self.file.path().to_owned(),
             position,
             reason: error.to_string(),
         }
@@ -568,7 +569,7 @@ impl Segment {
         end: u64,
         is_wanted: impl Fn(u64, &Header) -> bool,
     ) -> Result<Option<(u64, Header)>, ReadError> {
-        let mut scanner = Scanner::headers(&self.file, from, end);
+        let mut scanner = self.scan_between(from, end)?;
         let mut next_offset = self.base_offset;
         while let Some((position, header)) = scanner.next().map_err(|error| self.damaged(error))? {
             self.check_offsets(position, &header, next_offset)?;
@@ -616,7 +617,7 @@ impl Segment {
     fn rebuild_indexes(&self, size: u64) -> Result<Indexes, ReadError> {
         let mut indexes = Indexes::new(self.base_offset);
         let mut next_offset = self.base_offset;
-        let mut scanner = Scanner::headers(&self.file, 0, size);
+        let mut scanner = self.scan_between(0, size)?;
         loop {
             match scanner.next() {
                 Ok(Some((position, header)))

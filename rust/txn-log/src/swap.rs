@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::disk;
 use crate::error::{CorruptLog, OpenError, ReadError};
 use crate::log::PartitionLog;
+use crate::open_files::SegmentFile;
 use crate::removal::{DELETED_SUFFIX, SEGMENT_FILES, remove_segment};
 use crate::scan::Scanner;
 use crate::segment::{Segment, file_path};
@@ -39,8 +40,8 @@ pub struct Sealed {
     pub largest_timestamp: Option<i64>,
     /// Its `.log`; beside it are `.index`, `.timeindex` and perhaps `.txnindex`.
     pub path: PathBuf,
-    /// The open `.log`, which can be read even after a removal.
-    pub file: Arc<File>,
+    /// Its `.log`, which can be read for a while after a removal.
+    pub(crate) file: Arc<SegmentFile>,
 }
 
 impl PartitionLog {

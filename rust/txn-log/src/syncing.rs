@@ -173,7 +173,9 @@ impl PartitionLog {
     fn sync_seal(&self, sealed: &Segment) -> io::Result<()> {
         sealed.sync_sealed()?;
         let snapshot = file_path(&self.directory, sealed.next_offset(), "snapshot");
-        disk::sync_if_there(&snapshot)
+        disk::sync_if_there(&snapshot)?;
+        sealed.file.close_if_synced();
+        Ok(())
     }
 
     fn unsynced_seals(&self) -> MutexGuard<'_, Vec<Arc<Segment>>> {

@@ -460,8 +460,7 @@ fn a_reader_goes_on_through_a_swap_and_skips_what_is_gone() {
     fill(&log);
     let before = log.locate(3, i64::MAX, 100, true).unwrap();
     clean(&log, 0, 100);
-    let mut bytes = vec![0; before.len as usize];
-    std::os::unix::fs::FileExt::read_exact_at(&*before.file, &mut bytes, before.position).unwrap();
+    let bytes = before.read().unwrap();
     assert_eq!(Batches::new(&bytes).next().unwrap().base_offset(), 3);
     assert_eq!(stored(&log)[0].0, 29);
     let mut offset = 4;

@@ -536,9 +536,7 @@ fn a_reader_beside_a_writer_sees_whole_batches_and_a_stable_offset_that_only_ris
         assert!(state.last_stable_offset <= state.log_end_offset);
         stable = state.last_stable_offset;
         let slice = log.locate(next, stable, 1000, true).unwrap();
-        let mut bytes = vec![0; slice.len as usize];
-        std::os::unix::fs::FileExt::read_exact_at(&*slice.file, &mut bytes, slice.position)
-            .unwrap();
+        let bytes = slice.read().unwrap();
         let mut batches = Batches::new(&bytes);
         for batch in batches.by_ref() {
             batch.validate().unwrap();
@@ -606,8 +604,7 @@ proptest! {
                 expected_end = last + 1;
             }
             let slice = log.locate(start, end, bytes_max, at_least_one).unwrap();
-            let mut bytes = vec![0; slice.len as usize];
-            std::os::unix::fs::FileExt::read_exact_at(&*slice.file, &mut bytes, slice.position).unwrap();
+            let bytes = slice.read().unwrap();
             prop_assert_eq!(&bytes, &expected);
             prop_assert!(slice.end_offset >= expected_end);
             prop_assert!(expected.is_empty() || slice.end_offset <= end.min(log_end).max(expected_end));

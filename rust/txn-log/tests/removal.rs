@@ -122,8 +122,7 @@ fn a_reader_of_a_removed_segment_reads_on() {
     let before = log.read(0, 500).unwrap();
     log.delete_records(30).unwrap();
     log.close().unwrap();
-    let mut bytes = vec![0; slice.len as usize];
-    std::os::unix::fs::FileExt::read_exact_at(&*slice.file, &mut bytes, slice.position).unwrap();
+    let bytes = slice.read().unwrap();
     assert_eq!(bytes, before);
 }
 

@@ -10,7 +10,6 @@
 //!    are never written into them: one that is not taken would keep a large buffer for a few bytes.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use mio::net::TcpStream;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use txn_log::LentFile;
 
 use crate::frame::{Front, LENGTH_BYTES, front};
 use crate::mailbox::RequestToken;
@@ -75,7 +75,7 @@ pub enum Chunk {
     /// Bytes of a segment, sent from there.
     File {
         /// The segment.
-        file: Arc<File>,
+        file: LentFile,
         /// Of the next byte.
         position: u64,
         /// Bytes still to be sent.

@@ -27,11 +27,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use txn_log::{LogState, PartitionLog, ReadError, Slice};
+use txn_log::{LentFile, LogState, PartitionLog, ReadError, can_lend_files};
 
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
 use crate::codes;
@@ -395,7 +394,7 @@ impl FetchRequest {
                     .readable(topic, wanted)
                     .and_then(|readable| readable.found(wanted.max_bytes, &mut room));
                 match found {
-                    Ok(found) => self.put_found(answer, &found),
+                    Ok(found) => self.put_found(answer, found),
                     Err(code) => self.put_error(answer, code),
                 }
                 answer.put_no_tags(is_flexible);
@@ -404,7 +403,7 @@ impl FetchRequest {
         }
     }
 
-    fn put_found(&self, answer: &mut Answer, found: &Found<'_>) {
+    fn put_found(&self, answer: &mut Answer, found: Found<'_>) {
         let state = &found.state;
         self.put_offsets(
             answer,
@@ -427,7 +426,7 @@ impl FetchRequest {
         }
         self.put_preferred_replica(answer);
         answer.put_length(found.records.len(), is_flexible);
-        answer.put_records(&found.records);
+        answer.put_records(found.records);
     }
 
     fn put_error(&self, answer: &mut Answer, code: i16) {
@@ -509,7 +508,11 @@ struct Found<'a> {
 enum Records {
     None,
     Copied(Vec<u8>),
-    InFile(Slice),
+    InFile {
+        file: LentFile,
+        position: u64,
+        len: usize,
+    },
 }
 
 impl Records {
@@ -517,7 +520,7 @@ impl Records {
         match self {
             Self::None => 0,
             Self::Copied(bytes) => bytes.len(),
-            Self::InFile(slice) => slice.len as usize,
+            Self::InFile { len, .. } => *len,
         }
     }
 }
@@ -552,6 +555,11 @@ impl<'a> Readable<'a> {
         if start >= end || (max_bytes == 0 && !room.is_untouched) {
             return Ok(nothing);
         }
+        let max_bytes = if can_lend_files() {
+            max_bytes
+        } else {
+            max_bytes.min(COPY_BYTES) // it has to be copied
+        };
         let slice =
             match log.locate_within(start, end, max_bytes, room.is_untouched, room.unchecked) {
                 Ok(slice) => slice,
@@ -565,16 +573,25 @@ impl<'a> Readable<'a> {
         }
         room.unchecked = room.unchecked.saturating_sub(slice.checked);
         let end = slice.end_offset;
-        let records = if slice.len <= COPY_BYTES.min(room.copied) {
-            room.copied -= slice.len;
-            let mut bytes = vec![0; slice.len as usize];
-            match slice.file.read_exact_at(&mut bytes, slice.position) {
-                Ok(()) => Records::Copied(bytes),
+        let is_copied = slice.len <= COPY_BYTES.min(room.copied);
+        let lent = if is_copied { None } else { slice.lend() };
+        let records = match lent {
+            Some(file) => Records::InFile {
+                file,
+                position: slice.position,
+                len: slice.len as usize,
+            },
+            // Too many files are lent. The first records are copied, so that the client gets on;
+            // others it asks for again.
+            None if !is_copied && !room.is_untouched => return Ok(nothing),
+            None => match slice.read() {
+                Ok(bytes) => Records::Copied(bytes),
                 Err(_) => return Err(codes::KAFKA_STORAGE_ERROR),
-            }
-        } else {
-            Records::InFile(slice)
+            },
         };
+        if let Records::Copied(bytes) = &records {
+            room.copied = room.copied.saturating_sub(bytes.len() as u64);
+        }
         room.is_untouched = false;
         room.bytes = room.bytes.saturating_sub(records.len() as u64);
         Ok(Found {
@@ -611,17 +628,21 @@ impl Put for Answer {
 }
 
 impl Answer {
-    fn put_records(&mut self, records: &Records) {
+    fn put_records(&mut self, records: Records) {
         match records {
             Records::None => {}
-            Records::Copied(bytes) => self.put(bytes),
-            Records::InFile(slice) => {
+            Records::Copied(bytes) => self.put(&bytes),
+            Records::InFile {
+                file,
+                position,
+                len,
+            } => {
                 self.chunks
                     .push(Chunk::bytes(std::mem::take(&mut self.out)));
                 self.chunks.push(Chunk::File {
-                    file: Arc::clone(&slice.file),
-                    position: slice.position,
-                    left: slice.len as usize,
+                    file,
+                    position,
+                    left: len,
                 });
             }
         }

@@ -282,6 +282,7 @@ impl PyPartitionLog {
         power_failed = false,
         recovery_point = 0,
         log_start_offset = 0,
+        syncs_before_close = true,
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords to Python
     fn new(
@@ -294,6 +295,7 @@ impl PyPartitionLog {
         power_failed: bool,
         recovery_point: i64,
         log_start_offset: i64,
+        syncs_before_close: bool,
     ) -> PyResult<Self> {
         let gate = Arc::new(PyGate::new(gate)?);
         let settings = settings.map_or(Ok(Settings::KAFKA), read_settings)?;
@@ -306,7 +308,10 @@ impl PyPartitionLog {
         py.detach(|| {
             txn_log::PartitionLog::open(directory, gate, settings, partition_metadata, past)
         })
-        .map(|log| Self { log: Arc::new(log) })
+        .map(|log| {
+            log.set_syncs_before_close(syncs_before_close);
+            Self { log: Arc::new(log) }
+        })
         .map_err(open_failed)
     }
 
@@ -604,6 +609,24 @@ fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> TickedTuple {
     })
 }
 
+/// Sets how many segment files this process has open at a time.
+#[pyfunction]
+fn set_open_files_max(py: Python<'_>, max: usize) {
+    py.detach(|| txn_log::set_open_files_max(max));
+}
+
+/// How many segment files this process has open.
+#[pyfunction]
+fn open_files() -> usize {
+    txn_log::open_files()
+}
+
+/// Closes the segment files that were not used since the last call.
+#[pyfunction]
+fn close_idle_files(py: Python<'_>) {
+    py.detach(txn_log::close_idle_files);
+}
+
 /// How many times this process has forced a file of a log to the disk.
 #[pyfunction]
 fn sync_count() -> u64 {
@@ -782,6 +805,9 @@ fn damaged(position: usize, reason: String) -> CorruptLog {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPartitionLog>()?;
     module.add_function(wrap_pyfunction!(tick, module)?)?;
+    module.add_function(wrap_pyfunction!(set_open_files_max, module)?)?;
+    module.add_function(wrap_pyfunction!(open_files, module)?)?;
+    module.add_function(wrap_pyfunction!(close_idle_files, module)?)?;
     module.add_function(wrap_pyfunction!(sync_count, module)?)?;
     module.add_function(wrap_pyfunction!(encode_batch, module)?)?;
     module.add_function(wrap_pyfunction!(decode_batches, module)?)

@@ -45,3 +45,13 @@ pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
+
+/// Whether an error says that the process or the system has no file descriptor left.
+#[must_use]
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = rustix::io::Errno::from_io_error(error);
+    matches!(
+        code,
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
+    )
+}

@@ -54,6 +54,7 @@ use crate::disk;
 use crate::error::{CorruptLog, ReadError};
 use crate::gate::{AbortedTxn, LastBatch};
 use crate::log::PartitionLog;
+use crate::open_files::OpenFile;
 use crate::records::Records;
 use crate::scan::{ScanError, Scanner};
 use crate::swap::Sealed;
@@ -242,7 +243,7 @@ impl Cleaner {
         let mut noted_end = start;
         let mut opened = Vec::new();
         for segment in dirty {
-            let mut batches = Walk::new(self, segment);
+            let mut batches = Walk::new(self, segment)?;
             while let Some((position, batch)) = batches.next()? {
                 if batch.is_control() {
                     if let Some((is_commit, _)) = decode_marker(batch.records()) {
@@ -386,7 +387,7 @@ impl Pass<'_> {
         let last = group.last().expect("a group has a segment");
         for segment in group {
             let is_last_segment = segment.base_offset == last.base_offset;
-            let mut batches = Walk::new(self.cleaner, segment);
+            let mut batches = Walk::new(self.cleaner, segment)?;
             while let Some((position, batch)) = batches.next()? {
                 let is_last = is_last_segment && position + batch.size() as u64 == segment.size;
                 let left = self
@@ -481,7 +482,7 @@ impl Sealed {
         if self.size < HEADER_BYTES as u64 {
             return Ok(None);
         }
-        self.file.read_exact_at(&mut bytes, 0)?;
+        self.file.get()?.read_exact_at(&mut bytes, 0)?;
         match Header::parse(&bytes) {
             Ok(header) => Ok(Some(header.max_timestamp()).filter(|&timestamp| timestamp >= 0)),
             Err(error) => Err(ReadError::Corrupt(CorruptLog {
@@ -507,18 +508,18 @@ impl Cleaner {
 struct Walk<'a> {
     cleaner: &'a Cleaner,
     segment: &'a Sealed,
-    scanner: Scanner<'a>,
+    scanner: Scanner<OpenFile>,
     next_offset: i64,
 }
 
 impl<'a> Walk<'a> {
-    fn new(cleaner: &'a Cleaner, segment: &'a Sealed) -> Self {
-        Self {
+    fn new(cleaner: &'a Cleaner, segment: &'a Sealed) -> io::Result<Self> {
+        Ok(Self {
             cleaner,
             segment,
-            scanner: Scanner::whole(&segment.file, 0, segment.size),
+            scanner: Scanner::whole(segment.file.get()?, 0, segment.size),
             next_offset: segment.base_offset,
-        }
+        })
     }
 
     fn next(&mut self) -> Result<Option<(u64, BatchView<'_>)>, CleanError> {
@@ -581,9 +582,11 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes what is pending; returns the file's size.
+    /// Writes what is pending and forces it to the disk; returns the file's size. Once the file is
+    /// closed, what the disk failed to write may go unnoticed (see `open_files`).
     fn finish(&mut self) -> io::Result<u64> {
         self.flush()?;
+        disk::sync(&self.file, self.path)?;
         Ok(self.written)
     }
 }

@@ -125,7 +125,7 @@ enum Judged {
 }
 
 fn judge(
-    scanner: &mut Scanner<'_>,
+    scanner: &mut Scanner<&File>,
     position: u64,
     end: u64,
     next_offset: Option<i64>,
@@ -154,7 +154,7 @@ fn judge(
 
 /// The batch at a position, its checksum not looked at.
 fn read<'s>(
-    scanner: &'s mut Scanner<'_>,
+    scanner: &'s mut Scanner<&File>,
     position: u64,
     end: u64,
 ) -> io::Result<Result<BatchView<'s>, BatchError>> {
@@ -173,13 +173,13 @@ fn read<'s>(
 }
 
 /// Whether the file ends here, or what begins here could be a batch.
-fn is_boundary(scanner: &mut Scanner<'_>, position: u64, end: u64) -> io::Result<bool> {
+fn is_boundary(scanner: &mut Scanner<&File>, position: u64, end: u64) -> io::Result<bool> {
     Ok(position == end || read(scanner, position, end)?.is_ok())
 }
 
 /// Finds the first sound batch at or after a position; the end if there is none.
 fn find(
-    scanner: &mut Scanner<'_>,
+    scanner: &mut Scanner<&File>,
     from: u64,
     end: u64,
     next_offset: Option<i64>,

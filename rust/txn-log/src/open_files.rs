@@ -1,0 +1,491 @@
+//! Open files of segments: a bounded number of them, whatever the number of partitions.
+//!
+//! A [`SegmentFile`] knows its path and gives out its file, opened when it is needed. All open
+//! ones of the process stand in one ring, for the system's limit is one per process. When the
+//! ring is full the clock goes round it: a file that was used since the last round stays, one
+//! that was not is closed. A file in use, by a read or an answer under way, is never taken
+//! away: whoever was given it keeps it.
+//!
+//! # Invariants
+//! 1. A path is never opened as another file than the one first opened: device, inode and birth
+//!    are compared, and the file holds at least the bytes that were written to it.
+//! 2. What was written is on the disk before the file is closed here, unless its log promises
+//!    nothing of the kind (`syncs_before_close`). See [`SegmentFile::close_if_idle`].
+//! 3. A renamed segment is opened under its new name: renaming happens under the file's lock.
+//!
+//! # Locks
+//! A file's lock, then the ring's. The ring's lock is never held while a file's is waited for.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    Weak,
+};
+use std::time::SystemTime;
+
+use crate::disk;
+
+/// Files open at a time until [`set_open_files_max`] says otherwise.
+const OPEN_FILES_MAX: usize = 256;
+/// How many files are closed when the system has no descriptor left for another need.
+const CLOSED_AT_ONCE: usize = 32;
+
+static RING: Ring = Ring {
+    max: AtomicUsize::new(OPEN_FILES_MAX),
+    open: AtomicUsize::new(0),
+    lent: AtomicUsize::new(0),
+    files: Mutex::new(VecDeque::new()),
+};
+
+/// Sets how many files of segments this process has open at a time.
+///
+/// Answers under way may keep more open for a moment.
+pub fn set_open_files_max(max: usize) {
+    RING.max.store(max.max(1), Ordering::Relaxed);
+    RING.make_room(0);
+}
+
+/// How many files of segments this process has open.
+#[must_use]
+pub fn open_files() -> usize {
+    RING.open.load(Ordering::Relaxed)
+}
+
+/// Closes the files that were not used since the last call. For a worker, now and then.
+pub fn close_idle_files() {
+    RING.turn(RING.len(), false, |_| false);
+}
+
+/// Makes an attempt that needs descriptors; if the system has none left, closes some files and
+/// makes it again.
+pub(crate) fn with_descriptors<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match attempt() {
+        Err(error) if txn_sys::is_out_of_descriptors(&error) => {
+            let target = open_files().saturating_sub(CLOSED_AT_ONCE);
+            RING.close_until(|open| open <= target);
+            attempt()
+        }
+        done => done,
+    }
+}
+
+/// The ring of open files.
+struct Ring {
+    max: AtomicUsize,
+    open: AtomicUsize,
+    /// How many of them, or of those closed here since, are lent to answers under way.
+    lent: AtomicUsize,
+    /// The next to be looked at first. Each file stands here at most once.
+    files: Mutex<VecDeque<Weak<SegmentFile>>>,
+}
+
+impl Ring {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Weak<SegmentFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lent_max(&self) -> usize {
+        self.max.load(Ordering::Relaxed).div_ceil(2)
+    }
+
+    /// Closes files until `more` can be opened, or all are in use.
+    fn make_room(&self, more: usize) {
+        let max = self.max.load(Ordering::Relaxed);
+        let has_room = |open: usize| open + more <= max;
+        if !has_room(self.open.load(Ordering::Relaxed)) {
+            self.close_until(has_room);
+        }
+    }
+
+    fn close_until(&self, is_enough: impl Fn(usize) -> bool) {
+        // One round takes the marks of use away, the next one closes. Those that wait for the disk
+        // come last.
+        let round = self.len();
+        self.turn(2 * round, false, &is_enough);
+        self.turn(round, true, &is_enough);
+    }
+
+    /// Looks at up to `steps` files, closing the idle ones, until `is_enough`.
+    fn turn(&self, steps: usize, may_sync: bool, is_enough: impl Fn(usize) -> bool) {
+        for _ in 0..steps {
+            if is_enough(self.open.load(Ordering::Relaxed)) {
+                return;
+            }
+            let Some(next) = self.lock().pop_front() else {
+                return;
+            };
+            if let Some(file) = next.upgrade()
+                && !file.close_if_idle(may_sync)
+            {
+                self.lock().push_back(next);
+            }
+        }
+    }
+
+    fn add(&self, file: &Arc<SegmentFile>) {
+        let mut files = self.lock();
+        files.push_back(Arc::downgrade(file));
+        // Files of logs that are gone are dropped here once they are most of the ring.
+        if files.len() > 64 + 2 * self.open.load(Ordering::Relaxed) {
+            files.retain(|file| file.strong_count() > 0);
+        }
+    }
+}
+
+/// An open file. It stays open as long as somebody has it.
+#[derive(Clone, Debug)]
+pub struct OpenFile(Arc<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    file: File,
+    /// How many answers under way it is lent to.
+    lent: AtomicUsize,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        RING.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Deref for OpenFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0.file
+    }
+}
+
+impl OpenFile {
+    fn new(file: File) -> Self {
+        RING.open.fetch_add(1, Ordering::Relaxed);
+        let lent = AtomicUsize::new(0);
+        Self(Arc::new(Counted { file, lent }))
+    }
+
+    /// Lends the file for an answer that may wait for its client. `None` if half of the files
+    /// that may be open are lent: clients that do not read leave the other half to the others.
+    #[must_use]
+    pub fn lend(&self) -> Option<LentFile> {
+        let is_first = self.0.lent.fetch_add(1, Ordering::Relaxed) == 0;
+        let lending = LentFile(self.clone()); // given back when it is dropped
+        if is_first && RING.lent.fetch_add(1, Ordering::Relaxed) >= RING.lent_max() {
+            return None;
+        }
+        Some(lending)
+    }
+}
+
+/// An open file lent to an answer under way.
+#[derive(Debug)]
+pub struct LentFile(OpenFile);
+
+impl Deref for LentFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LentFile {
+    fn drop(&mut self) {
+        if self.0.0.lent.fetch_sub(1, Ordering::Relaxed) == 1 {
+            RING.lent.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether [`OpenFile::lend`] would lend now.
+#[must_use]
+pub fn can_lend_files() -> bool {
+    RING.lent.load(Ordering::Relaxed) < RING.lent_max()
+}
+
+/// Tells a file from every other one that had or will have its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// An inode's number is given again; `None` where the file system keeps no birth.
+    born: Option<SystemTime>,
+}
+
+impl Identity {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            device: found.dev(),
+            inode: found.ino(),
+            born: found.created().ok(),
+        }
+    }
+}
+
+/// The `.log` file of a segment.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    path: PathBuf,
+    identity: Identity,
+    /// Used since the clock last passed.
+    is_used: AtomicBool,
+    /// Bytes may have been written that no fdatasync covers yet.
+    is_written: AtomicBool,
+    syncs_before_close: AtomicBool,
+    /// Bytes it has to have when it is opened again.
+    written_end: AtomicU64,
+    place: RwLock<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    open: Option<OpenFile>,
+    /// The name it has now, if that is not `path`.
+    renamed: Option<PathBuf>,
+    is_in_ring: bool,
+    /// What the fdatasync before a close said: from then on the file's bytes are unknown.
+    failure: Option<String>,
+}
+
+impl SegmentFile {
+    /// Makes or empties a file.
+    pub fn create(path: PathBuf) -> io::Result<Arc<Self>> {
+        RING.make_room(1);
+        let file = disk::create(&path)?;
+        let found = file.metadata()?;
+        let created = Arc::new(Self::new(path, &found, Some(file)));
+        RING.add(&created);
+        Ok(created)
+    }
+
+    /// Finds a file that is there, and its bytes; it is opened when it is needed.
+    ///
+    /// # Errors
+    /// What stat(2) says; `InvalidInput` if it is not a regular file.
+    pub fn find(path: PathBuf) -> io::Result<(Arc<Self>, u64)> {
+        let found = fs::metadata(&path)?;
+        if !found.is_file() {
+            let name = path.display();
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{name} is not a regular file"),
+            ));
+        }
+        Ok((Arc::new(Self::new(path, &found, None)), found.len()))
+    }
+
+    fn new(path: PathBuf, found: &Metadata, open: Option<File>) -> Self {
+        Self {
+            path,
+            identity: Identity::of(found),
+            is_used: AtomicBool::new(false),
+            is_written: AtomicBool::new(false),
+            syncs_before_close: AtomicBool::new(true),
+            written_end: AtomicU64::new(found.len()),
+            place: RwLock::new(Place {
+                is_in_ring: open.is_some(),
+                open: open.map(OpenFile::new),
+                renamed: None,
+                failure: None,
+            }),
+        }
+    }
+
+    /// The path of the segment's `.log`, which a removed one has left.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether bytes are forced to the disk before the file is closed for want of descriptors.
+    pub fn set_syncs_before_close(&self, syncs: bool) {
+        self.syncs_before_close.store(syncs, Ordering::Relaxed);
+    }
+
+    /// The open file; opens it if it is closed.
+    ///
+    /// # Errors
+    /// What open(2) says; `NotFound` for a removed segment. `Other` if something else has its
+    /// name.
+    pub fn get(self: &Arc<Self>) -> io::Result<OpenFile> {
+        {
+            let place = self.place();
+            if let Some(file) = &place.open {
+                // A load first: a hot file's cache line is not written to by every reader.
+                if !self.is_used.load(Ordering::Relaxed) {
+                    self.is_used.store(true, Ordering::Relaxed);
+                }
+                return Ok(file.clone());
+            }
+        }
+        self.reopen()
+    }
+
+    #[cold]
+    fn reopen(self: &Arc<Self>) -> io::Result<OpenFile> {
+        RING.make_room(1);
+        let mut place = self.place_mut();
+        if let Some(file) = &place.open {
+            return Ok(file.clone());
+        }
+        let path = place.renamed.as_deref().unwrap_or(&self.path);
+        let file = open(path)?;
+        let found = file.metadata()?;
+        let (identity, len) = (Identity::of(&found), found.len());
+        let written_end = self.written_end.load(Ordering::Acquire);
+        if identity != self.identity || len < written_end {
+            let what = if identity == self.identity {
+                format!("has {len} bytes, but {written_end} were written")
+            } else {
+                "is another file than before".to_owned()
+            };
+            return Err(io::Error::other(format!(
+                "{} {what}: something else than this broker changed the directory",
+                path.display()
+            )));
+        }
+        let file = OpenFile::new(file);
+        place.open = Some(file.clone());
+        self.is_used.store(true, Ordering::Relaxed);
+        if !std::mem::replace(&mut place.is_in_ring, true) {
+            RING.add(self);
+        }
+        Ok(file)
+    }
+
+    /// Writes all bytes at a position.
+    pub fn write_at(self: &Arc<Self>, position: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.get()?;
+        let written = disk::write_at(&file, &self.path, position, bytes);
+        if written.is_ok() {
+            let end = position + bytes.len() as u64;
+            self.written_end.fetch_max(end, Ordering::AcqRel);
+        }
+        // After the write, so that a sync under way does not take the mark for bytes that it did
+        // not cover; and while `file` is held, so that it is not closed between the two.
+        self.is_written.store(true, Ordering::Release);
+        drop(file);
+        written
+    }
+
+    /// Cuts or grows the file.
+    pub fn truncate(self: &Arc<Self>, len: u64) -> io::Result<()> {
+        let file = self.get()?;
+        // Before: cut or not, no more than this is needed of it.
+        self.written_end.fetch_min(len, Ordering::AcqRel);
+        let cut = disk::truncate(&file, &self.path, len);
+        self.is_written.store(true, Ordering::Release);
+        drop(file);
+        cut
+    }
+
+    /// Forces the bytes to the disk.
+    ///
+    /// # Errors
+    /// What the disk says, now or when the file was last closed: that is not forgotten.
+    pub fn sync(self: &Arc<Self>) -> io::Result<()> {
+        if let Some(failure) = &self.place().failure {
+            return Err(io::Error::other(failure.clone()));
+        }
+        let file = self.get()?;
+        // Before the sync: bytes that are written meanwhile set it again.
+        self.is_written.store(false, Ordering::Release);
+        let synced = disk::sync(&file, &self.path);
+        if synced.is_err() {
+            self.is_written.store(true, Ordering::Release);
+        }
+        synced
+    }
+
+    /// Gives the file another name.
+    pub fn rename_if_there(&self, to: &Path) -> io::Result<bool> {
+        // Under the lock: nobody opens the old name, which a cleaned segment may soon have, for
+        // this file.
+        let mut place = self.place_mut();
+        let renamed = disk::rename_if_there(&self.path, to);
+        if let Ok(true) = renamed {
+            place.renamed = Some(to.to_owned());
+        }
+        renamed
+    }
+
+    /// Closes the file if nobody uses it and nothing was written since it was last forced to the
+    /// disk. For one that is not needed soon.
+    pub fn close_if_synced(&self) {
+        let mut place = self.place_mut();
+        if !self.is_written.load(Ordering::Acquire) && place.is_idle() {
+            place.open = None;
+        }
+    }
+
+    /// Closes the file unless it was used lately or is in use; false if it stays in the ring.
+    ///
+    /// Linux reports a failed write-back to each descriptor that was open when it happened, and,
+    /// if none was, to the first one opened after it (errseq, since 4.13). But the report
+    /// is kept with the inode in memory, and an inode that no descriptor holds may be dropped once
+    /// its pages are clean, which a failed write-back makes them. A later open finds no error and
+    /// an fdatasync succeeds, though the bytes are lost. So written bytes are forced to the disk
+    /// while the descriptor that wrote them is still there.
+    fn close_if_idle(&self, may_sync: bool) -> bool {
+        if self.is_used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let has_to_sync = || {
+            self.syncs_before_close.load(Ordering::Relaxed)
+                && self.is_written.load(Ordering::Acquire)
+        };
+        if may_sync && has_to_sync() {
+            // Without the lock: readers go on meanwhile.
+            let open = self.place().open.clone();
+            if let Some(file) = open {
+                self.is_written.store(false, Ordering::Release);
+                if let Err(error) = disk::sync(&file, &self.path) {
+                    let failure = format!("{}: {error}", self.path.display());
+                    self.place_mut().failure.get_or_insert(failure);
+                }
+            }
+        }
+        let mut place = match self.place.try_write() {
+            Ok(place) => place,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false, // it is being used
+        };
+        // Nobody else has the file and nobody can be given it: what is written is marked so.
+        if !place.is_idle() || has_to_sync() {
+            return false;
+        }
+        place.open = None;
+        place.is_in_ring = false;
+        true
+    }
+
+    fn place(&self) -> RwLockReadGuard<'_, Place> {
+        self.place.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place_mut(&self) -> RwLockWriteGuard<'_, Place> {
+        self.place.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Whether nobody was given the file. Under the lock no new one can be.
+    fn is_idle(&self) -> bool {
+        self.open
+            .as_ref()
+            .is_none_or(|file| Arc::strong_count(&file.0) == 1)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    with_descriptors(|| OpenOptions::new().read(true).write(true).open(path))
+}
