@@ -3,6 +3,9 @@
 `NaiveLog` is the oracle. It keeps the admitted batches in a list and computes every answer
 from the whole list, each time: no window, no open transactions, no index. The machine asks
 both the same question and holds the promises after every step.
+
+No batch tells that a producer expired, so the oracle remembers up to where each was
+forgotten (`NaiveLog.forgotten`), and what a restart from a snapshot finds again.
 """
 
 from dataclasses import dataclass
@@ -17,7 +20,17 @@ from hypothesis.stateful import (
     rule,
 )
 
-from txn.partition import ADMIT, AbortedTxn, ActiveProducer, Partition, ReplayedBatch, Verdict
+from txn.partition import (
+    ADMIT,
+    PRODUCER_ID_EXPIRATION_MS,
+    AbortedTxn,
+    ActiveProducer,
+    Partition,
+    ReplayedBatch,
+    Verdict,
+)
+from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
+from txn.partition.snapshot import decode_snapshot
 
 COORDINATOR, CLIENT_V1, CLIENT_V2 = 0, 1, 2
 SEQUENCE_COUNT = 2**31
@@ -87,28 +100,51 @@ class NaiveLog:
         self.stored: list[Stored] = []
         self.expected: dict[int, int] = {}
         self.asked: list[Batch] = []  # unknown producers' batches that were asked to join
+        self.forgotten: dict[int, int] = {}  # below this offset of a producer nothing is known
+        self.first_known: set[int] = set()  # offsets of batches of producers unknown before
+        self.is_compacted = False
+        self.recalled: dict[int, int] = {}  # but from this offset on batches, for its retries
 
     @property
     def end(self) -> int:
         return self.stored[-1].last_offset + 1 if self.stored else 0
 
-    def of(self, producer_id: int) -> list[Stored]:
+    def all_of(self, producer_id: int) -> list[Stored]:
         return [s for s in self.stored if s.what.producer_id == producer_id]
+
+    def of(self, producer_id: int) -> list[Stored]:
+        """What is known of a producer."""
+        start = self.forgotten.get(producer_id, 0)
+        return [s for s in self.all_of(producer_id) if s.base_offset >= start]
+
+    def forget(self, producer_id: int) -> None:
+        self.forgotten[producer_id] = self.recalled[producer_id] = self.end
 
     def epoch_of(self, producer_id: int) -> int:
         own = self.of(producer_id)
         return own[-1].what.producer_epoch if own else -1
 
+    def newest_epoch_of(self, producer_id: int) -> int:
+        """Of all that is stored: a producer does not forget its epoch."""
+        own = self.all_of(producer_id)
+        return own[-1].what.producer_epoch if own else -1
+
     def window(self, producer_id: int) -> list[Stored]:
-        """The last five data batches of the producer's newest epoch."""
-        epoch = self.epoch_of(producer_id)
-        data = [s for s in self.of(producer_id) if isinstance(s.what, Batch)]
-        return [s for s in data if s.what.producer_epoch == epoch][-5:]
+        """The last five data batches of the producer's newest epoch, one after the other."""
+        if not any(s for s in self.of(producer_id) if self._is_of_newest_epoch(s)):
+            return []
+        start = self.recalled.get(producer_id, 0)
+        own = [s for s in self.all_of(producer_id) if s.base_offset >= start]
+        return consecutive([s for s in own if self._is_of_newest_epoch(s)][-5:])
+
+    def _is_of_newest_epoch(self, stored: Stored) -> bool:
+        epoch = self.epoch_of(stored.what.producer_id)
+        return isinstance(stored.what, Batch) and stored.what.producer_epoch == epoch
 
     def open_since(self, producer_id: int, below: int | None = None) -> int:
         """First offset of the producer's open transaction (as of an offset), or -1."""
         first = -1
-        for s in self.of(producer_id):
+        for s in self.all_of(producer_id):
             if below is not None and s.base_offset >= below:
                 break
             if isinstance(s.what, Marker):
@@ -218,16 +254,37 @@ class NaiveLog:
         return ADMIT, after.first_unstable(), new[0] if new else None
 
 
+def consecutive(batches: list[Stored]) -> list[Stored]:
+    """Those batches behind the last gap in their sequences."""
+    first = len(batches) - 1
+    while first > 0 and follows(batches[first].what, batches[first - 1].what):
+        first -= 1
+    return batches[max(first, 0) :]
+
+
+def follows(what: Batch | Marker, before: Batch | Marker) -> bool:
+    assert isinstance(what, Batch)
+    assert isinstance(before, Batch)
+    return before.last_sequence >= 0 and (
+        what.base_sequence == (before.last_sequence + 1) % SEQUENCE_COUNT
+    )
+
+
+Snapshot = tuple[int, bytes | None, dict[int, int]]
+"""Offset, bytes, and up to where each producer was forgotten then."""
+
+
 class PartitionMachine(RuleBasedStateMachine):
-    """Appends, retries, markers and restarts in any order."""
+    """Appends, retries, markers, expiry, compaction and restarts in any order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = Partition()
         self.log = NaiveLog()
         self.sent: list[Batch] = []
-        self.snapshots: list[tuple[int, bytes]] = []
+        self.snapshots: list[Snapshot] = []
         self.stable_before = 0
+        self.today_ms = 0
 
     @initialize(
         start=st.sampled_from([0, 0, SEQUENCE_COUNT - 6]),
@@ -257,9 +314,17 @@ class PartitionMachine(RuleBasedStateMachine):
         assert verdict == wanted, batch
         if verdict[0] == ADMIT:
             end = self.log.end
+            if not is_known:
+                self.log.first_known.add(end)
             self.log.stored.append(Stored(end, end + batch.record_count - 1, batch))
         self.sent.append(batch)
         return verdict
+
+    def _epoch_near(self, producer_id: int, step: int) -> int:
+        """An epoch near the newest; not below it if that was forgotten, as nobody fences it."""
+        newest = self.log.newest_epoch_of(producer_id)
+        is_known = self.log.epoch_of(producer_id) == newest
+        return max(newest + (step if is_known else abs(step)), 0)
 
     def _next_sequence(self, producer_id: int, producer_epoch: int) -> int:
         window = self.log.window(producer_id)
@@ -290,7 +355,7 @@ class PartitionMachine(RuleBasedStateMachine):
         timestamp_ms: int,
     ) -> None:
         """The next batch of a producer; the coordinator expects it, if it is transactional."""
-        epoch = max(self.log.epoch_of(producer_id), 0)
+        epoch = max(self.log.newest_epoch_of(producer_id), 0)
         is_transactional = is_transactional or self.log.open_since(producer_id) >= 0
         if is_transactional:
             self.expect(producer_id, epoch)
@@ -322,7 +387,7 @@ class PartitionMachine(RuleBasedStateMachine):
         is_expected: bool,
     ) -> None:
         """A batch that may be out of sequence, of another epoch, or not expected."""
-        epoch = max(self.log.epoch_of(producer_id) + epoch_step, 0)
+        epoch = self._epoch_near(producer_id, epoch_step)
         sequence = (self._next_sequence(producer_id, epoch) + sequence_step) % SEQUENCE_COUNT
         if is_expected:
             self.expect(producer_id, epoch)
@@ -331,7 +396,9 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        self._send(data.draw(st.sampled_from(self.sent[-8:])))
+        again = data.draw(st.sampled_from(self.sent[-8:]))
+        if again.producer_epoch >= self.log.newest_epoch_of(again.producer_id):
+            self._send(again)  # an older epoch is fenced only while its producer is known
 
     @precondition(lambda self: self.log.stored)
     @rule(data=st.data())
@@ -375,7 +442,7 @@ class PartitionMachine(RuleBasedStateMachine):
         record_count=st.integers(1, 3),
     )
     def commit_offsets(self, producer_id: int, epoch_step: int, record_count: int) -> None:
-        epoch = max(self.log.epoch_of(producer_id) + epoch_step, 0)
+        epoch = self._epoch_near(producer_id, epoch_step)
         self._send(Batch(COORDINATOR, producer_id, epoch, -1, record_count, True, 3))
 
     @precondition(lambda self: self.log.first_unstable() >= 0)
@@ -403,7 +470,7 @@ class PartitionMachine(RuleBasedStateMachine):
         timestamp_ms: int,
     ) -> None:
         """A marker that may be of a fenced producer or coordinator, or end nothing."""
-        epoch = max(self.log.epoch_of(producer_id) + epoch_step, 0)
+        epoch = self._epoch_near(producer_id, epoch_step)
         self._mark(Marker(producer_id, epoch, coordinator_epoch, is_commit, timestamp_ms))
 
     def _mark(self, marker: Marker) -> None:
@@ -427,14 +494,34 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        self.snapshots.append((self.log.end, self.gate.snapshot()))
+        taken = self.gate.snapshot()
+        self.snapshots.append((self.log.end, taken, self.log.forgotten.copy()))
+        self._P8_what_it_lacks_expiry_explains(taken)
+
+    def _P8_what_it_lacks_expiry_explains(self, snapshot: bytes) -> None:
+        """What `txn log verify` holds a snapshot to: a replay of the whole log, but for expiry."""
+        whole, returns = Partition(), Returns()
+        replayed = [s.replayed for s in self.log.stored]
+        whole.replay(replayed)
+        returns.feed(replayed)
+        by_log = decode_snapshot(whole.snapshot())
+        for producer_id, stored in decode_snapshot(snapshot).items():
+            logged = by_log[producer_id]
+            lacking = returns.lacking(producer_id, stored, logged)
+            assert stored.producer_epoch == logged.producer_epoch
+            assert stored.last_timestamp_ms == logged.last_timestamp_ms
+            assert stored.txn_first_offset == logged.txn_first_offset
+            is_same_epoch = stored.coordinator_epoch == logged.coordinator_epoch
+            assert is_same_epoch or COORDINATOR_EPOCH in lacking
+            is_same_batch = list(stored.batches)[-1:] == list(logged.batches)[-1:]
+            assert is_same_batch or NEWEST_BATCH in lacking
 
     @rule(data=st.data(), backfills_first=st.booleans())
     def restart(self, data: st.DataObject, backfills_first: bool) -> None:
-        offset, snapshot = data.draw(st.sampled_from([(0, None), *self.snapshots]))
+        offset, snapshot, forgotten = data.draw(st.sampled_from([(0, None, {}), *self.snapshots]))
         older = [s.replayed for s in self.log.stored if s.base_offset < offset]
         newer = [s.replayed for s in self.log.stored if s.base_offset >= offset]
-        before, recalled = self.log.aborted(), self._windows()
+        before = self.log.aborted()
         restarted = Partition()
         restarted.restore(snapshot, [entry for entry in before if entry[2] < offset])
         if backfills_first:
@@ -446,16 +533,60 @@ class PartitionMachine(RuleBasedStateMachine):
         self.gate = restarted
         self.log.expected.clear()
         self.log.asked.clear()
-        assert self._windows() == recalled
+        self.log.forgotten, self.log.recalled = dict(forgotten), {}
 
-    @rule(now_ms=st.integers(0, 1000))
-    def sweep_too_early(self, now_ms: int) -> None:
-        self.gate.expire(now_ms)
+    @precondition(lambda self: self.log.stored)
+    @rule()
+    def compact(self) -> None:
+        """Remove batches that a replay does without: all but those the gate wants kept.
+
+        Markers stay, and what is open, and the last batch; and beside aborted transactions, whose
+        entries name the stable offset of then, every transaction.
+        """
+        kept = {last_offset for _, _, last_offset in self.gate.last_batches()}
+        unstable = self.log.first_unstable()
+        stable = self.log.end - 1 if unstable < 0 else unstable
+        has_aborted = bool(self.log.aborted())
+        remaining = [
+            s
+            for s in self.log.stored
+            if isinstance(s.what, Marker)
+            or s.last_offset in kept
+            or s.last_offset >= stable
+            or (s.what.is_transactional and has_aborted)
+        ]
+        self.log.stored, self.log.is_compacted = remaining, True
+        self.snapshots.clear()  # they know more than what is left
+
+    @precondition(lambda self: self.log.stored)
+    @rule()
+    def expire(self) -> None:
+        """Two sweeps with nothing stored between them: whoever has nothing open is forgotten."""
+        for _ in range(2):
+            self.gate.expire(self.today_ms)
+            self.gate.snapshot()
+            self.today_ms += 2 * PRODUCER_ID_EXPIRATION_MS
+        for producer_id in PRODUCER_IDS:
+            if self.log.open_since(producer_id) < 0:
+                self.log.forget(producer_id)
+        self.log.asked.clear()
+
+    @rule(later_ms=st.integers(0, 1000))
+    def sweep_too_early(self, later_ms: int) -> None:
+        self.gate.expire(self.today_ms + later_ms)
         self.gate.snapshot()
         self.log.asked.clear()
 
     def _windows(self) -> dict[int, list[tuple[int, int, int, int]]]:
-        return {p: list(state.batches) for p, state in self.gate._producers.items()}
+        """Of each producer the batches whose retries are known."""
+        return {
+            p: [
+                batch
+                for batch in state.batches
+                if state.offset_of_stored(batch[0], batch[1]) == batch[2]
+            ]
+            for p, state in self.gate._producers.items()
+        }
 
     # ------------------------------------------------------------ what always holds
 
@@ -481,11 +612,15 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @invariant()
     def P6_sequences_in_the_log_are_consecutive(self) -> None:
+        if self.log.is_compacted:
+            return
         next_sequences: dict[tuple[int, int], int] = {}
         for s in self.log.stored:
             if isinstance(s.what, Batch) and s.what.base_sequence >= 0:
                 key = (s.what.producer_id, s.what.producer_epoch)
-                assert s.what.base_sequence == next_sequences.get(key, s.what.base_sequence)
+                wanted = next_sequences.get(key, s.what.base_sequence)
+                is_first_known = s.base_offset in self.log.first_known
+                assert s.what.base_sequence == wanted or is_first_known
                 next_sequences[key] = (s.what.last_sequence + 1) % SEQUENCE_COUNT
 
     @invariant()

@@ -380,6 +380,31 @@ def test_a_sweep_waits_for_the_next_call_under_the_lock() -> None:
     assert known(log) == [8]
 
 
+def forget_everybody(log: Log) -> None:
+    sweep(log, 0)
+    sweep(log, DAY_MS)
+    assert known(log) == []
+
+
+def test_P6_a_retry_finds_the_batch_of_after_the_expiry_also_when_replayed() -> None:
+    """A sequence that an expired producer used again was found at its first, older offset."""
+    log = Log()
+    log.produce(sequence=2)
+    log.produce(sequence=3)
+    forget_everybody(log)
+    log.produce(sequence=3)
+    again = Partition()
+    again.replay([(offset, offset, 7, 0, sequence, 1, 0, -1) for offset, sequence in BEFORE])
+    again.replay([(2, 2, 7, 0, 3, 1, 0, -1)])
+    for gate in (log.gate, again):
+        assert gate.admit(CLIENT_V1, 3, 7, 0, 3, 1, 1, False) == (DUPLICATE, 2, None)
+        assert gate.admit(CLIENT_V1, 3, 7, 0, 2, 1, 1, False) == (REFUSE, 45, None)
+
+
+BEFORE = ((0, 2), (1, 3))
+"""(offset, sequence) of batches that expiry forgot."""
+
+
 # ---------------------------------------------------------------- describing
 
 

@@ -458,3 +458,67 @@ def test_a_partition_copied_out_of_its_directory_can_be_looked_at(
     shutil.copytree(orders, copy)
     outcome = verify(copy)
     assert (found(outcome), outcome.batches) == ([], 31)
+
+
+# ---------------------------------------------------------------- producers that expired
+
+
+DAY_MS = 86_400_000
+
+
+def forget_idle_producers(gate: Partition) -> None:
+    for now_ms in (0, DAY_MS):
+        gate.expire(now_ms)
+        gate.snapshot()
+    assert gate.describe() == []
+
+
+def test_P8_a_producer_that_expired_and_came_back_is_no_damage(tmp_path: Path) -> None:
+    """A sound directory was called damaged: the snapshot had coordinator epoch -1, the log 1."""
+    root = DataDirectory(tmp_path, node_id=1)
+    gate = Partition()
+    log = _core.PartitionLog(str(tmp_path / "orders-0"), gate, {"segment.bytes": 700})
+    records = [(None, b"x" * 300)]
+    log.append(_core.encode_batch(records, 1_000, 7, 0, is_transactional=True))
+    log.append_marker(7, 0, 1, True, 1_000)
+    forget_idle_producers(gate)
+    for _ in range(4):
+        log.append(_core.encode_batch(records, 2_000, 7, 0, is_transactional=True))
+    log.close()
+    root.mark_clean()
+    root.release()
+    snapshots = sorted((tmp_path / "orders-0").glob("*.snapshot"))
+    assert decode_snapshot(snapshots[-1].read_bytes())[7].coordinator_epoch == -1
+    assert found(verify(tmp_path)) == []
+
+
+def test_P8_a_producer_that_came_back_with_a_marker_alone_is_no_damage(tmp_path: Path) -> None:
+    root = DataDirectory(tmp_path, node_id=1)
+    gate = Partition()
+    log = _core.PartitionLog(str(tmp_path / "orders-0"), gate, {})
+    log.append(_core.encode_batch([(None, b"x")], 1_000, 7, 0, is_transactional=True))
+    log.append_marker(7, 0, 1, True, 1_000)
+    forget_idle_producers(gate)
+    log.append_marker(7, 0, 1, False, 2_000)
+    log.close()
+    root.mark_clean()
+    root.release()
+    assert found(verify(tmp_path)) == []
+
+
+@pytest.mark.parametrize("fault", ["coordinator_epoch", "txn_first_offset", "producer_epoch"])
+def test_a_snapshot_may_lack_only_facts_from_before_the_expiry(orders: Path, fault: str) -> None:
+    """Producer 0 has ended its newest transaction by a marker, and wrote nothing since."""
+    newest = sorted(orders.glob("*.snapshot"))[-1]
+    producers = decode_snapshot(newest.read_bytes())
+    setattr(producers[0], fault, 9)
+    newest.write_bytes(encode_snapshot(producers))
+    assert [path for path, _, _ in found(verify(orders.parent))] == [newest.name]
+
+
+def test_a_snapshot_that_lacks_the_newest_markers_coordinator_epoch_is_found(orders: Path) -> None:
+    newest = sorted(orders.glob("*.snapshot"))[-1]
+    producers = decode_snapshot(newest.read_bytes())
+    producers[0].coordinator_epoch = -1
+    newest.write_bytes(encode_snapshot(producers))
+    assert [path for path, _, _ in found(verify(orders.parent))] == [newest.name]

@@ -13,6 +13,7 @@ from txn.inspect import indexes
 from txn.inspect.layout import PartitionFiles, State
 from txn.inspect.outcome import Outcome, Surroundings
 from txn.partition import AbortedTxn, Partition, ReplayedBatch
+from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
 from txn.partition.producer_state import ProducerState
 from txn.partition.snapshot import decode_snapshot
 
@@ -32,6 +33,7 @@ class Replay:
         self._around = around
         self._outcome = outcome
         self._gate = Partition()
+        self._returns = Returns()
         self._abort_markers: dict[int, int] = {}
         self._is_stopped = False
         self._start = files.segments[0]
@@ -43,6 +45,11 @@ class Replay:
             stored = self._read_snapshot(offset)
             if offset == self._start and stored is not None:
                 self._gate.restore(stored, ())
+                self._returns = Returns(
+                    active.producer_id
+                    for active in self._gate.describe()
+                    if active.current_txn_start_offset >= 0
+                )
                 self._is_whole = True
 
     def stop(self) -> None:
@@ -83,6 +90,7 @@ class Replay:
             path = self._files.file(self._start, ".snapshot")
             self._outcome.find(path, None, f"the log does not follow from it: {error}")
             self.stop()
+        self._returns.feed(batches)
         for batch in batches:
             if batch[6] == ABORT_MARKER:
                 self._abort_markers[batch[0]] = batch[2]
@@ -111,10 +119,13 @@ class Replay:
                     what = f"it has producer {producer_id}, of which no batch is in the log"
                     self._outcome.find(path, None, what)
                 continue
+            forgotten = self._returns.lacking(producer_id, found, expected)
             differing = [
                 f"{name} {here}, the log says {there}"
                 for name, here, there in zip(FACTS, _facts(found), _facts(expected), strict=True)
-                if here != there and (self._is_whole or self._can_tell(name, there))
+                if here != there
+                and name not in forgotten
+                and (self._is_whole or self._can_tell(name, there))
             ]
             if differing and not self._around.may_be_missing(offset):
                 what = f"it has of producer {producer_id} {' and '.join(differing)}"
@@ -181,9 +192,9 @@ class Replay:
 OPEN_TRANSACTION: Final = "open transaction"
 FACTS: Final = (
     "producer epoch",
-    "newest batch",
+    NEWEST_BATCH,
     "timestamp",
-    "coordinator epoch",
+    COORDINATOR_EPOCH,
     OPEN_TRANSACTION,
 )
 

@@ -7,8 +7,10 @@ through the protocol `Gate` of `txn/_core.pyi`:
     admit_marker  = decide (`admission.refusal_of_marker`) → apply (`_apply_marker`)
     replay        =                                          apply
 
-Live appends and recovery change the state in the same two functions and in no other, so the
-state after a restart is the state before it (P8). It changes as soon as a batch is admitted,
+Live appends and recovery change the state in the same two functions, so the state after a
+restart is the state before it (P8). Only expiry changes it besides, and no batch tells of
+that: a producer that expired and came back may be known by more after a restart (`expiry`).
+The state changes as soon as a batch is admitted,
 before the bytes are written; if that write fails the log restores and replays it before it
 takes another batch.
 
@@ -351,6 +353,10 @@ class Partition:
         """Ask that producers idle for `idle_ms` be dropped.
 
         Done by the next append or snapshot. A producer with an open transaction stays.
+
+        Args:
+            now_ms: The time, by a clock that never steps.
+            idle_ms: How long a producer may be idle.
         """
         self._sweep = (now_ms, idle_ms)
 

@@ -7,8 +7,9 @@ are consecutive, a new epoch starts at 0. The last five batches are kept, becaus
 may have five requests under way and retry any of them.
 
 `append` and `end_transaction` are `apply` for one producer: they ask nothing and refuse
-nothing, so a live append and the replay of the log arrive at the same state (P8). Whether
-a batch may be stored at all is decided in `admission`.
+nothing, so a live append and the replay of the log arrive at the same state (P8), but for
+producers that expired and came back: see `expiry`. Whether a batch may be stored at all is
+decided in `admission`.
 
 Pure, and on the path of every idempotent batch: slots, and plain tuples in the window.
 
@@ -128,10 +129,18 @@ class ProducerState:
         return first_offset
 
     def offset_of_stored(self, base_sequence: int, last_sequence: int) -> int:
-        """Find the base offset of a remembered batch with exactly these sequences, or -1."""
-        for batch in self.batches:
+        """Find the base offset of a remembered batch with exactly these sequences, or -1.
+
+        From the newest batch back to the first gap. Behind a gap are batches of before expiry,
+        which replay finds in the log; the producer may have used their sequences again since.
+        """
+        before = NO_SEQUENCE
+        for batch in reversed(self.batches):
+            if before >= 0 and (batch[1] + 1) % SEQUENCE_COUNT != before:
+                return NO_OFFSET
             if batch[0] == base_sequence and batch[1] == last_sequence:
                 return batch[2]
+            before = batch[0]
         return NO_OFFSET
 
     def recall(self, batch: StoredBatch) -> None:
