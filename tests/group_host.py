@@ -60,6 +60,7 @@ class FakeHost:
         self.settings = BrokerSettings({"offsets.topic.num.partitions": 5, **named})
         self.durability = Durability.PROCESS
         self.time_ms = 1_000_000
+        self.clock_step_ms = 0
         self.topics = dict(TOPICS)
         self.offsets = tuple(
             BreakableStore(OFFSETS_TOPIC, index)
@@ -75,6 +76,9 @@ class FakeHost:
         return self.settings[name]
 
     def now_ms(self) -> int:
+        return self.time_ms + self.clock_step_ms
+
+    def monotonic_ms(self) -> int:
         return self.time_ms
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> FakeTimer:

@@ -109,7 +109,7 @@ def _marked(txn: Txn | None) -> Answer | None:
 
 
 def _timed_out(txn: Txn | None) -> Answer | None:
-    if txn is None or not is_timed_out(txn, NOW_MS):
+    if txn is None or not is_timed_out(txn, txn.start_ms, NOW_MS):
         return None
     return Write(decide_fence(txn, now_ms=NOW_MS, new_producer_id=_new_id))
 

@@ -170,6 +170,8 @@ class MemoryHost:
     def __init__(self, durability: Durability = Durability.PROCESS, partitions: int = 2) -> None:
         self.durability = durability
         self.now = 1_000_000
+        """On the monotonic clock, and the time of day but for what that was set by."""
+        self.clock_step_ms = 0
         self.settings: dict[str, Any] = {
             "transaction.max.timeout.ms": 900_000,
             "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
@@ -198,6 +200,9 @@ class MemoryHost:
         return self.settings[name]
 
     def now_ms(self) -> int:
+        return self.now + self.clock_step_ms
+
+    def monotonic_ms(self) -> int:
         return self.now
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> MemoryTimer:
@@ -310,6 +315,7 @@ class MemoryHost:
     def _reopened(self, kept: dict[int, int]) -> "MemoryHost":
         host = MemoryHost(self.durability, len(self.topics[TOPIC]))
         host.now, host.settings = self.now, self.settings
+        host.clock_step_ms = self.clock_step_ms
         host.next_producer_id = self.next_producer_id
         host.sequences = self.sequences
         for topic, stores in self.topics.items():

@@ -1,7 +1,9 @@
-"""The time of day, as an argument.
+"""The time, as an argument.
 
-Everything below the server takes milliseconds since the epoch from whoever calls it; this
-is the one place that asks the operating system.
+Everything below the server takes the time from whoever calls it; this is the one place that
+asks the operating system. There are two clocks. The time of day is for what is stored and
+shown; it steps when an operator or NTP sets it. The monotonic clock is for durations:
+timeouts, sessions, retries and intervals; it never steps, and starts anew with the machine.
 """
 
 import time
@@ -10,3 +12,8 @@ import time
 def now_ms() -> int:
     """Milliseconds since the epoch, UTC."""
     return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """Milliseconds since some moment before this process, on a clock that never steps."""
+    return time.monotonic_ns() // 1_000_000

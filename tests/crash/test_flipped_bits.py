@@ -65,6 +65,9 @@ class StoppedClock:
     def now_ms(self) -> int:
         return NOW_MS
 
+    def monotonic_ms(self) -> int:
+        return 0
+
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Any:
         class Never:
             def cancel(self) -> None:

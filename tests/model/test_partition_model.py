@@ -101,7 +101,7 @@ class NaiveLog:
         self.expected: dict[int, int] = {}
         self.asked: list[Batch] = []  # unknown producers' batches that were asked to join
         self.forgotten: dict[int, int] = {}  # below this offset of a producer nothing is known
-        self.first_known: set[int] = set()  # offsets of batches of producers unknown before
+        self.first_known: set[int] = set()  # offsets of batches before which no other was known
         self.is_compacted = False
         self.recalled: dict[int, int] = {}  # but from this offset on batches, for its retries
 
@@ -314,7 +314,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert verdict == wanted, batch
         if verdict[0] == ADMIT:
             end = self.log.end
-            if not is_known:
+            if not self.log.window(batch.producer_id):
                 self.log.first_known.add(end)
             self.log.stored.append(Stored(end, end + batch.record_count - 1, batch))
         self.sent.append(batch)

@@ -48,10 +48,17 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now_us = 0
+        self.clock_step_us = 0
+        """By how much the time of day was set since the beginning."""
         self.steps = 0
         self._ready: deque[Entry] = deque()
         self._later: list[tuple[int, int, Entry]] = []
         self._order = 0
+
+    @property
+    def time_of_day_us(self) -> int:
+        """The time of a clock that may be set, 0 at the beginning."""
+        return self.now_us + self.clock_step_us
 
     def soon(self, loop: "SimLoop", call: Callable[..., object], *args: Any) -> Entry:
         """Make a call when what is under way is done."""

@@ -18,6 +18,7 @@ from sim.disk import SimCatalog, SimLog
 from sim.plan import (
     Plan,
     make_cleaner_plan,
+    make_clock_plan,
     make_copier_plan,
     make_damage_plan,
     make_late_plan,
@@ -237,7 +238,29 @@ def _recovery_aborts_prepared_commits(stack: ExitStack) -> None:
 
 
 def _timeouts_never_fire(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(timeouts, "deadline_ms", lambda txn: None))
+    stack.enter_context(patch.object(timeouts, "has_deadline", lambda txn: False))
+
+
+def _timeouts_go_by_the_time_of_day(stack: ExitStack) -> None:
+    def make(time_out: Any) -> Any:
+        def by_time_of_day(self: TransactionCoordinator, transactional_id: str) -> Any:
+            txn = self.transactions.get(transactional_id)
+            if txn is not None and timeouts.has_deadline(txn):
+                left_ms = txn.start_ms + txn.timeout_ms - self._host.now_ms()
+                if left_ms > 0:
+                    self._watch_from(transactional_id, self._host.monotonic_ms() + left_ms)
+                    return
+            yield from time_out(self, transactional_id)
+
+        return by_time_of_day
+
+    _replaced(stack, TransactionCoordinator, "_time_out", make)
+
+
+def _a_start_in_the_future_prolongs_a_transaction(stack: ExitStack) -> None:
+    stack.enter_context(
+        patch.object(timeouts, "age_at_start", lambda txn, now_ms: now_ms - txn.start_ms)
+    )
 
 
 def _one_partition_gets_no_marker(stack: ExitStack) -> None:
@@ -615,6 +638,18 @@ RULES = (
     Broken("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
     Broken("recovery aborts what was to commit", "lost-write", _recovery_aborts_prepared_commits),
     Broken("timeouts never fire", "lso-stuck", _timeouts_never_fire),
+    Broken(
+        "timeouts go by the time of day",
+        "lso-stuck",
+        _timeouts_go_by_the_time_of_day,
+        plans=make_clock_plan,
+    ),
+    Broken(
+        "a start in the future prolongs a transaction",
+        "lso-stuck",
+        _a_start_in_the_future_prolongs_a_transaction,
+        plans=make_clock_plan,
+    ),
     Broken("a partition gets no marker", "lso-stuck", _one_partition_gets_no_marker),
     Broken(
         "offsets are visible before the commit",

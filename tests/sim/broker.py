@@ -180,10 +180,13 @@ class Broker:
     # ------------------------------------------------------------ a node's scheduler
 
     def now_ms(self) -> int:
-        return START_MS + self.agenda.now_us // 1000
+        return START_MS + self.agenda.time_of_day_us // 1000
+
+    def monotonic_ms(self) -> int:
+        return self.agenda.now_us // 1000
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Any:
-        when_us = (when_ms - START_MS) * 1000
+        when_us = when_ms * 1000
         return self.agenda.at(max(when_us, self.agenda.now_us + 1), self.loop, self._guarded, call)
 
     def _guarded(self, call: Callable[[], object]) -> None:

@@ -41,7 +41,8 @@ class Fault:
 
     `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to
     one log fail for a while), "unsyncable" (its next sync fails), "flip" (a bit of one log is
-    wrong; the process dies, too, or nobody would look) or "compact" (the cleaner passes one).
+    wrong; the process dies, too, or nobody would look), "compact" (the cleaner passes one) or
+    "clock" (the time of day is set).
     """
 
     kind: str
@@ -49,7 +50,7 @@ class Fault:
     operations: int = 0
     """Dies at this boundary between two operations on the disk, counted from `at_us`; 0: then."""
     down_us: int = 0
-    """How long it stays down, the log stays full, or the cleaner works."""
+    """How long it stays down, the log stays full, or the cleaner works; how far a clock is set."""
     in_recovery: int | None = None
     """The next process dies, too, at this boundary of its recovery."""
     bias: str = "any"
@@ -70,6 +71,8 @@ class Fault:
                 again = "" if self.in_recovery is None else f", again {self.in_recovery} into it"
                 lost = f", unsynced lost: {self.bias}" if self.kind == "power" else ""
                 return f"{at}{boundary}{lost}{again}"
+            case "clock":
+                return f"{at}: set by {self.down_us // US_PER_S} s"
             case "flip":
                 return f"{at}: {self.place[0]}-{self.place[1]}, {self.bias}"
             case _:
@@ -121,6 +124,7 @@ def make_plan(seed: int) -> Plan:
         faults += [_compaction(chance) for _ in range(3)]
     if not has_copiers and not any(script.kind == "delete" for script in scripts):
         faults += _cleanings(random.Random(f"cleaner of {seed}"))
+    faults += _clock_steps(random.Random(f"clock of {seed}"))
     own = random.Random(f"purger of {seed}")
     if own.random() < 0.15:
         purger, unanswered = _purger(own)
@@ -255,6 +259,16 @@ def make_upgrade_crash_plan(seed: int) -> Plan:
     kind, bias = chance.choice(("power", "crash")), chance.choice(("any", "all"))
     fault = Fault(kind, at_us, operations, US_PER_MS, bias=bias)
     return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
+
+
+def make_clock_plan(seed: int) -> Plan:
+    """A plan in which the time of day is set back, and the broker may die afterwards."""
+    chance = random.Random(seed)
+    at_us = chance.randrange(200 * US_PER_MS)
+    back = Fault("clock", at_us, down_us=-3_600 * US_PER_S)
+    crash = Fault("crash", at_us + chance.randrange(US_PER_S), down_us=100)
+    faults = (back, crash) if chance.random() < 0.5 else (back,)
+    return Plan(seed, Durability.COMMIT, _scripts(chance), faults, ())
 
 
 def make_operator_plan(seed: int) -> Plan:
@@ -457,6 +471,20 @@ def _cleanings(own: random.Random) -> list[Fault]:
             place=own.choice(PLACES),
         )
         for _ in range(own.choice((2, 8, 20)))
+    ]
+
+
+def _clock_steps(own: random.Random) -> list[Fault]:
+    """Times at which the time of day is set, back or forward."""
+    if own.random() < 0.8:
+        return []
+    return [
+        Fault(
+            "clock",
+            int(FAULTS_END_US * own.random() ** 2),
+            down_us=own.choice((-3_600, -60, -3, 3, 60)) * US_PER_S,
+        )
+        for _ in range(own.choice((1, 1, 2)))
     ]
 
 

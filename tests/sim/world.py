@@ -339,6 +339,9 @@ class World(ClientsWorld):
                 setattr(file, "is_full" if fault.kind == "full" else "is_unsyncable", True)
                 self.loop.after(fault.down_us, self._repair)
             return
+        if fault.kind == "clock":
+            self.agenda.clock_step_us += fault.down_us
+            return
         if fault.kind == "flip" and fault.bias == "at rest":
             self._flip(fault)
             return

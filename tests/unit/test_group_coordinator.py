@@ -169,6 +169,28 @@ def test_commit_prolongs_the_session_of_its_member() -> None:
     assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
 
 
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_session(step_ms: int) -> None:
+    """A clock set forward by an hour removed every member of every group."""
+    node = GroupNode()
+    member = node.form("g")
+    node.host.clock_step_ms = step_ms
+    node.host.pass_time(9_000)
+    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
+    node.host.pass_time(11_000)
+    refused = node.groups.heartbeat("g", member.member_id, None, 1)
+    assert refused is ErrorCode.unknown_member_id
+
+
+def test_the_time_at_which_a_group_came_to_its_state_is_a_time_of_day() -> None:
+    node = GroupNode()
+    node.host.clock_step_ms = 5_000_000
+    node.form("g")
+    group = node.groups.group("g")
+    assert group is not None
+    assert group.state_timestamp_ms == node.host.now_ms()
+
+
 def test_durability_always_syncs_the_partition_of_the_group() -> None:
     node = GroupNode()
     node.host.durability = Durability.ALWAYS

@@ -929,3 +929,64 @@ def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:
     bench.end(producer, COMMIT, bumps_epoch=False)
 
     assert told == []
+
+
+# ---------------------------------------------------------------- a time of day that is set
+
+
+HOUR_MS = 3_600_000
+
+
+def test_P5_a_clock_set_back_does_not_prolong_an_abandoned_transaction() -> None:
+    """Readers waited for the timeout and an hour: the deadline was a time of day."""
+    bench = Bench()
+    bench.write(bench.init(), P0, 0, b"x")
+    bench.host.clock_step_ms = -HOUR_MS
+    bench.host.advance(TIMEOUT_MS - 1)
+    assert bench.state() is TxnState.ONGOING
+    bench.host.advance(1)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_a_clock_set_forward_aborts_nothing_early() -> None:
+    bench = Bench()
+    bench.write(bench.init(), P0, 0, b"x")
+    bench.host.clock_step_ms = HOUR_MS
+    bench.host.advance(TIMEOUT_MS - 1)
+    assert bench.state() is TxnState.ONGOING
+    bench.host.advance(1)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_P5_a_second_transaction_has_its_own_time_though_the_clock_is_set() -> None:
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"x")
+    bench.host.advance(TIMEOUT_MS // 2)
+    producer = bench.end(producer, COMMIT).producer
+    bench.host.clock_step_ms = -HOUR_MS
+    bench.write(producer, P0, 0, b"y")
+    bench.host.advance(TIMEOUT_MS - 1)
+    assert bench.state() is TxnState.ONGOING
+    bench.host.advance(1)
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "left_ms"),
+    [(0, TIMEOUT_MS - 1_000), (-HOUR_MS, TIMEOUT_MS), (HOUR_MS, 0), (-500, TIMEOUT_MS - 500)],
+)
+def test_P5_after_a_restart_the_stored_start_counts_up_to_the_timeout(
+    step_ms: int, left_ms: int
+) -> None:
+    """A start that lies in the future prolonged the transaction by as much."""
+    bench = Bench()
+    bench.write(bench.init(), P0, 0, b"x")
+    bench.host.advance(1_000)
+    bench.host.clock_step_ms = step_ms
+    restarted = Bench(bench.host.after_crash())
+    restarted.host.advance(max(left_ms - 1, 0))
+    expected = TxnState.ONGOING if left_ms else TxnState.COMPLETE_ABORT
+    assert restarted.state() is expected
+    restarted.host.advance(1)
+    assert restarted.state() is TxnState.COMPLETE_ABORT

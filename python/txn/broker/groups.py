@@ -11,7 +11,9 @@ raises StorageError, and then nothing has changed: the group stays and the reque
     recovery                  the same `put`, `delete`, `end_transaction`, and `restore`, by the log
 
 Each group has one timer, for its next deadline. A heartbeat moves deadlines back, not the timer:
-when it rings too early it is set again.
+when it rings too early it is set again. Deadlines are times of the monotonic clock, so that a time
+of day that is set ends no session. When a group came to its state is stored, so that is a time of
+day (`_stamped`), as are the times of offsets.
 
 An offset remembers the id of its topic; one that belongs to a deleted topic of the same name is
 not shown. (Its tombstone is written when the topic is deleted; a crash may come between the two.)
@@ -197,7 +199,9 @@ class GroupCoordinator:
             self.host.setting("group.max.size"),
         )
         group = self._groups.get(group_id)
-        outcome = join(group, request, group_id=group_id, now_ms=self.host.now_ms(), limits=limits)
+        outcome = join(
+            group, request, group_id=group_id, now_ms=self.host.monotonic_ms(), limits=limits
+        )
         try:
             self._carry_out(group_id, outcome)
         except StorageError as error:
@@ -207,7 +211,7 @@ class GroupCoordinator:
     def sync(self, group_id: str, request: Sync, reply: Callable[[SyncAnswer], object]) -> None:
         """Give a member its assignment; `reply` is called once, now or when the leader is here."""
         self._syncs[request.ticket] = reply
-        outcome = sync(self._groups.get(group_id), request, now_ms=self.host.now_ms())
+        outcome = sync(self._groups.get(group_id), request, now_ms=self.host.monotonic_ms())
         try:
             self._carry_out(group_id, outcome)
         except StorageError as error:
@@ -217,7 +221,7 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """Prolong a member's session; the code says if it has to join again."""
-        now_ms = self.host.now_ms()
+        now_ms = self.host.monotonic_ms()
         group = self._groups.get(group_id)
         group, error = heartbeat(group, member_id, instance_id, generation, now_ms=now_ms)
         if group is not None:
@@ -228,7 +232,7 @@ class GroupCoordinator:
     def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed."""
         group = self._groups.get(group_id)
-        outcome, codes = leave(group, leavers, now_ms=self.host.now_ms())
+        outcome, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
         self._carry_out(group_id, outcome)
         return codes
 
@@ -258,7 +262,7 @@ class GroupCoordinator:
             GroupState.PREPARING_REBALANCE,
         ):
             self._groups[group.group_id] = touch(
-                group, committer.member_id, now_ms=self.host.now_ms()
+                group, committer.member_id, now_ms=self.host.monotonic_ms()
             )
             self._set_timer(group.group_id)
         return self._put(committer.group_id, offsets, None)
@@ -393,6 +397,7 @@ class GroupCoordinator:
 
     def _carry_out(self, group_id: str, outcome: Outcome) -> None:
         """Write what has to be written, take the new group, answer. Raises StorageError."""
+        outcome = self._stamped(group_id, outcome)
         if outcome.record is not None:
             record = (encode_group_key(GroupKey(group_id)), encode_group_value(outcome.record))
             self._append(self.group_partition(group_id), [record])
@@ -405,6 +410,19 @@ class GroupCoordinator:
                 self._joins.pop(ticket)(answer)
             else:
                 self._syncs.pop(ticket)(answer)
+
+    def _stamped(self, group_id: str, outcome: Outcome) -> Outcome:
+        """An outcome with the time of day at which the group came to its state, if it just did."""
+        before, after, record = self._groups.get(group_id), outcome.group, outcome.record
+        if after is None or (
+            before is not None and before.state_timestamp_ms == after.state_timestamp_ms
+        ):
+            return outcome
+        at_ms = self.host.now_ms()
+        return outcome._replace(
+            group=after._replace(state_timestamp_ms=at_ms),
+            record=None if record is None else record._replace(state_timestamp_ms=at_ms),
+        )
 
     def _put(
         self,
@@ -499,7 +517,7 @@ class GroupCoordinator:
                 self._forget(key.group_id)
             else:
                 value_of_group = decode_group_value(data)
-                now_ms = self.host.now_ms()
+                now_ms = self.host.monotonic_ms()
                 self._groups[key.group_id] = restore(key.group_id, value_of_group, now_ms=now_ms)
         else:
             self._passed_over += 1
@@ -522,16 +540,16 @@ class GroupCoordinator:
 
     def _on_timer(self, group_id: str) -> None:
         del self._timers[group_id]
-        outcome = expire(self._groups[group_id], now_ms=self.host.now_ms())
+        outcome = expire(self._groups[group_id], now_ms=self.host.monotonic_ms())
         try:
             self._carry_out(group_id, outcome)
         except StorageError as error:
             log.error("group.not_written", group_id=group_id, reason=str(error))
-            self._arm(group_id, self.host.now_ms() + RETRY_MS)
+            self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
 
     def _schedule_clean_up(self) -> None:
         interval_ms = self.host.setting("offsets.retention.check.interval.ms")
-        self.host.call_at(self.host.now_ms() + interval_ms, self._clean_up)
+        self.host.call_at(self.host.monotonic_ms() + interval_ms, self._clean_up)
 
     def _clean_up(self) -> None:
         """Drop offsets that are over, and groups that have nothing left."""

@@ -57,11 +57,15 @@ class Host(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Milliseconds since the epoch, for what is stored and shown: this clock may step."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never steps, for durations; no other process knows it."""
         ...
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
-        """Make a call at a time; at once (but later than now) when it has passed."""
+        """Make a call at a `monotonic_ms`; at once (but later than now) when it has passed."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:

@@ -110,8 +110,12 @@ class Scheduler(Protocol):
         """Milliseconds since the epoch."""
         ...
 
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never steps."""
+        ...
+
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
-        """Make a call at a time."""
+        """Make a call at a `monotonic_ms`."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
@@ -197,8 +201,12 @@ class Node:
         """Milliseconds since the epoch."""
         return self._scheduler.now_ms()
 
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never steps."""
+        return self._scheduler.monotonic_ms()
+
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
-        """Make a call at a time."""
+        """Make a call at a `monotonic_ms`."""
         return self._scheduler.call_at(when_ms, call)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
@@ -485,7 +493,7 @@ class Node:
 
     def _forget_idle_producers(self) -> None:
         """Let every partition forget producers that have been idle for long, now and then."""
-        now_ms, idle_ms = self.now_ms(), self.settings["producer.id.expiration.ms"]
+        now_ms, idle_ms = self.monotonic_ms(), self.settings["producer.id.expiration.ms"]
         for store in self._open_stores():
             store.gate.expire(now_ms, idle_ms)
         again_ms = now_ms + self.settings["producer.id.expiration.check.interval.ms"]
@@ -498,7 +506,7 @@ class Node:
         served.
         """
         for topic in topics:
-            self.partitions[topic.name] = Partitions(topic, self._storage.open, self.now_ms)
+            self.partitions[topic.name] = Partitions(topic, self._storage.open, self.monotonic_ms)
         wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, index), opened in zip(wanted, self._storage.open_all(wanted), strict=True):
             if isinstance(opened, CorruptLogError | StorageError):

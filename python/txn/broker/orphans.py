@@ -78,7 +78,7 @@ class Orphans:
             self._waiting.add(orphan)
             store.gate.seal(producer.producer_id)
             self._host.call_at(
-                self._host.now_ms() + RETRY_MS,
+                self._host.monotonic_ms() + RETRY_MS,
                 lambda: self._end_one(store, producer, outcome, coordinator_epoch),
             )
             return

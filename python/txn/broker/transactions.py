@@ -110,7 +110,10 @@ class Identity:
 
 
 class Deadline(NamedTuple):
-    """When to look whether a transaction is past its time, and what will."""
+    """When to look whether a transaction is past its time, and what will.
+
+    `due_ms` is on the monotonic clock.
+    """
 
     due_ms: int
     timer: Timer
@@ -136,6 +139,8 @@ class TransactionCoordinator:
         """Of `_logs`, which never grow; 0 until they are first asked for."""
         self._connections = LatestConnections()
         self._deadlines: dict[str, Deadline] = {}
+        self._begun_ms: dict[str, int] = {}
+        """When each open transaction began, on the monotonic clock."""
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
         self._following_timeouts: dict[str, int] = {}
@@ -562,7 +567,9 @@ class TransactionCoordinator:
         txn = self.transactions.get(transactional_id)
         if txn is None or txn.state is not TxnState.ONGOING:
             return
-        if not timeouts.is_timed_out(txn, self._host.now_ms()):
+        if not timeouts.is_timed_out(
+            txn, self._begun_ms[transactional_id], self._host.monotonic_ms()
+        ):
             self._watch(transactional_id, txn)
             return
         log.warning(
@@ -585,7 +592,7 @@ class TransactionCoordinator:
             self._write(transactional_id, prepared)
         except StorageError as error:
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
-            self._watch_from(transactional_id, self._host.now_ms() + RETRY_MS)
+            self._watch_from(transactional_id, self._host.monotonic_ms() + RETRY_MS)
             return
         yield from self._finish(transactional_id)
 
@@ -655,6 +662,10 @@ class TransactionCoordinator:
         )
         self.transactions.apply(transactional_id, txn)
         self._force_batches_of(before, txn)
+        if txn.state is not TxnState.ONGOING:
+            self._begun_ms.pop(transactional_id, None)
+        elif before is None or before.state is not TxnState.ONGOING:
+            self._begun_ms[transactional_id] = self._host.monotonic_ms()
         if txn.state in (TxnState.EMPTY, TxnState.ONGOING):
             self._given_up.pop(transactional_id, None)
         self._watch(transactional_id, txn)
@@ -753,9 +764,9 @@ class TransactionCoordinator:
 
         Its timer is left alone when it ends: the next one of this id is due later and needs none.
         """
-        due_ms = timeouts.deadline_ms(txn)
-        if due_ms is None:
+        if not timeouts.has_deadline(txn):
             return
+        due_ms = timeouts.deadline_ms(txn, self._begun_ms[transactional_id])
         watched = self._deadlines.get(transactional_id)
         if watched is None or due_ms < watched.due_ms:
             if watched is not None:
@@ -763,7 +774,7 @@ class TransactionCoordinator:
             self._watch_from(transactional_id, due_ms)
 
     def _watch_from(self, transactional_id: str, due_ms: int) -> None:
-        """Look at an id at a time."""
+        """Look at an id at a time of the monotonic clock."""
         timer = self._host.call_at(due_ms, lambda: self._on_deadline(transactional_id))
         self._deadlines[transactional_id] = Deadline(due_ms, timer)
 
@@ -774,13 +785,13 @@ class TransactionCoordinator:
     def _retry_later(self, transactional_id: str, error: StorageError) -> None:
         log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
         self._host.call_at(
-            self._host.now_ms() + RETRY_MS,
+            self._host.monotonic_ms() + RETRY_MS,
             lambda: self._flows.run(transactional_id, self._finish(transactional_id)),
         )
 
     def _sweep_later(self) -> None:
         interval_ms = self._host.setting(EXPIRY_INTERVAL)
-        self._host.call_at(self._host.now_ms() + interval_ms, self._sweep)
+        self._host.call_at(self._host.monotonic_ms() + interval_ms, self._sweep)
 
     def _sweep(self) -> None:
         """Forget the ids that nobody used for long, and keep those in little that rest."""
@@ -855,6 +866,9 @@ class TransactionCoordinator:
             self._fence_everybody()
             self._orphans.end(stores, [txn for _, txn in self.transactions.items()])
         for transactional_id, txn in self.transactions.awake():
+            if txn.state is TxnState.ONGOING:
+                age_ms = timeouts.age_at_start(txn, self._host.now_ms())
+                self._begun_ms[transactional_id] = self._host.monotonic_ms() - age_ms
             self._watch(transactional_id, txn)
             self._force_batches_of(None, txn)
             self._let_in(transactional_id, txn)

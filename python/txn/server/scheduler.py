@@ -8,7 +8,7 @@ from typing import Any, Final
 from txn import _core
 from txn.broker.host import Timer
 from txn.broker.shared_sync import Failures, not_synced
-from txn.clock import now_ms
+from txn.clock import monotonic_ms, now_ms
 from txn.logs import log
 from txn.storage.base import PartitionStore
 from txn.storage.native import NativeStore
@@ -34,9 +34,13 @@ class LoopScheduler:
         """Milliseconds since the epoch."""
         return now_ms()
 
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never steps."""
+        return monotonic_ms()
+
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
-        """Make a call at a time; a failing call is logged and harms nothing else."""
-        delay_s = max(when_ms - now_ms(), 0) / 1000
+        """Make a call at a `monotonic_ms`; a failing call is logged and harms nothing else."""
+        delay_s = max(when_ms - monotonic_ms(), 0) / 1000
         return self._loop.call_later(delay_s, _guarded, call)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:

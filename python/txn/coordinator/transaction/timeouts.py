@@ -5,23 +5,47 @@ aborts it, so that it holds back no reader any longer (P5); one that another sys
 on waits for that (KIP-939). An id that nobody used for `transactional.id.expiration.ms` is
 forgotten.
 
+The timeout runs on the monotonic clock: a time of day that is set back would prolong it, one
+that is set forward end it early. After a restart only the stored start and the time of day
+tell a transaction's age; then it lives at most `timeout_ms` longer, even if its start lies in
+the future. (Kafka compares times of day throughout.) Expiration of ids spans restarts, so it
+goes by the time of day, as in Kafka.
+
 Sources: KIP-98; KIP-593 (expiration); KIP-939.
 """
 
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 
 
-def deadline_ms(txn: Txn) -> int | None:
-    """When an open transaction has to be aborted; None if there is none to abort."""
-    if txn.state is not TxnState.ONGOING or txn.is_two_phase:
-        return None
-    return txn.start_ms + txn.timeout_ms
+def has_deadline(txn: Txn) -> bool:
+    """Say whether a transaction is open that the coordinator has to abort some time."""
+    return txn.state is TxnState.ONGOING and not txn.is_two_phase
 
 
-def is_timed_out(txn: Txn, now_ms: int) -> bool:
-    """Say whether an open transaction is past its time."""
-    due_ms = deadline_ms(txn)
-    return due_ms is not None and now_ms >= due_ms
+def deadline_ms(txn: Txn, begun_ms: int) -> int:
+    """When an open transaction has to be aborted, on the clock of `begun_ms`."""
+    return begun_ms + txn.timeout_ms
+
+
+def is_timed_out(txn: Txn, begun_ms: int, now_ms: int) -> bool:
+    """Say whether an open transaction is past its time.
+
+    Args:
+        txn: What is known of the transactional id.
+        begun_ms: When its transaction began, on the monotonic clock.
+        now_ms: The time on that clock.
+    """
+    return has_deadline(txn) and now_ms >= deadline_ms(txn, begun_ms)
+
+
+def age_at_start(txn: Txn, now_ms: int) -> int:
+    """How long a transaction that a start finds open has been so; at most its timeout.
+
+    Args:
+        txn: An open transaction.
+        now_ms: The time of day, like `start_ms`.
+    """
+    return min(max(now_ms - txn.start_ms, 0), txn.timeout_ms)
 
 
 def is_expired(txn: Txn, now_ms: int, expiration_ms: int) -> bool:
