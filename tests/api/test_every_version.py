@@ -162,22 +162,28 @@ def test_describe_cluster_names_the_one_broker(broker: txn.Broker, version: int)
 
 
 @pytest.mark.parametrize("version", versions(offsets, offsets.LIST_OFFSETS))
+@pytest.mark.parametrize(
+    ("partition", "timestamp", "found"),
+    [(0, -1, (2, 0)), (0, -2, (0, 0)), (9, -1, (-1, UNKNOWN_TOPIC))],
+)
 def test_list_offsets_finds_both_ends_and_refuses_what_is_unknown(
-    broker: txn.Broker, version: int
+    broker: txn.Broker, version: int, partition: int, timestamp: int, found: tuple[int, int]
 ) -> None:
-    def wanted(partition: int, timestamp: int) -> dict[str, int]:
-        return {"partition_index": partition, "timestamp": timestamp}
-
     answer = ask(
         broker,
         offsets.LIST_OFFSETS,
         version,
         replica_id=-1,
         isolation_level=1,
-        topics=[{"name": "orders", "partitions": [wanted(0, -1), wanted(0, -2), wanted(9, -1)]}],
+        topics=[
+            {
+                "name": "orders",
+                "partitions": [{"partition_index": partition, "timestamp": timestamp}],
+            }
+        ],
     )
-    found = [(p.offset, int(p.error_code)) for p in answer.topics[0].partitions]
-    assert found == [(2, 0), (0, 0), (-1, UNKNOWN_TOPIC)]
+    (listed,) = answer.topics[0].partitions
+    assert (listed.offset, int(listed.error_code)) == found
 
 
 @pytest.mark.parametrize("version", versions(offsets, offsets.OFFSET_FOR_LEADER_EPOCH))

@@ -585,25 +585,6 @@ CODES: Final = (
         when=_sends_twice,
     ),
     Accepted(
-        "a-partition-listed-twice",
-        "ListOffsets that names a partition twice: Kafka refuses that partition, txn answers "
-        "each as asked.",
-        ("ListOffsets",),
-        f"{IN_LIST}.error_code",
-        "none",
-        "invalid_request",
-        when=_sends_twice,
-    ),
-    Accepted(
-        "a-partition-answered-twice",
-        "The same: the second answer.",
-        ("ListOffsets",),
-        IN_LIST,
-        lambda entry: isinstance(entry, dict),
-        MISSING,
-        when=_sends_twice,
-    ),
-    Accepted(
         "a-topic-without-partitions",
         "Produce to no partition of a topic: Kafka's answer leaves the topic out.",
         ("Produce",),

@@ -7,7 +7,7 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 import asyncio
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from txn.broker.groups import GroupCoordinator
 from txn.broker.host import CoordinatorPartitions, Durability, Timer
@@ -42,6 +42,11 @@ from txn.metadata.records import (
 )
 from txn.metadata.replay import Replay
 from txn.storage.base import PartitionStore, Space
+
+Found = TypeVar("Found")
+
+SEARCHES_MAX = 2
+"""How many searches through logs run at a time."""
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -177,6 +182,7 @@ class Node:
         self._catalog = catalog
         self._directory_id = directory_id
         self._shared_sync = SharedSync(scheduler.sync_each)
+        self._searches = asyncio.Semaphore(SEARCHES_MAX)
         self._metadata = storage.open(
             Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_SETTINGS), 0
         )
@@ -357,6 +363,17 @@ class Node:
         starts: list[int] = []
         await self._scheduler.in_worker(lambda: starts.append(store.delete_records(offset)))
         return starts[0]
+
+    async def search(self, look: Callable[[], Found]) -> Found:
+        """Look for something in a log on a worker thread, and return what was found.
+
+        Few searches run at a time, in the order in which they were asked for, so that one client's
+        leave a processor to everybody. Raises what `look` raises.
+        """
+        found: list[Found] = []
+        async with self._searches:
+            await self._scheduler.in_worker(lambda: found.append(look()))
+        return found[0]
 
     def space(self) -> Space:
         """The data directory, and the space of its disk. Raises StorageError."""

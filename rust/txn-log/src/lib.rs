@@ -28,6 +28,7 @@ mod recovery;
 mod removal;
 mod retention;
 mod scan;
+mod search;
 mod segment;
 mod settings;
 mod snapshot;

@@ -25,6 +25,7 @@
 //! with other offsets than 0, 1, 2 … in an uncompressed batch are refused, where Kafka renumbers
 //! them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -39,16 +40,18 @@ use crate::aborted::{self, AbortedTxns};
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
 use crate::compaction;
-use crate::compression::{self, Codec};
+use crate::compression::Codec;
 use crate::disk;
 use crate::epochs::Epochs;
 use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
+use crate::index::TimestampOffset;
 use crate::open_files::{LentFile, OpenFile};
-use crate::records::{self, Records};
+use crate::records;
 use crate::recovery;
 use crate::removal::Doomed;
+use crate::search::{self, Budget, Searched};
 use crate::segment::{Incoming, Segment, file_path, now_ms};
 use crate::settings::Settings;
 use crate::snapshot;
@@ -62,8 +65,6 @@ pub(crate) const METADATA_NAME: &str = "partition.metadata";
 const DOOMED_SUFFIX: &str = "-delete";
 /// Between two attempts to bring gate and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);
-/// Largest content of a compressed batch that a search by time looks into.
-const SEARCHED_BYTES_MAX: usize = 64 << 20;
 
 /// A batch that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -859,8 +860,8 @@ impl PartitionLog {
 
     /// Finds (offset, timestamp) of the first record below `end` at or after a time.
     ///
-    /// Exact to the record; markers are no records. A compressed batch that is enormous inside
-    /// counts as one record at its base offset.
+    /// Exact to the record; markers are no records. Where batches that claim such a record yield
+    /// some 32 MiB without it, the search ends, and the next record counts as found.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -874,6 +875,7 @@ impl PartitionLog {
 
     fn first_since(&self, timestamp_ms: i64, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
         let end = end.min(self.ends.end());
+        let mut budget = Budget::of_one_search();
         for segment in self
             .segments()
             .iter()
@@ -894,11 +896,15 @@ impl PartitionLog {
                     continue;
                 }
                 let bytes = scanner.bytes(position, header.size())?;
-                let timestamps = record_timestamps(segment, position, bytes)?;
-                let wanted =
-                    |&&(offset, timestamp): &&(i64, i64)| offset < end && timestamp >= timestamp_ms;
-                if let Some(&found) = timestamps.iter().find(wanted) {
-                    return Ok(Some(found));
+                // Behind the end nothing is wanted, so the first there ends the search too.
+                let is_wanted = |offset, timestamp| offset >= end || timestamp >= timestamp_ms;
+                match search_batch(segment, position, bytes, &mut budget, is_wanted)? {
+                    Searched::Found(found) => return Ok(Some(found).filter(|&(at, _)| at < end)),
+                    Searched::Nothing => {}
+                    Searched::GaveUp(next) => {
+                        let next = next.max(header.base_offset());
+                        return Ok((next < end).then_some((next, header.max_timestamp())));
+                    }
                 }
             }
         }
@@ -916,49 +922,47 @@ impl PartitionLog {
 
     fn latest(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
         let end = end.min(self.ends.end());
-        let mut best: Option<(i64, i64)> = None;
-        for segment in self
-            .segments()
+        let segments = self.segments();
+        let mut claims = Vec::new();
+        for segment in segments
             .iter()
             .take_while(|segment| segment.base_offset < end)
         {
-            let best_so_far = best.map_or(-1, |(_, timestamp)| timestamp);
-            let Some(largest) = segment.largest_timestamp()? else {
-                continue;
+            if let Some(largest) = segment.largest_timestamp()? {
+                claims.push((segment, largest));
+            }
+        }
+        // The largest first: if the segment has the record it claims, few others are read.
+        claims.sort_by_key(|(_, largest)| Reverse(largest.timestamp));
+        let mut budget = Budget::of_one_search();
+        let mut best: Option<(i64, i64)> = None;
+        for (segment, largest) in claims {
+            let is_better = |offset: i64, timestamp: i64| {
+                best.is_none_or(|(best, known)| (timestamp, best) > (known, offset))
             };
-            if largest.timestamp <= best_so_far {
+            if !is_better(segment.base_offset, largest.timestamp) {
                 continue;
             }
-            let is_wanted = |header: &Header| {
-                !header.is_control() && header.record_count() > 0 && header.last_offset() < end
-            };
-            let mut candidate = segment.find(largest.offset)?.filter(|(_, header)| {
-                is_wanted(header) && header.max_timestamp() == largest.timestamp
-            });
-            if candidate.is_none() {
-                // The largest is a marker's or an empty batch's, or lies beyond `end`: look at
-                // every batch.
-                let mut scanner = segment.scan_from(0)?;
-                while let Some((position, header)) =
-                    scanner.next().map_err(|error| segment.damaged(error))?
-                {
-                    let best_here =
-                        candidate.map_or(best_so_far, |(_, header)| header.max_timestamp());
-                    if is_wanted(&header) && header.max_timestamp() > best_here {
-                        candidate = Some((position, header));
-                    }
-                }
-            }
-            let Some((position, header)) = candidate else {
+            let Some((position, header)) = latest_batch(segment, largest, end)? else {
                 continue;
             };
+            if !is_better(header.base_offset(), header.max_timestamp()) {
+                continue;
+            }
             let mut bytes = vec![0; header.size()];
             segment.file.get()?.read_exact_at(&mut bytes, position)?;
-            for (offset, timestamp) in record_timestamps(segment, position, &bytes)? {
-                if best.is_none_or(|(_, best)| timestamp > best) {
-                    best = Some((offset, timestamp));
+            let mut here: Option<(i64, i64)> = None;
+            let is_wanted = |offset, timestamp| {
+                if here.is_none_or(|(_, known)| timestamp > known) {
+                    here = Some((offset, timestamp));
                 }
+                timestamp >= header.max_timestamp()
+            };
+            let searched = search_batch(segment, position, &bytes, &mut budget, is_wanted)?;
+            if let Searched::GaveUp(next) = searched {
+                return Ok(Some((next, header.max_timestamp())));
             }
+            best = here.filter(|&(at, time)| is_better(at, time)).or(best);
         }
         Ok(best)
     }
@@ -1158,12 +1162,42 @@ fn refuse_batch(error: BatchError) -> AppendError {
     }
 }
 
-/// (offset, timestamp) of every record of a stored batch.
-fn record_timestamps(
+/// The first batch of a segment below `end` with the largest timestamp of records, by its header.
+fn latest_batch(
+    segment: &Segment,
+    largest: TimestampOffset,
+    end: i64,
+) -> Result<Option<(u64, Header)>, ReadError> {
+    let is_wanted = |header: &Header| {
+        let has_records = !header.is_control() && header.record_count() > 0;
+        has_records && header.max_timestamp() >= 0 && header.last_offset() < end
+    };
+    let indexed = segment
+        .find(largest.offset)?
+        .filter(|(_, header)| is_wanted(header) && header.max_timestamp() == largest.timestamp);
+    if indexed.is_some() {
+        return Ok(indexed);
+    }
+    // The largest is a marker's or an empty batch's, or lies beyond `end`: look at every batch.
+    let mut latest: Option<(u64, Header)> = None;
+    let mut scanner = segment.scan_from(0)?;
+    while let Some((position, header)) = scanner.next().map_err(|error| segment.damaged(error))? {
+        let least = latest.map_or(i64::MIN, |(_, header)| header.max_timestamp());
+        if is_wanted(&header) && header.max_timestamp() > least {
+            latest = Some((position, header));
+        }
+    }
+    Ok(latest)
+}
+
+/// Looks for a record in a stored batch, once its bytes are known to be sound.
+fn search_batch(
     segment: &Segment,
     position: u64,
     bytes: &[u8],
-) -> Result<Vec<(i64, i64)>, ReadError> {
+    budget: &mut Budget,
+    is_wanted: impl FnMut(i64, i64) -> bool,
+) -> Result<Searched, ReadError> {
     let damaged = |reason: String| {
         let path = segment.path("log");
         ReadError::Corrupt(CorruptLog {
@@ -1174,27 +1208,7 @@ fn record_timestamps(
     };
     segment.verify(position, bytes.len() as u64)?;
     let batch = BatchView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
-    let codec = batch.codec().map_err(|error| damaged(error.to_string()))?;
-    let mut content = Vec::new();
-    match compression::decompress(codec, batch.records(), &mut content, SEARCHED_BYTES_MAX) {
-        Ok(()) => {}
-        Err(compression::CompressionError::TooLarge { .. }) => {
-            return Ok(vec![(batch.base_offset(), batch.max_timestamp())]);
-        }
-        Err(error) => return Err(damaged(error.to_string())),
-    }
-    Records::new(&content, batch.record_count())
-        .map(|record| {
-            let record = record.map_err(|error| damaged(error.to_string()))?;
-            let offset = batch.base_offset() + i64::from(record.offset_delta);
-            let timestamp = if batch.is_log_append_time() {
-                batch.max_timestamp()
-            } else {
-                batch.base_timestamp().wrapping_add(record.timestamp_delta)
-            };
-            Ok((offset, timestamp))
-        })
-        .collect()
+    search::first_record(&batch, budget, is_wanted).map_err(damaged)
 }
 
 /// The published offsets.

@@ -2,7 +2,15 @@
 
 from differential.batches import CREATED_MS, Batch
 from differential.names import Name
-from differential.script import ABORT, COMMIT, STRANGE_TOPIC_ID, Producer, Talk, versions
+from differential.script import (
+    ABORT,
+    COMMIT,
+    STRANGE_TOPIC_ID,
+    TOPIC_ID,
+    Producer,
+    Talk,
+    versions,
+)
 
 
 def _filled(talk: Talk) -> Producer:
@@ -135,6 +143,38 @@ def list_offsets_of_nothing(talk: Talk) -> None:
             }
         ],
     )
+
+
+def partitions_named_twice(talk: Talk) -> None:
+    """The first place counts, and what is said last; a topic may be named twice too."""
+    for number in range(4):
+        talk.produce({0: Batch(values=(b"%d" % number,)), 1: Batch()})
+    where = {"topic": talk.topic, "topic_id": TOPIC_ID}
+    for version in versions("Fetch"):
+        for topics in (((0, 0), (0, 2)), ((0, 3), (1, 1), (0, 1)), ((1, 2),), ((0, 9), (0, 0))):
+            partitions = [
+                {
+                    "partition": index,
+                    "fetch_offset": offset,
+                    "partition_max_bytes": 1 << 20,
+                    "current_leader_epoch": -1,
+                }
+                for index, offset in topics
+            ]
+            talk.pair.ask(
+                "Fetch",
+                version,
+                replica_id=-1,
+                max_wait=0,
+                min_bytes=0,
+                max_bytes=1 << 20,
+                isolation_level=0,
+                session_id=0,
+                session_epoch=-1,
+                topics=[where | {"partitions": partitions}],
+                forgotten_topics_data=[],
+                rack_id="",
+            )
 
 
 def the_last_stable_offset_of_an_open_transaction(talk: Talk) -> None:

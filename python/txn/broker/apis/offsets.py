@@ -6,6 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node, is_reserved
+from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.config import topic_setting
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
@@ -27,37 +28,52 @@ READ_COMMITTED = 1
 NOTHING = (-1, -1)
 
 
-def list_offsets(node: Node, request: Any, context: Context) -> Answer:
-    """Answer with offsets at both ends, or by time; exact to the record."""
+async def list_offsets(node: Node, request: Any, context: Context) -> Answer:
+    """Answer with offsets at both ends, or by time; exact to the record.
+
+    A partition that is named more than once is INVALID_REQUEST, once. A search by time opens
+    batches, so it runs on a worker thread; see `Node.search`.
+    """
     is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
-    version = context.api_version
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _offset(node, topic.name, wanted, is_committed, version)
-                    for wanted in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    wanted: dict[str, dict[int, Any]] = {}
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            of_topic = wanted.setdefault(topic.name, {})
+            if asked.partition_index in of_topic:
+                twice.add((topic.name, asked.partition_index))
+            of_topic[asked.partition_index] = asked
+    turns = Turns()
+    topics = []
+    for name, of_topic in wanted.items():
+        partitions = []
+        for index, asked in of_topic.items():
+            await turns.next()
+            if (name, index) in twice:
+                fault = {"partition_index": index, "error_code": ErrorCode.invalid_request}
+                partitions.append(fault)
+            else:
+                offset = await _offset(node, name, asked, is_committed, context.api_version)
+                partitions.append(offset)
+        topics.append({"name": name, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _offset(
+async def _offset(
     node: Node, topic: str, wanted: Any, is_committed: bool, version: int
 ) -> dict[str, Any]:
     answer = {"partition_index": wanted.partition_index}
     timestamp = int(wanted.timestamp)
     if timestamp < EARLIEST_PENDING or version < KNOWN_FROM.get(timestamp, 0):
         return answer | {"error_code": ErrorCode.unsupported_version}
+    if node.is_untouched(topic, wanted.partition_index):
+        return answer | _offset_of_nothing(node, topic, wanted)
     store, code = _led(node, topic, wanted.partition_index, wanted)
     if store is None:
         return answer | {"error_code": code}
     end = store.last_stable_offset if is_committed else store.log_end_offset
     try:
-        offset, found_ms = _lookup(store, timestamp, end)
+        offset, found_ms = await _lookup(node, store, timestamp, end)
     except CorruptLogError as error:
         log.error("log.damaged", reason=error.message)
         return answer | {"error_code": ErrorCode.corrupt_message}
@@ -72,19 +88,37 @@ def _offset(
     }
 
 
-def _lookup(store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
+def _offset_of_nothing(node: Node, topic: str, wanted: Any) -> dict[str, Any]:
+    """What to tell of a partition that nothing has opened: it holds nothing, and stays closed."""
+    leader_epoch = node.partitions[topic].leader_epoch(wanted.partition_index)
+    code = _epoch_fault(leader_epoch, getattr(wanted, "current_leader_epoch", NO_LEADER_EPOCH))
+    if code is not ErrorCode.none:
+        return {"error_code": code}
+    is_an_end = wanted.timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL)
+    return {
+        "error_code": ErrorCode.none,
+        "offset": 0 if is_an_end else -1,
+        "timestamp": -1,
+        "leader_epoch": leader_epoch if is_an_end else -1,
+    }
+
+
+async def _lookup(node: Node, store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
     """(offset, timestamp in ms) for one of Kafka's timestamps, below `end`."""
     match timestamp:
         case -1:
             return end, -1
         case -2 | -4:
             return store.log_start_offset, -1
-        case -3:
-            return store.offset_of_max_timestamp(end) or NOTHING
         case -5 | -6:
             return NOTHING
+        case _ if end <= store.log_start_offset:
+            return NOTHING
+        case -3:
+            return await node.search(lambda: store.offset_of_max_timestamp(end)) or NOTHING
         case _:
-            return store.offset_for_timestamp(timestamp, end) or NOTHING
+            found = await node.search(lambda: store.offset_for_timestamp(timestamp, end))
+            return found or NOTHING
 
 
 def _opened(node: Node, topic: str, index: int) -> tuple[PartitionStore | None, ErrorCode]:
@@ -101,29 +135,30 @@ def _led(node: Node, topic: str, index: int, asked: Any) -> tuple[PartitionStore
     """A partition that is led in the epoch a client knows, or why it cannot be used."""
     store, code = _opened(node, topic, index)
     if store is not None:
-        code = _epoch_fault(store, getattr(asked, "current_leader_epoch", NO_LEADER_EPOCH))
+        current_leader_epoch = getattr(asked, "current_leader_epoch", NO_LEADER_EPOCH)
+        code = _epoch_fault(store.leader_epoch, current_leader_epoch)
     return (store if code is ErrorCode.none else None), code
 
 
-def _epoch_fault(store: PartitionStore, current_leader_epoch: int) -> ErrorCode:
-    if current_leader_epoch > store.leader_epoch:
+def _epoch_fault(leader_epoch: int, current_leader_epoch: int) -> ErrorCode:
+    if current_leader_epoch > leader_epoch:
         return ErrorCode.unknown_leader_epoch
-    if NO_LEADER_EPOCH != current_leader_epoch < store.leader_epoch:
+    if NO_LEADER_EPOCH != current_leader_epoch < leader_epoch:
         return ErrorCode.fenced_leader_epoch
     return ErrorCode.none
 
 
-def offset_for_leader_epoch(node: Node, request: Any, context: Context) -> Answer:
+async def offset_for_leader_epoch(node: Node, request: Any, context: Context) -> Answer:
     """Answer where epochs end: the leader's ends at the log's end."""
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [_epoch_end(node, topic.topic, asked) for asked in topic.partitions],
-            }
-            for topic in request.topics
-        ]
-    }
+    turns = Turns()
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            await turns.next(OPENING_ITEMS)
+            partitions.append(_epoch_end(node, topic.topic, asked))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _epoch_end(node: Node, topic: str, asked: Any) -> dict[str, Any]:
@@ -141,10 +176,14 @@ def _epoch_end(node: Node, topic: str, asked: Any) -> dict[str, Any]:
 
 async def delete_records(node: Node, request: Any, context: Context) -> Answer:
     """Move the starts of logs up; what lies below is gone for readers, also after a crash."""
+    turns = Turns()
     topics = []
     for topic in request.topics:
         wanted = {entry.partition_index: entry.offset for entry in topic.partitions}
-        results = [await _deleted(node, topic.name, *place) for place in wanted.items()]
+        results = []
+        for place in wanted.items():
+            await turns.next(OPENING_ITEMS)
+            results.append(await _deleted(node, topic.name, *place))
         topics.append({"name": topic.name, "partitions": results})
     return {"topics": topics}
 
