@@ -9,6 +9,8 @@ from typing import Any, Self
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from txn.wire.messages import decode_response, encode_request, is_flexible
+
 WAIT_S = 10.0
 
 
@@ -63,6 +65,36 @@ class RawConnection:
         response, size = entity_reader(load_response_schema(key, version))(answer[skip:], 0)
         assert size == len(answer) - skip, "nothing follows the response"
         return response
+
+    def send_body(self, key: int, version: int, body: bytes) -> None:
+        """Send a request of these bytes."""
+        flexible = b"\0" if load_request_schema(key, version).__flexible__ else b""
+        self.send_frame(struct.pack(">hhih", key, version, 7, -1) + flexible + body)
+
+    def send(self, key: int, version: int, **fields: Any) -> None:
+        """Send a request of these fields; those that the version does not have are left out."""
+        self.send_body(key, version, encode_request(key, version, fields))
+
+    def receive(self, key: int, version: int) -> Any:
+        """The next answer, to such a request."""
+        skipped = 5 if is_flexible(key, version) and key != 18 else 4
+        return decode_response(key, version, self.read_frame()[skipped:])
+
+    def ask(self, key: int, version: int, **fields: Any) -> Any:
+        """Send a request and return its answer."""
+        self.send(key, version, **fields)
+        return self.receive(key, version)
+
+    def has_nothing(self) -> bool:
+        """Say whether no byte of an answer is there."""
+        timeout = self.socket.gettimeout()
+        self.socket.setblocking(False)
+        try:
+            return not self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        finally:
+            self.socket.settimeout(timeout)
 
     def _exactly(self, size: int) -> bytes:
         data = b""

@@ -360,6 +360,11 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _long(5_000, 1),
                 "Taken, but the high watermarks are written with the recovery points.",
             ),
+            "max.partitions": (
+                _int(1_000_000, 1),
+                "The most partitions this broker takes, of all topics together: each has its "
+                "place in memory and in every start. txn's own.",
+            ),
             "queued.max.request.bytes": (
                 _long(-1, INT64_MIN),
                 "While requests on their way in have as many bytes, connections wait with others; "

@@ -11,9 +11,8 @@ import pytest
 import txn
 from brokers import BrokerProcess
 from txn._core import encode_batch
-from txn.wire.messages import decode_response, encode_request, is_flexible
 from txn.wire.varint import unsigned_varint
-from wire_client import RawConnection, request
+from wire_client import RawConnection
 
 PRODUCE, METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 2, 10, 19
 INVALID_REQUEST = 42
@@ -21,32 +20,16 @@ PARTITIONS = 60
 EARLY_MS, CLAIMED_MS = 1_000, 2_000
 
 
-def frame(api_key: int, version: int, **values: Any) -> bytes:
-    flexible = b"\0" if request(api_key, version).__flexible__ else b""
-    header = struct.pack(">hhih", api_key, version, 7, -1) + flexible
-    return header + encode_request(api_key, version, values)
-
-
-def ask(connection: RawConnection, api_key: int, version: int, **values: Any) -> Any:
-    connection.send_frame(frame(api_key, version, **values))
-    return answer(connection, api_key, version)
-
-
-def answer(connection: RawConnection, api_key: int, version: int) -> Any:
-    skipped = 5 if is_flexible(api_key, version) else 4
-    return decode_response(api_key, version, connection.read_frame()[skipped:])
-
-
 def create(connection: RawConnection, name: str, partitions: int) -> None:
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
     topics = [topic | {"assignments": (), "configs": ()}]
-    ask(connection, CREATE_TOPICS, 4, topics=topics, timeout=30_000, validate_only=False)
+    connection.ask(CREATE_TOPICS, 4, topics=topics, timeout=30_000, validate_only=False)
 
 
 def produce(connection: RawConnection, partition: int, batch: bytes) -> None:
     data = [{"name": "orders", "partition_data": [{"index": partition, "records": batch}]}]
-    produced = ask(
-        connection, PRODUCE, 9, transactional_id=None, acks=-1, timeout=1000, topic_data=data
+    produced = connection.ask(
+        PRODUCE, 9, transactional_id=None, acks=-1, timeout=1000, topic_data=data
     )
     assert int(produced.responses[0].partition_responses[0].error_code) == 0
 
@@ -101,7 +84,7 @@ def test_a_partition_listed_twice_is_refused_once_and_the_others_are_answered() 
         produce(connection, 0, encode_batch([(None, b"v")], EARLY_MS))
         produce(connection, 1, encode_batch([(None, b"v")], EARLY_MS))
         wanted = offsets_since([(0, -1), (1, EARLY_MS), (0, EARLY_MS), (0, -2)])
-        (topic,) = ask(connection, LIST_OFFSETS, 1, **wanted).topics
+        (topic,) = connection.ask(LIST_OFFSETS, 1, **wanted).topics
     found = [(p.partition_index, int(p.error_code), p.offset) for p in topic.partitions]
     assert found == [(0, INVALID_REQUEST, -1), (1, 0, 0)]
 
@@ -111,7 +94,7 @@ def test_what_was_never_written_is_listed_without_being_opened(timestamp: int, o
     with txn.Broker() as broker, RawConnection(broker.bootstrap_servers) as connection:
         create(connection, "orders", 500)
         wanted = offsets_since((index, timestamp) for index in range(500))
-        (topic,) = ask(connection, LIST_OFFSETS, 1, **wanted).topics
+        (topic,) = connection.ask(LIST_OFFSETS, 1, **wanted).topics
         assert {p.offset for p in topic.partitions} == {offset}
         node = broker._node
         assert all(node.is_untouched("orders", index) for index in range(500))
@@ -128,14 +111,12 @@ def test_a_search_of_bombs_holds_nobody_up_and_little_memory(tmp_path: Path) -> 
             produce(hostile, partition, batch)
         before = rss_bytes(broker.pid)
         wanted = offsets_since((index, EARLY_MS + 1) for index in range(PARTITIONS))
-        hostile.send_frame(frame(LIST_OFFSETS, 1, **wanted))
-        ask(other, METADATA, 1, topics=[{"name": "orders"}])
-        ask(other, FIND_COORDINATOR, 0, key="group")
-        hostile.socket.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            hostile.socket.recv(1)
+        hostile.send(LIST_OFFSETS, 1, **wanted)
+        other.ask(METADATA, 1, topics=[{"name": "orders"}])
+        other.ask(FIND_COORDINATOR, 0, key="group")
+        assert hostile.has_nothing()
         hostile.socket.settimeout(60)
-        (topic,) = answer(hostile, LIST_OFFSETS, 1).topics
+        (topic,) = hostile.receive(LIST_OFFSETS, 1).topics
         grown = rss_bytes(broker.pid) - before
     assert broker.stop() == 0
     assert len(topic.partitions) == PARTITIONS

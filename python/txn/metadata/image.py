@@ -93,6 +93,8 @@ class Image:
         self.next_producer_id = 0
         self.broker_epochs: dict[int, int] = {}
         """Of the newest registration of an Apache Kafka broker, by node."""
+        self.partition_count = 0
+        """Of all topics."""
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
 
@@ -112,7 +114,9 @@ class Image:
             case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
                 if topic_id in self.names:
                     topic = self.topics[self.names[topic_id]]
-                    topic.partition_count = max(topic.partition_count, partition + 1)
+                    grown = max(topic.partition_count, partition + 1)
+                    self.partition_count += grown - topic.partition_count
+                    topic.partition_count = grown
                     placement = Placement(replicas, directories, leader_epoch)
                     before = topic.placements.get(partition - 1)
                     # Nearly always the same for all: one object for a topic, not one for each.
@@ -131,7 +135,7 @@ class Image:
             case RemoveTopicRecord(topic_id):
                 if topic_id in self.names:
                     gone = self.names.pop(topic_id)
-                    del self.topics[gone]
+                    self.partition_count -= self.topics.pop(gone).partition_count
                     if self._flat_names.get(_flat(gone)) == gone:
                         del self._flat_names[_flat(gone)]
             case FeatureLevelRecord(name, level):

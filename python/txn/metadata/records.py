@@ -15,6 +15,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 FRAME_VERSION = 1
@@ -254,6 +255,25 @@ class _Reader:
         return {self.varint(): _Reader(self.raw(self.varint())) for _ in range(self.varint())}
 
 
+@lru_cache(maxsize=1)
+def _place(
+    topic_id: uuid.UUID,
+    replicas: tuple[int, ...],
+    directories: tuple[uuid.UUID, ...],
+    leader_epoch: int,
+) -> bytes:
+    """What follows the number in a PartitionRecord: the same for all that a request makes."""
+    out = _Writer()
+    out.data += topic_id.bytes
+    out.int32s(replicas)
+    out.int32s(replicas)  # in-sync
+    out.int32s(())  # removing
+    out.int32s(())  # adding
+    out.pack("iii", replicas[0], leader_epoch, 0)  # the last is the partition epoch
+    out.uuids(directories)
+    return bytes(out.data)
+
+
 def encode(record: MetadataRecord) -> bytes:
     """The bytes of a record's value in the metadata log."""
     out = _Writer()
@@ -266,13 +286,7 @@ def encode(record: MetadataRecord) -> bytes:
             out.data += topic_id.bytes
         case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
             out.pack("i", partition)
-            out.data += topic_id.bytes
-            out.int32s(replicas)
-            out.int32s(replicas)  # in-sync
-            out.int32s(())  # removing
-            out.int32s(())  # adding
-            out.pack("iii", replicas[0], leader_epoch, 0)  # the last is the partition epoch
-            out.uuids(directories)
+            out.data += _place(topic_id, replicas, directories, leader_epoch)
         case ConfigRecord(resource, name, value, kind):
             out.pack("b", kind)
             out.string(resource)

@@ -1,7 +1,11 @@
 """Metadata, CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster, FindCoordinator.
 
-Deviation from Kafka: replication factors of -1 and 1 are taken, higher ones refused with
-INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone.
+As in Kafka, one request makes at most 10,000 partitions, of all its topics together; a request
+for more is POLICY_VIOLATION as a whole.
+
+Deviations from Kafka: replication factors of -1 and 1 are taken, higher ones refused with
+INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The node has at most
+`max.partitions` in all.
 """
 
 from collections import Counter
@@ -12,12 +16,13 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Answer, Context
 from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
+from txn.broker.turns import Turns
 from txn.config import parse_topic_settings
 from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import Topic, name_fault
-from txn.wire.messages import encode_response
+from txn.wire.messages import encode_entry, encode_response, join_entries
 
 METADATA, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 19, 20
 CREATE_PARTITIONS, DESCRIBE_CLUSTER = 37, 60
@@ -27,6 +32,16 @@ NO_OPERATIONS = -(2**31)
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 PARTITIONS_MAX = 100_000
+"""Of one topic."""
+
+PARTITIONS_PER_REQUEST = 10_000
+PARTITIONS_PER_ITEM = 20
+"""Partitions that are made in the time of one thing, see `Turns`."""
+
+CREATION_ITEMS = 40
+CREATED_ENTRY_ITEMS = 50
+DELETION_ITEMS = 100
+"""What a topic that is made, what is told of its settings, and its deletion count as things."""
 
 
 async def metadata(node: Node, request: Any, context: Context) -> Answer:
@@ -36,18 +51,27 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
     if kept is not None:
         return kept
     wanted = request.topics
+    turns = Turns()
     if wanted is None or (context.api_version == 0 and not wanted):
-        topics = [_topic(node, topic) for topic in node.image.topics.values()]
-    else:
-        may_create = (
-            getattr(request, "allow_auto_topic_creation", True)
-            and node.settings["auto.create.topics.enable"]
-        )
         version = node.image.version
-        topics = [_wanted_topic(node, entry, may_create) for entry in wanted]
+        topics = []
+        for topic in tuple(node.image.topics.values()):
+            await turns.next(1 + topic.partition_count)
+            if topic.name in node.partitions:  # or it was deleted meanwhile
+                topics.append(_topic(node, topic))
+    else:
+        creation = _Creation(node, getattr(request, "allow_auto_topic_creation", True))
+        version = known = node.image.version
+        topics = []
+        for entry in wanted:
+            described = _wanted_topic(node, entry, creation)
+            topics.append(described)
+            is_new = node.image.version != known
+            known = node.image.version
+            await turns.next(1 + len(described["partitions"]) + CREATION_ITEMS * is_new)
         if node.image.version != version:
             topics = await promised(node, topics)
-    version = node.image.version
+            version = node.image.version
     answer = encode_response(
         METADATA,
         context.api_version,
@@ -91,7 +115,27 @@ def _topic(node: Node, topic: Topic) -> dict[str, Any]:
     }
 
 
-def _wanted_topic(node: Node, entry: Any, may_create: bool) -> dict[str, Any]:
+class _Creation:
+    """What a Metadata request may still make: topics with the partitions of one request."""
+
+    def __init__(self, node: Node, is_asked_for: bool) -> None:
+        self._node = node
+        is_allowed = is_asked_for and node.settings["auto.create.topics.enable"]
+        self._left = PARTITIONS_PER_REQUEST if is_allowed else 0
+
+    def takes(self) -> bool:
+        """Say whether one more topic may be made; it counts as made."""
+        self._left -= self._node.settings["num.partitions"]
+        return self._left >= 0 and _room(self._node) >= self._node.settings["num.partitions"]
+
+
+def _room(node: Node) -> int:
+    """How many partitions the node still takes."""
+    most: int = node.settings["max.partitions"]
+    return most - node.image.partition_count
+
+
+def _wanted_topic(node: Node, entry: Any, creation: _Creation) -> dict[str, Any]:
     topic_id = getattr(entry, "topic_id", None)
     name = entry.name
     if name is None:
@@ -104,7 +148,7 @@ def _wanted_topic(node: Node, entry: Any, may_create: bool) -> dict[str, Any]:
     is_internal = name in PARTITION_COUNT_SETTING
     if not is_internal and name_fault(name, node.image.alike(name)) is not None:
         return _no_topic(name, None, ErrorCode.invalid_topic_exception)
-    if not is_internal and not may_create:
+    if not is_internal and not creation.takes():
         return _no_topic(name, None, ErrorCode.unknown_topic_or_partition)
     try:
         if is_internal:
@@ -162,15 +206,54 @@ def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
 async def create_topics(node: Node, request: Any, context: Context) -> Answer:
     """Make topics; each is writable the moment the answer names it."""
     times = Counter(topic.name for topic in request.topics)
+    excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
+    turns = Turns()
     results = []
     for topic in request.topics:
-        if times[topic.name] > 1:
-            twice = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
-            results.append(_create(node, topic, twice, is_trial=request.validate_only))
-        else:
-            fault = _creation_fault(node, topic)
-            results.append(_create(node, topic, fault, is_trial=request.validate_only))
-    return {"topics": await promised(node, results)}
+        fault = excess
+        if fault is None and times[topic.name] > 1:
+            fault = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
+        fault = fault or _creation_fault(node, topic)
+        result = _create(node, topic, fault, is_trial=request.validate_only)
+        results.append(result)
+        await turns.next(CREATION_ITEMS + result.get("num_partitions", 0) // PARTITIONS_PER_ITEM)
+    results = await promised(node, results)
+    entries = []
+    for result in results:
+        await turns.next(CREATED_ENTRY_ITEMS)
+        settings = result.pop("settings", None)
+        told = None if settings is None else _told_settings(node, settings)
+        answer = result | {"configs": told}
+        entries.append(encode_entry(context.api_key, context.api_version, "topics", answer))
+    return join_entries(context.api_key, context.api_version, entries)
+
+
+def _partitions_asked_for(node: Node, topic: Any) -> int:
+    count: int = len(topic.assignments) or topic.num_partitions
+    return node.settings["num.partitions"] if count == -1 else max(count, 0)
+
+
+def _excess(partitions: int) -> "_Fault | None":
+    """What is wrong with a request for so many partitions; as Kafka refuses it."""
+    if partitions <= PARTITIONS_PER_REQUEST:
+        return None
+    return _Fault(
+        ErrorCode.policy_violation,
+        f"Excessively large number of partitions per request. It asks for {partitions}, and one "
+        f"request makes at most {PARTITIONS_PER_REQUEST}; send several",
+    )
+
+
+def _full(node: Node, partitions: int) -> "_Fault | None":
+    """Why the node does not take so many partitions more."""
+    if partitions <= _room(node):
+        return None
+    return _Fault(
+        ErrorCode.policy_violation,
+        f"the broker has {node.image.partition_count} partitions and takes at most "
+        f"{node.settings['max.partitions']}; {partitions} more were asked for. Delete topics, or "
+        "raise max.partitions",
+    )
 
 
 async def promised(node: Node, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -236,13 +319,14 @@ def _assignment_fault(node: Node, topic: Any) -> _Fault | None:
 
 def _create(node: Node, topic: Any, fault: _Fault | None, *, is_trial: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {"name": topic.name, "topic_id": None, "error_message": None}
-    answer["configs"] = None
     try:
         if fault is not None:
             raise fault
         settings = _checked_settings({entry.name: entry.value for entry in topic.configs})
-        count = len(topic.assignments) or topic.num_partitions
-        count = node.settings["num.partitions"] if count == -1 else count
+        count = _partitions_asked_for(node, topic)
+        fault = _full(node, count)
+        if fault is not None:
+            raise fault
         if not is_trial:
             answer["topic_id"] = node.create_topic(topic.name, count, settings).topic_id
     except _Fault as refused:
@@ -253,8 +337,12 @@ def _create(node: Node, topic: Any, fault: _Fault | None, *, is_trial: bool) -> 
         "error_code": 0,
         "num_partitions": count,
         "replication_factor": 1,
-        "configs": [_told(setting) for setting in describe_topic(settings, node.settings)],
+        "settings": settings,
     }
+
+
+def _told_settings(node: Node, settings: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [_told(setting) for setting in describe_topic(settings, node.settings)]
 
 
 def _told(setting: Described) -> dict[str, Any]:
@@ -280,7 +368,11 @@ async def delete_topics(node: Node, request: Any, context: Context) -> Answer:
         wanted = [(entry.name, entry.topic_id) for entry in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    responses = [_delete(node, name, topic_id) for name, topic_id in wanted]
+    turns = Turns()
+    responses = []
+    for name, topic_id in wanted:
+        responses.append(_delete(node, name, topic_id))
+        await turns.next(DELETION_ITEMS)
     return {"responses": await promised(node, responses)}
 
 
@@ -312,11 +404,27 @@ def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
 
 async def create_partitions(node: Node, request: Any, context: Context) -> Answer:
     """Grow topics."""
+    times = Counter(entry.name for entry in request.topics)
+    excess = _excess(sum(_growth(node, entry) for entry in request.topics))
+    turns = Turns()
     results = []
     for entry in request.topics:
-        code, message = _grow(node, entry, is_trial=request.validate_only)
+        await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
+        fault = excess
+        if fault is None and times[entry.name] > 1:
+            fault = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
+        if fault is None:
+            code, message = _grow(node, entry, is_trial=request.validate_only)
+        else:
+            code, message = fault.code, fault.message
         results.append({"name": entry.name, "error_code": code, "error_message": message})
     return {"results": await promised(node, results)}
+
+
+def _growth(node: Node, entry: Any) -> int:
+    """How many partitions an entry adds, if it may."""
+    topic = node.image.topics.get(entry.name)
+    return 0 if topic is None else max(min(entry.count, PARTITIONS_MAX) - topic.partition_count, 0)
 
 
 def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | None]:
@@ -338,6 +446,9 @@ def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | N
             ErrorCode.invalid_replica_assignment,
             f"an assignment has to name node {node.node_id} alone",
         )
+    full = _full(node, _growth(node, entry))
+    if full is not None:
+        return full.code, full.message
     try:
         if not is_trial:
             node.add_partitions(topic, entry.count)
