@@ -71,7 +71,7 @@ class RawConnection:
         flexible = b"\0" if load_request_schema(key, version).__flexible__ else b""
         self.send_frame(struct.pack(">hhih", key, version, 7, -1) + flexible + body)
 
-    def send(self, key: int, version: int, **fields: Any) -> None:
+    def send(self, key: int, version: int, /, **fields: Any) -> None:
         """Send a request of these fields; those that the version does not have are left out."""
         self.send_body(key, version, encode_request(key, version, fields))
 
@@ -80,7 +80,7 @@ class RawConnection:
         skipped = 5 if is_flexible(key, version) and key != 18 else 4
         return decode_response(key, version, self.read_frame()[skipped:])
 
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """Send a request and return its answer."""
         self.send(key, version, **fields)
         return self.receive(key, version)
