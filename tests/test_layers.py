@@ -15,7 +15,7 @@ PYTHON = Path(__file__).parent.parent / "python"
 
 # A package imports from lower layers, or from itself. The outermost may import each other.
 LAYERS = (
-    {"errors"},
+    {"errors", "hints"},
     {"clock", "config", "forks", "logs"},
     {"wire"},
     {"partition", "coordinator", "metadata", "security"},

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from txn.errors import (
     AbortableError,
     Action,
+    AddressError,
+    BrokerFailedError,
     ConfigError,
     CorruptLogError,
     DirectoryError,
@@ -21,11 +23,12 @@ from txn.errors import (
     RetriableError,
     StorageError,
     TxnError,
+    UnreachableError,
 )
 
 if TYPE_CHECKING:
     from txn.client import Consumer, Producer, rewind
-    from txn.server.embedded import AddressError, Broker
+    from txn.server.embedded import Broker
 
     __version__: str
 
@@ -34,6 +37,7 @@ __all__ = [
     "Action",
     "AddressError",
     "Broker",
+    "BrokerFailedError",
     "ConfigError",
     "Consumer",
     "CorruptLogError",
@@ -46,12 +50,12 @@ __all__ = [
     "RetriableError",
     "StorageError",
     "TxnError",
+    "UnreachableError",
     "__version__",
     "rewind",
 ]
 
 _LAZY = {
-    "AddressError": "txn.server.embedded",
     "Broker": "txn.server.embedded",
     "Consumer": "txn.client",
     "Producer": "txn.client",

@@ -570,14 +570,14 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
 
 
 def known_property(table: Mapping[str, Property], kind: str, name: str) -> Property:
-    """Find a property; raises ConfigError with the closest name there is."""
+    """Find a property; raises ConfigError, with a name that is close if there is one."""
     entry = table.get(name)
     if entry is None:
-        import difflib  # only a mistake needs it
+        from txn.hints import did_you_mean  # only a mistake needs it
 
-        close = difflib.get_close_matches(name, table, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ConfigError(f"unknown {kind} property {name!r}{hint}", property=name)
+        raise ConfigError(
+            f"unknown {kind} property {name!r}{did_you_mean(name, table)}", property=name
+        )
     return entry
 
 

@@ -2,19 +2,24 @@
 
 TxnError
 ├── RetriableError   send it again after a pause
+│   └── UnreachableError   no broker at the given addresses; check them
 ├── AbortableError   abort this transaction, begin another
 ├── FencedError      close this producer; another instance took its place
 ├── InDoubtError     nobody knows yet whether it committed; reopen the producer, rewind, look
 ├── RejectedError    it can never succeed as it is
 ├── ConfigError      a setting is unknown or does not fit; raised before any I/O
+├── AddressError     the broker cannot listen where it was told to
 ├── DirectoryError   the data directory is in use, not ours, or unreadable
 ├── ForkedError      it runs in the parent of this process; open another here
 ├── StorageError     the disk or the log refused; nothing was appended
-└── CorruptLogError  stored bytes are damaged
+├── CorruptLogError  stored bytes are damaged
+└── BrokerFailedError   a bug ended the broker's service
 
-A message says what happened, the values, and what to do; the values are attributes too.
+A message says what happened, the values, and what to do. The values are attributes too, declared
+on the classes: those of `TxnError` are None where an error has no such value.
 """
 
+from collections.abc import Mapping
 from enum import Enum
 
 
@@ -28,9 +33,25 @@ class Action(Enum):
 
 
 class TxnError(Exception):
-    """The root of every error txn raises on purpose."""
+    """The root of every error txn raises on purpose.
+
+    Attributes:
+        message: What `str` gives.
+        action: What to do next.
+        code: The number of the error, if Kafka (above 0) or librdkafka (below) reported one.
+        name: Its name, `PRODUCER_FENCED`.
+        topic: The topic it is about.
+        partition: The partition of it.
+        address: The broker it came from, HOST:PORT.
+    """
 
     action: Action = Action.GIVE_UP
+    message: str
+    code: int | None = None
+    name: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    address: str | None = None
 
     def __init__(self, message: str, **facts: object) -> None:
         super().__init__(message)
@@ -40,21 +61,58 @@ class TxnError(Exception):
 
 
 class RetriableError(TxnError):
-    """Nothing changed; send it again after a pause."""
+    """Nothing changed; send it again after a pause.
+
+    Attributes:
+        waiting: How many records are still on their way, if that is what took too long.
+        count: How many records were not stored, if some were not.
+    """
 
     action = Action.RETRY
+    waiting: int | None = None
+    count: int | None = None
+
+
+class UnreachableError(RetriableError):
+    """No broker was ever reached at the bootstrap servers.
+
+    Attributes:
+        reasons: Address → what is wrong there.
+    """
+
+    reasons: Mapping[str, str]
 
 
 class AbortableError(TxnError):
-    """The open transaction cannot commit; abort it, rewind, begin another."""
+    """The open transaction cannot commit; abort it, rewind, begin another.
+
+    Attributes:
+        waiting: How many records the cluster did not acknowledge in time, if that is why.
+        count: How many records were not stored, if that is why.
+        open_ms: How long the transaction had been open, if it outlived its timeout.
+        timeout_ms: The transaction.timeout.ms that it outlived.
+    """
 
     action = Action.ABORT_AND_REWIND
+    waiting: int | None = None
+    count: int | None = None
+    open_ms: int | None = None
+    timeout_ms: int | None = None
 
 
 class FencedError(TxnError):
-    """Another instance took this producer's place, or its state is lost; open a new one."""
+    """Another instance took this producer's place, or its state is lost; open a new one.
+
+    Attributes:
+        transactional_id: Whose place it was, where the message is about another producer.
+        open_ms: How long the transaction had been open, if it outlived its timeout.
+        timeout_ms: The transaction.timeout.ms that it outlived.
+    """
 
     action = Action.REOPEN
+    transactional_id: str | None = None
+    open_ms: int | None = None
+    timeout_ms: int | None = None
 
 
 class InDoubtError(TxnError):
@@ -68,19 +126,48 @@ class InDoubtError(TxnError):
 
 
 class RejectedError(TxnError):
-    """The request can never succeed as it is."""
+    """The request can never succeed as it is.
+
+    Attributes:
+        count: How many records were not stored, if some were not.
+    """
+
+    count: int | None = None
 
 
 class ConfigError(TxnError):
-    """A setting is unknown or its value does not fit; raised before any I/O."""
+    """A setting is unknown or its value does not fit; raised before any I/O.
+
+    Attributes:
+        property: The property of a broker, a topic or a client, by Kafka's name.
+        option: The option of a Spark source or sink.
+        value: The value that does not fit.
+        python: The Python that Spark's workers run, if it does not fit this one.
+    """
+
+    property: str | None = None
+    option: str | None = None
+    value: object = None
+    python: str | None = None
+
+
+class AddressError(TxnError):
+    """The broker cannot listen where it was told to: at `port` of `host`."""
+
+    host: str
+    port: int
 
 
 class BrokerFailedError(TxnError):
     """A bug broke the broker's service off. What it acknowledged is stored; start it again."""
 
+    reason: str
+
 
 class DirectoryError(TxnError):
-    """The data directory is in use, not txn's, or unreadable."""
+    """The data directory `path` is in use, not txn's, or unreadable."""
+
+    path: str
 
 
 class ForkedError(TxnError):
@@ -97,4 +184,14 @@ class StorageError(TxnError):
 
 
 class CorruptLogError(TxnError):
-    """Stored bytes are damaged; the message names file and position."""
+    """Stored bytes are damaged; the message names file and position.
+
+    Attributes:
+        path: The file or directory.
+        position: Where in it, in bytes, if that is known.
+        offset: Of the record that cannot be read, if that is known.
+    """
+
+    path: str | None = None
+    position: int | None = None
+    offset: int | None = None

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from clients import (
     WAIT_S,
     create_topic,
+    ends,
     plain_producer,
     read_all,
     send,
@@ -336,6 +337,54 @@ def test_a_zombie_is_fenced_and_stays_fenced(bootstrap: str, unique: Unique, sin
     with pytest.raises(FencedError, match="can no longer be used"), zombie.transaction():
         pass
     assert read_all(bootstrap, sink) == [b"by the successor"]
+
+
+def await_abort(bootstrap: str, topic: str) -> None:
+    """Wait until the cluster has ended the transaction that holds readers of a topic back."""
+    while True:
+        last_stable, end = ends(bootstrap, topic)
+        if 0 < last_stable == end:
+            return
+
+
+@pytest.mark.parametrize("then", ["commit", "produce"])
+def test_a_transaction_that_outlived_its_timeout_is_told_with_both_numbers(
+    bootstrap: str, unique: Unique, sink: str, then: str
+) -> None:
+    """The story: it was told as fenced by a newer instance, which nobody had started."""
+    late = Producer(
+        {"transaction.timeout.ms": 1000}, bootstrap_servers=bootstrap, transactional_id=unique("a")
+    )
+    with pytest.raises((AbortableError, FencedError)) as caught, late.transaction() as t:
+        t.produce(sink, b"late")
+        late._wait(WAIT_S)
+        await_abort(bootstrap, sink)
+        if then == "produce":
+            t.produce(sink, b"later")
+            late._wait(WAIT_S)
+
+    told = caught.value
+    assert isinstance(told, AbortableError | FencedError)
+    assert told.timeout_ms == 1000
+    assert told.open_ms is not None
+    assert told.open_ms >= 1000
+    assert "s, longer than transaction.timeout.ms=1000, so the cluster aborted it" in str(told)
+    assert "raise transaction.timeout.ms" in str(told)
+    assert read_all(bootstrap, sink) == []
+
+
+def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_timeout(
+    bootstrap: str, unique: Unique, sink: str
+) -> None:
+    late = Producer(
+        {"transaction.timeout.ms": 1000}, bootstrap_servers=bootstrap, transactional_id=unique("a")
+    )
+    with pytest.raises(ZeroDivisionError) as caught, late.transaction() as t:
+        t.produce(sink, b"late")
+        late._wait(WAIT_S)
+        await_abort(bootstrap, sink)
+        raise ZeroDivisionError
+    assert "longer than transaction.timeout.ms=1000, so the cluster" in caught.value.__notes__[0]
 
 
 def test_a_new_producer_aborts_what_its_predecessor_left_open(

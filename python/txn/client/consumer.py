@@ -19,6 +19,7 @@ plain `confluent_kafka.Consumer` cannot be observed; `PlainState` says what is d
 Sources: KIP-98 (offsets in transactions), KIP-447 (group metadata fences them).
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -36,8 +37,10 @@ from confluent_kafka import (
 from txn import forks
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, opened_elsewhere, translate
-from txn.client.settings import consumer_settings
-from txn.errors import ConfigError, RetriableError
+from txn.client.library_log import LibraryLog
+from txn.client.reach import CONNECT_TIMEOUT, Reach
+from txn.client.settings import consumer_settings, refused
+from txn.errors import RetriableError, UnreachableError
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -65,6 +68,9 @@ class Consumer(confluent_kafka.Consumer):
         config: Properties by their Kafka names, passed on as they are.
         group_id: Property `group.id`.
         bootstrap_servers: Property `bootstrap.servers`.
+        connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
+            UnreachableError: where every address refuses, or resolves to nothing. A cluster that
+            was reached once is waited for without end.
         more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
 
     It belongs to the process that opened it: in a forked child closing it does nothing, and every
@@ -81,23 +87,24 @@ class Consumer(confluent_kafka.Consumer):
         *,
         group_id: str | None = None,
         bootstrap_servers: str | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
         **more: object,
     ) -> None:
         settings = consumer_settings(
             config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
         )
+        settings.setdefault("logger", LibraryLog())
         try:
             super().__init__(settings)
         except KafkaException as raised:
-            raise ConfigError(
-                f"the consumer's configuration is refused: {error_of(raised).str()}"
-            ) from raised
+            raise refused("the consumer", raised) from raised
+        self._whose = f"the consumer of group {settings['group.id']!r}"
+        self._reach = Reach(settings, self._whose, connect_timeout)
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._was_interrupted = False  # poll or consume raised: what it had taken is gone
-        self._whose = f"the consumer of group {settings['group.id']!r}"
         forks.watch(self)
 
     def abandon(self, parent: int) -> None:
@@ -115,6 +122,7 @@ class Consumer(confluent_kafka.Consumer):
         """Subscribe, as `confluent_kafka.Consumer.subscribe` does."""
 
         def assigned(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+            self._reach.prove()
             self._gained(partitions)
             if on_assign is not None:
                 on_assign(consumer, partitions)
@@ -143,26 +151,72 @@ class Consumer(confluent_kafka.Consumer):
         self._gained(partitions)
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Return the next record, as `confluent_kafka.Consumer.poll` does."""
+        """Return the next record, as `confluent_kafka.Consumer.poll` does.
+
+        Raises:
+            UnreachableError: no broker was ever reached; see `connect_timeout`.
+        """
         try:
-            message = super().poll(timeout)
+            message = self._poll(timeout)
             if message is not None and self._awaited:
                 self._hand_out(message)
+        except UnreachableError:
+            raise  # with nothing taken: nothing ever came
         except BaseException:
             self._swallowed()
             raise
         return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return up to `num_messages` records, as `confluent_kafka.Consumer.consume` does."""
+        """Return up to `num_messages` records, as `confluent_kafka.Consumer.consume` does.
+
+        Raises:
+            UnreachableError: no broker was ever reached; see `connect_timeout`.
+        """
         try:
-            messages = super().consume(num_messages, timeout)
+            messages = self._consume(num_messages, timeout)
             if self._awaited:
                 for message in messages:
                     self._hand_out(message)
+        except UnreachableError:
+            raise  # with nothing taken: nothing ever came
         except BaseException:
             self._swallowed()
             raise
+        return messages
+
+    def _poll(self, timeout: float) -> Message | None:
+        """Poll, looking after the first broker once a second until there is one."""
+        if self._reach.is_proven:
+            return super().poll(timeout)
+        deadline = Deadline(math.inf if timeout < 0 else timeout)
+        while True:
+            message = super().poll(deadline.slice())
+            if message is not None:
+                self._reach.prove()
+                return message
+            self._reach.check()
+            if deadline.has_passed:
+                return None
+
+    def _consume(self, num_messages: int, timeout: float) -> list[Message]:
+        """Consume, looking after the first broker once a second until there is one."""
+        if self._reach.is_proven:
+            return super().consume(num_messages, timeout)
+        deadline = Deadline(math.inf if timeout < 0 else timeout)
+        while True:
+            messages = super().consume(num_messages, deadline.slice())
+            if messages:
+                self._reach.prove()
+            if self._reach.is_proven:
+                break
+            self._reach.check()
+            if deadline.has_passed:
+                return messages
+        missing = num_messages - len(messages)
+        if missing and not deadline.has_passed:
+            left = -1 if timeout < 0 else deadline.remaining
+            messages += super().consume(missing, left)
         return messages
 
     def origin(self, place: Place) -> int | None:

@@ -151,6 +151,33 @@ def translate(error: KafkaError, *, whose: str, doing: str) -> TxnError:
     )
 
 
+def timed_out(error: KafkaError, *, whose: str, open_ms: int, timeout_ms: int) -> TxnError:
+    """Return the error for a transaction that the cluster aborted since it was open for too long.
+
+    Args:
+        error: The report, one of `FENCED`.
+        whose: Whose transaction, as a message begins.
+        open_ms: How long it was open.
+        timeout_ms: Its transaction.timeout.ms, which is less.
+    """
+    kind, advice = (
+        (AbortableError, "Begin another")
+        if error.txn_requires_abort()
+        else (FencedError, "Close this producer and open another")
+    )
+    return kind(
+        f"{whose} had its transaction open for {open_ms / 1000:.1f} s, longer than "
+        f"transaction.timeout.ms={timeout_ms}, so the cluster aborted it ({error.name()}). "
+        f"{advice}; put less into a transaction, or raise transaction.timeout.ms, at most to the "
+        "broker's transaction.max.timeout.ms. (If another instance with this transactional id was "
+        "started meanwhile, that one took over.)",
+        code=error.code(),
+        name=error.name(),
+        open_ms=open_ms,
+        timeout_ms=timeout_ms,
+    )
+
+
 def opened_elsewhere(whose: str, parent: int) -> ForkedError:
     """Return the error for the use of a client in a fork of the process that opened it."""
     return ForkedError(
@@ -200,8 +227,7 @@ def _kind(error: KafkaError) -> tuple[type[TxnError], str]:
     code = error.code()
     if code in FENCED and not error.txn_requires_abort():
         return FencedError, (
-            "Another instance started with this transactional id, or the transaction outlived "
-            "transaction.timeout.ms; close this producer."
+            "Another instance started with this transactional id; close this producer."
         )
     if code in MISCONFIGURED:
         return ConfigError, "Correct the setting."

@@ -25,15 +25,19 @@ from txn import forks
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import (
+    FENCED,
     PURGED,
     DeliveryFailure,
     error_of,
     opened_elsewhere,
     reported_by,
+    timed_out,
     translate,
     undelivered,
 )
-from txn.client.settings import producer_settings
+from txn.client.library_log import LibraryLog
+from txn.client.reach import CONNECT_TIMEOUT, Reach
+from txn.client.settings import producer_settings, refused
 from txn.client.transaction import Transaction
 from txn.errors import (
     AbortableError,
@@ -47,12 +51,13 @@ from txn.errors import (
 
 Headers = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
 
-OnDelivery = Callable[[KafkaError | None, Message], None]
-
 PRODUCES_PER_POLL: Final = 256
 """Reports of delivery are collected once in so many records, and whenever the queue is full."""
 
 PAUSE_SECONDS: Final = 0.1
+
+TIMEOUT_MS: Final = 60_000
+"""transaction.timeout.ms where it is left out."""
 
 
 class Producer:
@@ -70,11 +75,14 @@ class Producer:
         transactional_id: Property `transactional.id`: names this producer over restarts.
         bootstrap_servers: Property `bootstrap.servers`.
         timeout: Seconds that taking over the transactional id may take.
+        connect_timeout: Seconds to wait for a first broker, where every address refuses or
+            resolves to nothing. A cluster that was reached once is waited for as `timeout` says.
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
     Raises:
         ConfigError: a property is unknown, given twice, missing, or breaks exactly-once.
-        RetriableError: the cluster could not be reached, or was not ready, in time.
+        UnreachableError: no broker is to be reached at the bootstrap servers.
+        RetriableError: the cluster was not ready in time.
         RejectedError: the cluster refuses this producer.
     """
 
@@ -86,6 +94,7 @@ class Producer:
         transactional_id: str | None = None,
         bootstrap_servers: str | None = None,
         timeout: float = 60.0,
+        connect_timeout: float = CONNECT_TIMEOUT,
         **more: object,
     ) -> None:
         settings = producer_settings(
@@ -97,10 +106,15 @@ class Producer:
         name = settings.get("transactional.id")
         self.transactional_id: str | None = None if name is None else str(name)
         self._whose = "the producer" if name is None else f"producer {name!r}"
-        self._on_delivery = _take_callback(settings)
+        self._on_delivery = _take_callback(settings, "on_delivery")
         if self._on_delivery is None:
             settings.setdefault("delivery.report.only.error", True)
         settings["on_delivery"] = self._note_delivery
+        self._on_error = _take_callback(settings, "error_cb")
+        settings["error_cb"] = self._note_error
+        self._last_report = ""  # what librdkafka said last of a connection
+        settings.setdefault("logger", LibraryLog())
+        self._reach = Reach(settings, self._whose, connect_timeout)
         self._failures: deque[DeliveryFailure] = deque()
         self._produced = 0
         self._open: dict[str, Transaction] = {}  # at most one
@@ -108,6 +122,7 @@ class Producer:
         self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None
         self._forked_from: int | None = None
         self._kafka: confluent_kafka.Producer | None = self._connect(settings)
+        self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         forks.watch(self)
         if self.transactional_id is not None:
             self._take_over(Deadline(timeout))
@@ -153,6 +168,12 @@ class Producer:
             InDoubtError: the commit had no answer; see `txn.errors.InDoubtError`.
             RejectedError: it was aborted and would be again; or a transaction is open already.
         """
+        if consumer is not None and not hasattr(consumer, "consumer_group_metadata"):
+            raise TypeError(
+                f"transaction() takes the consumer whose offsets it commits, or nothing, not "
+                f"{consumer!r}. The transactional id belongs to the producer: "
+                "Producer(transactional_id=...)"
+            )
         return Transaction(self, consumer, timeout)
 
     def produce(
@@ -196,7 +217,7 @@ class Producer:
             )
         deadline = Deadline(timeout)
         while (waiting := self._wait(deadline.slice())) and not deadline.has_passed:
-            pass
+            self._reach.check()
         self._raise_undelivered()
         if waiting:
             raise RetriableError(
@@ -265,10 +286,18 @@ class Producer:
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         """Return what to raise for a report, after noting what it means for this producer."""
-        failure = translate(error, whose=self._whose, doing=doing)
+        failure = self._timed_out(error) or translate(error, whose=self._whose, doing=doing)
         if error.fatal() or isinstance(failure, FencedError):
             self._give_up(failure)
         return failure
+
+    def _timed_out(self, error: KafkaError) -> TxnError | None:
+        """Return what to raise if the cluster aborted the open transaction for its age."""
+        transaction = self._open.get("transaction")
+        open_ms = 0 if transaction is None else transaction.open_ms
+        if error.code() not in FENCED or open_ms < self._timeout_ms:
+            return None
+        return timed_out(error, whose=self._whose, open_ms=open_ms, timeout_ms=self._timeout_ms)
 
     def _wait(self, seconds: float) -> int:
         """Wait until every record is stored or given up; return how many still are neither."""
@@ -339,7 +368,10 @@ class Producer:
         is_transactional = self.transactional_id is not None
         if is_transactional and all(f.error.code() in PURGED for f in failures):
             self._raise_cause()
-        failure = undelivered(failures, whose=self._whose, in_transaction=is_transactional)
+        causes = (self._timed_out(failed.error) for failed in failures)
+        failure = next(filter(None, causes), None) or undelivered(
+            failures, whose=self._whose, in_transaction=is_transactional
+        )
         if isinstance(failure, FencedError):
             self._give_up(failure)
         raise failure
@@ -366,23 +398,32 @@ class Producer:
         try:
             return confluent_kafka.Producer(settings)
         except KafkaException as raised:
-            raise ConfigError(
-                f"{self._whose} is misconfigured: {error_of(raised).str()}"
-            ) from raised
+            raise refused(self._whose, raised) from raised
 
     def _take_over(self, deadline: Deadline) -> None:
         client = self._client()
         while True:
             try:
                 client.init_transactions(deadline.slice() or PAUSE_SECONDS)
+                self._reach.prove()
                 return
             except KafkaException as raised:
                 error = error_of(raised)
-                if not error.retriable() or error.fatal() or deadline.has_passed:
+                is_over = not error.retriable() or error.fatal() or deadline.has_passed
+                if error.code() > 0:  # a number of Kafka's: a broker has answered
+                    self._reach.prove()
+                try:
+                    self._serve(deadline)
+                    self._reach.check(is_over=deadline.has_passed)
+                except TxnError:
+                    self._drop()
+                    raise
+                if is_over:
                     failure = self._failure(error, "taking over its id")
+                    if self._last_report:
+                        failure.add_note(f"librdkafka said last: {self._last_report}")
                     self._drop()
                     raise failure from raised
-            self._serve(deadline)
 
     def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -393,6 +434,12 @@ class Producer:
         if self._on_delivery is not None:
             self._on_delivery(error, message)
 
+    def _note_error(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_report = error.str()
+        if self._on_error is not None:
+            self._on_error(error)
+
     def _drop(self) -> None:
         """Let librdkafka's producer go, with whatever it still holds."""
         client, self._kafka = self._kafka, None
@@ -400,11 +447,11 @@ class Producer:
             client.purge()
 
 
-def _take_callback(settings: dict[str, object]) -> OnDelivery | None:
-    callback = settings.pop("on_delivery", None)
+def _take_callback(settings: dict[str, object], name: str) -> Callable[..., None] | None:
+    callback = settings.pop(name, None)
     if callback is None:
         return None
     if not callable(callback):
-        raise ConfigError(f"on_delivery={callback!r} is not callable", property="on_delivery")
-    wrapped: OnDelivery = callback
+        raise ConfigError(f"{name}={callback!r} is not callable", property=name)
+    wrapped: Callable[..., None] = callback
     return wrapped

@@ -6,10 +6,15 @@ any I/O, keywords turn into names (`linger_ms` is `linger.ms`), and the few prop
 exactly-once needs are set when they were left out.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
+from confluent_kafka import KafkaException
+
+from txn.client.failures import error_of
 from txn.errors import ConfigError
+from txn.hints import did_you_mean
 
 Settings = dict[str, object]
 
@@ -23,6 +28,41 @@ ALIASES: Final[Mapping[str, str]] = {
 
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """With librdkafka's own mock cluster there is nothing to name as bootstrap servers."""
+
+
+PROPERTIES: Final = frozenset(
+    """
+    acks allow.auto.create.topics api.version.request.timeout.ms auto.commit.interval.ms
+    auto.offset.reset batch.num.messages batch.size bootstrap.servers broker.address.family
+    broker.address.ttl check.crcs client.dns.lookup client.id client.rack compression.codec
+    compression.level compression.type connections.max.idle.ms coordinator.query.interval.ms debug
+    delivery.report.only.error delivery.timeout.ms enable.auto.commit enable.auto.offset.store
+    enable.gapless.guarantee enable.idempotence enable.metrics.push enable.partition.eof
+    enable.ssl.certificate.verification error_cb fetch.error.backoff.ms fetch.max.bytes
+    fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id
+    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level
+    linger.ms log.connection.close logger max.in.flight max.in.flight.requests.per.connection
+    max.partition.fetch.bytes max.poll.interval.ms message.copy.max.bytes message.max.bytes
+    message.send.max.retries message.timeout.ms metadata.broker.list metadata.max.age.ms
+    metadata.recovery.strategy oauth_cb on_delivery partition.assignment.strategy partitioner
+    queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms queued.max.messages.kbytes queued.min.messages
+    receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.required.acks
+    request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab
+    sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
+    sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config
+    sasl.oauthbearer.method sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url
+    sasl.password sasl.username security.protocol session.timeout.ms
+    socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails
+    socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites
+    ssl.crl.location ssl.endpoint.identification.algorithm ssl.key.location ssl.key.password
+    ssl.key.pem ssl.keystore.location ssl.keystore.password statistics.interval.ms stats_cb
+    sticky.partitioning.linger.ms throttle_cb topic.metadata.propagation.max.ms
+    topic.metadata.refresh.interval.ms transaction.timeout.ms transactional.id
+    """.split()
+)
+"""What to look through for the name that a mistaken one was meant to be; others exist."""
 
 
 def producer_settings(
@@ -96,6 +136,18 @@ def consumer_settings(
     return settings
 
 
+def refused(whose: str, raised: KafkaException) -> ConfigError:
+    """Return the error for a configuration that librdkafka refuses."""
+    said = error_of(raised).str()
+    unknown = re.fullmatch(r'No such configuration property: "(.*)"', said)
+    if unknown is None:
+        return ConfigError(f"the configuration of {whose} is refused: {said}")
+    name = unknown[1]
+    return ConfigError(
+        f"{whose} knows no property {name!r}{did_you_mean(name, PROPERTIES)}", property=name
+    )
+
+
 def _merged(
     config: Mapping[str, object] | None,
     keywords: Mapping[str, object],
@@ -103,6 +155,11 @@ def _merged(
     bootstrap_servers: str | None,
 ) -> Settings:
     settings: Settings = {}
+    if not isinstance(config, Mapping | None):
+        raise TypeError(
+            f"the configuration is a mapping from Kafka's names to values, not {config!r}; "
+            "bootstrap servers go into bootstrap_servers='HOST:PORT'"
+        )
     for name, value in (config or {}).items():
         if not isinstance(name, str):
             raise ConfigError(f"{name!r} is no property name: names are strings", property=name)

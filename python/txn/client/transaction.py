@@ -111,6 +111,12 @@ class Transaction:
         self._has_sent_offsets = False
         self._sending: Aside | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
+        self._begun_at: float | None = None
+
+    @property
+    def open_ms(self) -> int:
+        """How long it has been open; 0 before it begins."""
+        return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
 
     def __enter__(self) -> "Transaction":
         if self._phase is not Phase.NEW:
@@ -242,6 +248,7 @@ class Transaction:
             self._producer._client().begin_transaction()
         except KafkaException as raised:
             raise self._failure(error_of(raised), "beginning a transaction") from raised
+        self._begun_at = time.monotonic()
         self._phase = Phase.OPEN
 
     # ------------------------------------------------------------ the good end
@@ -466,7 +473,9 @@ class Transaction:
                 if not _may_retry(error):
                     failure = self._failure(error, "aborting")
                     self._producer._give_up(failure)
-                    reason.add_note(f"Aborting failed, so the cluster will do it: {failure}")
+                    reason.add_note(
+                        f"It could not be aborted from here, so the cluster does it: {failure}"
+                    )
                     return interrupt
                 if deadline.has_passed:
                     self._give_up_abort(deadline, reason)

@@ -21,7 +21,7 @@ from txn import _core, forks
 from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from txn.broker.node import Node
 from txn.config import BrokerSettings
-from txn.errors import BrokerFailedError, ConfigError, ForkedError, TxnError
+from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError
 from txn.logs import log
 from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, ServerCatalog
@@ -32,10 +32,6 @@ from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
-
-
-class AddressError(TxnError):
-    """The broker cannot listen where it was told to."""
 
 
 class Broker:

@@ -23,9 +23,16 @@ class NotPreparedError(RetriableError):
 class RefusedError(RejectedError):
     """Checkpoint and progress contradict each other; going on would lose or repeat rows."""
 
+    batch: int | None = None
+    known_batch: int | None = None
+    query: str | None = None
+    known_query: str | None = None
+
 
 class LostError(RejectedError):
     """Transactions that were decided to commit are gone: their driver was away too long."""
+
+    batch: int | None = None
 
 
 class DataLossError(RejectedError):

@@ -1,7 +1,6 @@
 """Making the source and the sink known to a Spark session."""
 
 import logging
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -49,7 +48,6 @@ def _check_python(spark: SparkSession) -> None:
             f"and not {sys.executable}, so they cannot find txn. Import txn.spark before the "
             "session is made, or set PYSPARK_PYTHON",
             python=found,
-            PYSPARK_PYTHON=os.environ.get("PYSPARK_PYTHON"),
         )
 
 

@@ -23,10 +23,21 @@ create_exception!(
     "A Kafka node answered with an error, or could not be reached."
 );
 
-/// Adds the exceptions to the module.
+/// Adds the exceptions to the module. Each prints as its first argument, the message.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
-    module.add("LogRefusedError", py.get_type::<LogRefusedError>())?;
-    module.add("KafkaError", py.get_type::<KafkaError>())
+    let message = py.eval(
+        c"lambda error: str(error.args[0]) if error.args else ''",
+        None,
+        None,
+    )?;
+    for (name, kind) in [
+        ("CorruptLogError", py.get_type::<CorruptLogError>()),
+        ("LogRefusedError", py.get_type::<LogRefusedError>()),
+        ("KafkaError", py.get_type::<KafkaError>()),
+    ] {
+        kind.setattr("__str__", &message)?;
+        module.add(name, kind)?;
+    }
+    Ok(())
 }

@@ -1,0 +1,202 @@
+"""Whether the bootstrap servers are brokers: told in seconds, with the server and the reason.
+
+librdkafka tries for ever, which is right for a cluster that restarts and wrong for a wrong
+address. So a client that no broker has answered yet asks the addresses itself:
+
+    a name that does not resolve, a port that is closed     told after `connect_timeout`
+    something that answers, but not as Kafka does           told at once
+    no answer at all                                        told at the caller's own deadline
+
+One address that answers ends this for good: what breaks later is librdkafka's to wait for.
+"""
+
+import math
+import re
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from txn.errors import UnreachableError
+
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds that addresses may refuse a client that no broker has answered yet."""
+
+PROBE_SECONDS: Final = 1.5
+"""How long one address may take to be connected to, and then to answer."""
+
+FIRST_PROBE_SECONDS: Final = 0.9
+"""A broker that is there has answered librdkafka by then."""
+
+DEFAULT_PORT: Final = 9092
+
+API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+"""An ApiVersions request: size, api key, version 0, correlation id 0, no client id."""
+
+NUDGE: Final = b"\r\n\r\n"
+"""Makes a server that reads lines answer. A broker that is asked this much closes."""
+
+TLS_ALERT: Final = 0x15
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong at an address; `is_final` if waiting cannot help."""
+
+    what: str
+    is_final: bool = False
+    is_silence: bool = False
+
+
+class Reach:
+    """Finds out whether a client can reach its cluster.
+
+    Args:
+        settings: The client's configuration, by Kafka's names.
+        whose: Which client, as a message begins: `producer 'pay-3'`.
+        patience_s: How long addresses may refuse before that is an error.
+        clock: Monotonic seconds.
+        probe: What is wrong at (host, port), spoken to with TLS or not.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        whose: str,
+        patience_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        probe: "Callable[[str, int, bool], Fault | None] | None" = None,
+    ) -> None:
+        self._whose = whose
+        self._patience_s = patience_s
+        self._clock = clock
+        self._probe = probe or look
+        self._addresses = addresses_in(str(settings.get("bootstrap.servers") or ""))
+        self._has_tls = "ssl" in str(settings.get("security.protocol", "")).lower()
+        self._start = clock()
+        self._next_probe = self._start + FIRST_PROBE_SECONDS
+        self.is_proven = not self._addresses
+
+    def prove(self) -> None:
+        """Note that a broker has answered."""
+        self.is_proven = True
+
+    def check(self, *, is_over: bool = False) -> None:
+        """Raise if the addresses are certainly wrong; to be called about once a second.
+
+        Args:
+            is_over: The caller has waited for as long as it would. No answer is enough then.
+
+        Raises:
+            UnreachableError: no broker was ever reached.
+        """
+        now = self._clock()
+        if self.is_proven or (now < self._next_probe and not is_over):
+            return
+        faults = {}
+        for host, port in self._addresses:
+            fault = self._probe(host, port, self._has_tls)
+            if fault is None:
+                self.is_proven = True
+                return
+            faults[f"{host}:{port}"] = fault
+        waited_s = self._clock() - self._start
+        self._next_probe = self._clock() + 1.0
+        is_certain = all(fault.is_final for fault in faults.values())
+        is_refused = not any(fault.is_silence for fault in faults.values())
+        if is_over or is_certain or (is_refused and waited_s >= self._patience_s):
+            raise self._unreachable(faults, is_certain)
+
+    def _unreachable(self, faults: Mapping[str, Fault], is_certain: bool) -> UnreachableError:
+        reasons = {address: fault.what for address, fault in faults.items()}
+        told = "; ".join(f"{address} {what}" for address, what in reasons.items())
+        advice = "Correct bootstrap.servers"
+        if not is_certain:
+            advice += ", or start the broker"
+            if math.isfinite(self._patience_s):
+                advice += (
+                    f". For a cluster that may come later, give connect_timeout more than "
+                    f"{self._patience_s:g} s"
+                )
+        return UnreachableError(
+            f"{self._whose} reaches no broker: {told}. {advice}",
+            reasons=reasons,
+            address=next(iter(reasons)),
+        )
+
+
+def addresses_in(servers: str) -> list[tuple[str, int]]:
+    """Read bootstrap.servers as librdkafka does: `[PROTOCOL://]HOST[:PORT]`, with commas."""
+    found = []
+    for text in servers.split(","):
+        matched = re.fullmatch(r"(?:\w+://)?(\[[^\]]+\]|[^:\[\]]+)(?::(\d+))?/?", text.strip())
+        if matched is not None:
+            found.append((matched[1].strip("[]"), int(matched[2] or DEFAULT_PORT)))
+    return found
+
+
+def look(host: str, port: int, has_tls: bool) -> Fault | None:
+    """Say what is wrong at an address; None where a broker answers."""
+    try:
+        with socket.create_connection((host, port), PROBE_SECONDS) as connection:
+            return _greet_tls(connection) if has_tls else _greet(connection)
+    except socket.gaierror as error:
+        return Fault(f"does not resolve ({error.strerror})")
+    except ConnectionRefusedError:
+        return Fault("refuses connections: nothing listens there")
+    except TimeoutError:
+        return Fault("does not answer", is_silence=True)
+    except (OSError, OverflowError, UnicodeError) as error:
+        return Fault(f"cannot be connected to ({getattr(error, 'strerror', None) or error})")
+
+
+def _greet(connection: socket.socket) -> Fault | None:
+    """Ask for the versions of a broker's requests, which every broker tells everybody."""
+    connection.sendall(API_VERSIONS)
+    answer = _first_bytes(connection)
+    if answer is None:
+        connection.sendall(NUDGE)
+        answer = _first_bytes(connection)
+        if not answer:
+            return Fault("accepts connections and answers nothing", is_silence=True)
+    if answer == b"":
+        return Fault(
+            "closes the connection when spoken to as a broker: set security.protocol if its "
+            "listener wants TLS"
+        )
+    if answer[0] == TLS_ALERT:
+        return Fault("wants TLS, and security.protocol is not set so", is_final=True)
+    if answer.startswith(b"HTTP/") or answer.lstrip().startswith((b"<", b"{")):
+        return Fault("is an HTTP server, not a broker", is_final=True)
+    if len(answer) >= 8 and answer[4:8] == bytes(4) and answer[:2] == bytes(2):
+        return None
+    return Fault(f"answers {answer[:12]!r}, which no broker does", is_final=True)
+
+
+def _greet_tls(connection: socket.socket) -> Fault | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # librdkafka verifies; this finds out whether it is TLS at all
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        context.wrap_socket(connection).close()
+    except ssl.SSLError as error:
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            return Fault("speaks no TLS, and security.protocol says it does", is_final=True)
+        return None  # of TLS, so librdkafka's to tell
+    except ConnectionError:
+        return Fault("closes the connection when spoken to in TLS: check security.protocol")
+    return None
+
+
+def _first_bytes(connection: socket.socket) -> bytes | None:
+    """Return the first bytes that come, b"" if the connection is closed, None if none come."""
+    try:
+        return connection.recv(64)
+    except TimeoutError:
+        return None
+    except ConnectionError:
+        return b""

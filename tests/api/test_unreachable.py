@@ -1,0 +1,142 @@
+"""A wrong address is told in seconds, by a client of its own, as a user meets it.
+
+The story: `txn.Producer` took 60 s, printed 214 lines to standard error, and raised an error that
+named neither the server nor the reason.
+"""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import txn
+
+QUICK_S = 1.5
+"""Patience for these tests; the default is longer."""
+
+
+@pytest.fixture
+def closed_port() -> Iterator[str]:
+    """An address where nothing listens, kept from others by being bound."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+Use = Callable[[str, float], object]
+
+
+def open_transactional(servers: str, seconds: float) -> None:
+    txn.Producer(bootstrap_servers=servers, transactional_id="pay-3", connect_timeout=seconds)
+
+
+def flush(servers: str, seconds: float) -> None:
+    producer = txn.Producer(bootstrap_servers=servers, connect_timeout=seconds)
+    producer.produce("orders", b"1")
+    producer.flush()
+
+
+def consumer_of(servers: str, seconds: float) -> txn.Consumer:
+    consumer = txn.Consumer(bootstrap_servers=servers, group_id="shop", connect_timeout=seconds)
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def poll(servers: str, seconds: float) -> None:
+    consumer_of(servers, seconds).poll()
+
+
+def consume(servers: str, seconds: float) -> None:
+    consumer_of(servers, seconds).consume(10, 60)
+
+
+@pytest.mark.parametrize("use", [open_transactional, flush, poll, consume])
+def test_a_closed_port_is_told_with_the_server_and_the_reason(
+    use: Use, closed_port: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(txn.UnreachableError) as told:
+        use(closed_port, QUICK_S)
+    assert f"{closed_port} refuses connections: nothing listens there" in str(told.value)
+    assert told.value.address == closed_port
+    assert told.value.action is txn.Action.RETRY
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_with_a_wrong_address_ends_within_seconds_and_prints_its_error_alone(
+    closed_port: str,
+) -> None:
+    started = time.monotonic()
+    program = (
+        f"import txn; txn.Producer(bootstrap_servers={closed_port!r}, transactional_id='pay-3')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert time.monotonic() - started < 30  # it was 60
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(
+        f"txn.errors.UnreachableError: producer 'pay-3' reaches no broker: {closed_port} refuses"
+    )
+    assert "%3|" not in done.stderr
+
+
+def test_a_cluster_that_comes_late_is_waited_for_as_long_as_was_asked() -> None:
+    brokers: list[txn.Broker] = []
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    seen_down = threading.Event()
+
+    def start() -> None:
+        seen_down.wait()
+        brokers.append(txn.Broker(port=port))
+
+    starter = threading.Thread(target=start)
+    starter.start()
+
+    def note(_: object) -> None:
+        seen_down.set()
+
+    with (
+        txn.Producer(
+            {"error_cb": note},
+            bootstrap_servers=f"127.0.0.1:{port}",
+            transactional_id="pay-3",
+            connect_timeout=60,
+        ) as producer,
+        producer.transaction() as t,
+    ):
+        t.produce("orders", b"1")
+    starter.join()
+    brokers[0].close()
+
+
+def test_a_broker_that_stops_under_a_consumer_is_waited_for() -> None:
+    with txn.Broker() as broker:
+        consumer = consumer_of(broker.bootstrap_servers, 0)
+        with txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.produce("orders", b"1")
+        consumer.assign([])  # whatever the group does: a broker has answered
+        while not consumer._reach.is_proven:
+            consumer.poll(0.1)
+    assert consumer.poll(1.5) is None
+    consumer.close()
+
+
+def test_a_consumer_of_a_sound_broker_gets_as_many_records_as_it_asked_for() -> None:
+    with txn.Broker() as broker:
+        servers = broker.bootstrap_servers
+        consumer = txn.Consumer(
+            bootstrap_servers=servers, group_id="shop", auto_offset_reset="earliest"
+        )
+        with txn.Producer(bootstrap_servers=servers) as producer:
+            for number in range(1000):
+                producer.produce("orders", b"%d" % number)
+        consumer.subscribe(["orders"])
+        messages = consumer.consume(1000, 30)
+        consumer.close()
+    assert [message.value() for message in messages] == [b"%d" % n for n in range(1000)]

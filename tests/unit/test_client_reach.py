@@ -1,0 +1,310 @@
+"""How a client is told that its bootstrap servers are no brokers."""
+
+import http.server
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from txn.client.library_log import QUIET_SECONDS, LibraryLog
+from txn.client.reach import Fault, Reach, addresses_in, look
+from txn.client.settings import PROPERTIES, producer_settings, refused
+from txn.errors import UnreachableError
+
+REFUSED = Fault("refuses connections")
+SILENT = Fault("does not answer", is_silence=True)
+STRANGER = Fault("is an HTTP server", is_final=True)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reach(
+    clock: Clock, faults: dict[str, Fault | None], patience_s: float = 5.0
+) -> tuple[Reach, list[str]]:
+    """One with addresses of these names; and what it has asked."""
+    asked: list[str] = []
+
+    def probe(host: str, _port: int, _has_tls: bool) -> Fault | None:
+        asked.append(host)
+        return faults[host]
+
+    settings = {"bootstrap.servers": ",".join(faults)}
+    made = Reach(settings, "the producer", patience_s, clock=clock, probe=probe)
+    return made, asked
+
+
+def check_at(clock: Clock, second: float, made: Reach, *, is_over: bool = False) -> None:
+    clock.now = second
+    made.check(is_over=is_over)
+
+
+# ---------------------------------------------------------------- when it is told
+
+
+def test_nothing_is_asked_in_the_first_moment() -> None:
+    clock = Clock()
+    made, asked = reach(clock, {"a": REFUSED})
+    check_at(clock, 0.5, made)
+    assert asked == []
+
+
+def test_addresses_that_refuse_are_waited_for_until_the_patience_is_over() -> None:
+    clock = Clock()
+    made, _ = reach(clock, {"a": REFUSED, "b": REFUSED})
+    for second in (1, 2.1, 3.2, 4.3):
+        check_at(clock, second, made)
+    with pytest.raises(UnreachableError) as told:
+        check_at(clock, 5.4, made)
+    assert told.value.reasons == {"a:9092": REFUSED.what, "b:9092": REFUSED.what}
+    assert told.value.address == "a:9092"
+    assert str(told.value) == (
+        "the producer reaches no broker: a:9092 refuses connections; b:9092 refuses connections. "
+        "Correct bootstrap.servers, or start the broker. For a cluster that may come later, give "
+        "connect_timeout more than 5 s"
+    )
+
+
+def test_a_stranger_is_told_of_at_once() -> None:
+    clock = Clock()
+    made, _ = reach(clock, {"a": STRANGER})
+    with pytest.raises(UnreachableError, match=r"an HTTP server\. Correct bootstrap.servers$"):
+        check_at(clock, 1, made)
+
+
+def test_a_stranger_beside_a_closed_port_is_waited_with_for() -> None:
+    clock = Clock()
+    made, _ = reach(clock, {"a": STRANGER, "b": REFUSED})
+    check_at(clock, 1, made)
+    with pytest.raises(UnreachableError):
+        check_at(clock, 6, made)
+
+
+def test_silence_is_waited_for_until_the_caller_waits_no_longer() -> None:
+    clock = Clock()
+    made, _ = reach(clock, {"a": SILENT, "b": REFUSED})
+    check_at(clock, 50, made)
+    with pytest.raises(UnreachableError, match="a:9092 does not answer"):
+        check_at(clock, 60, made, is_over=True)
+
+
+def test_one_broker_that_answered_is_enough_for_ever() -> None:
+    clock = Clock()
+    faults: dict[str, Fault | None] = {"a": REFUSED, "b": None}
+    made, asked = reach(clock, faults)
+    check_at(clock, 1, made)
+    faults["b"] = REFUSED  # it restarts, which is librdkafka's to wait for
+    check_at(clock, 100, made, is_over=True)
+    assert asked == ["a", "b"]
+
+
+def test_a_client_that_was_answered_asks_nothing_itself() -> None:
+    clock = Clock()
+    made, asked = reach(clock, {"a": REFUSED})
+    made.prove()
+    check_at(clock, 100, made, is_over=True)
+    assert asked == []
+
+
+def test_patience_without_end_waits_without_end() -> None:
+    clock = Clock()
+    made, _ = reach(clock, {"a": REFUSED}, patience_s=float("inf"))
+    check_at(clock, 1e6, made)
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("a:1", [("a", 1)]),
+        ("a, b:2", [("a", 9092), ("b", 2)]),
+        ("SASL_SSL://a:1,PLAINTEXT://b", [("a", 1), ("b", 9092)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("", []),
+    ],
+)
+def test_addresses_are_read_as_librdkafka_reads_them(
+    servers: str, addresses: list[tuple[str, int]]
+) -> None:
+    assert addresses_in(servers) == addresses
+
+
+# ---------------------------------------------------------------- what is seen at an address
+
+
+@contextmanager
+def listening(answer: Callable[[socket.socket], object]) -> Iterator[int]:
+    """The port of a server that gives its only client this answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def until_closed(connection: socket.socket) -> None:
+    while connection.recv(1024):
+        pass
+
+
+def answering(data: bytes) -> Callable[[socket.socket], object]:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(1024)
+        connection.sendall(data)
+
+    return answer
+
+
+def test_a_port_where_nothing_listens_refuses() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert look("127.0.0.1", port, False) == Fault("refuses connections: nothing listens there")
+
+
+def test_a_name_that_does_not_resolve_is_told_with_the_reason() -> None:
+    fault = look("no-such-host.invalid", 9092, False)
+    assert fault is not None
+    assert fault.what.startswith("does not resolve (")
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is an HTTP server, not a broker"),
+        (answering(b"\x15\x03\x01\x00\x02\x02\x46"), "wants TLS, and security.protocol is not"),
+        (answering(b"SSH-2.0-OpenSSH_9.6\r\n"), "answers b'SSH-2.0-Open', which no broker does"),
+        (answering(b""), "closes the connection when spoken to as a broker"),
+        (until_closed, "accepts connections and answers nothing"),
+    ],
+)
+def test_strangers_are_told_apart(answer: Callable[[socket.socket], object], what: str) -> None:
+    with listening(answer) as port:
+        fault = look("127.0.0.1", port, False)
+    assert fault is not None
+    assert fault.what.startswith(what)
+
+
+def test_a_web_server_that_waits_for_a_line_is_made_to_answer() -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        fault = look("127.0.0.1", server.server_port, False)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert fault == Fault("is an HTTP server, not a broker", is_final=True)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+def test_a_plain_listener_is_told_to_a_client_that_speaks_tls() -> None:
+    with listening(answering(b"\0\0\0\4nope")) as port:
+        fault = look("127.0.0.1", port, True)
+    assert fault == Fault("speaks no TLS, and security.protocol says it does", is_final=True)
+
+
+def test_a_listener_of_tls_is_librdkafkas_to_verify() -> None:
+    def answer(connection: socket.socket) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate
+        with pytest.raises(ssl.SSLError):
+            context.wrap_socket(connection, server_side=True)
+
+    with listening(answer) as port:
+        assert look("127.0.0.1", port, True) is None
+
+
+# ---------------------------------------------------------------- log lines
+
+
+def test_lines_of_librdkafka_that_differ_in_numbers_go_out_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    lines = LibraryLog(clock=clock)
+    with caplog.at_level(logging.INFO, "txn.client"):
+        for after_ms in range(100):
+            text = f"h:1: Connect failed (after {after_ms}ms)"
+            lines.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", text)
+        lines.log(
+            logging.WARNING, "%s [%s] %s", "GETSUBSCRIPTIONS", "rdkafka#producer-1", "another"
+        )
+        clock.now = QUIET_SECONDS
+        lines.log(
+            logging.ERROR,
+            "%s [%s] %s",
+            "FAIL",
+            "rdkafka#producer-1",
+            "h:1: Connect failed (after 7ms)",
+        )
+    assert caplog.messages == [
+        "FAIL [rdkafka#producer-1] h:1: Connect failed (after 0ms)",
+        "GETSUBSCRIPTIONS [rdkafka#producer-1] another",
+        "FAIL [rdkafka#producer-1] h:1: Connect failed (after 7ms) (and 99 more like this)",
+    ]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING", "ERROR"]
+
+
+# ---------------------------------------------------------------- properties
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES - {"logger"}))
+def test_every_property_that_is_suggested_is_one_of_librdkafkas(name: str) -> None:
+    import confluent_kafka
+
+    for make in (confluent_kafka.Producer, confluent_kafka.Consumer):
+        said = "none"
+        try:
+            make({"group.id": "g", name: "\x01"})
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
+            said = str(error)
+        if "No such configuration property" not in said:
+            return
+    pytest.fail(f"librdkafka does not know {name}")
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "hint"),
+    [
+        ("linger_ms", "; did you mean linger.ms?"),
+        ("bootstrap.server", "; did you mean bootstrap.servers?"),
+        ("auto.ofset.reset", "; did you mean auto.offset.reset?"),
+        ("key.serializer", ""),
+        ("colour", ""),
+    ],
+)
+def test_an_unknown_property_is_named_with_a_close_one_only(mistaken: str, hint: str) -> None:
+    import confluent_kafka
+
+    with pytest.raises(confluent_kafka.KafkaException) as raised:
+        confluent_kafka.Producer({mistaken: "1"})
+    error = refused("the producer", raised.value)
+    assert str(error) == f"the producer knows no property {mistaken!r}{hint}"
+    assert error.property == mistaken
+
+
+def test_an_address_in_place_of_the_configuration_is_refused_by_type() -> None:
+    with pytest.raises(TypeError, match="bootstrap_servers='HOST:PORT'"):
+        producer_settings(
+            "127.0.0.1:9092",  # type: ignore[arg-type]
+            transactional_id=None,
+            bootstrap_servers=None,
+            keywords={},
+        )
