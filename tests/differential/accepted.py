@@ -7,7 +7,7 @@ and versions that txn does not announce, so that no client sends them.
 
 from typing import Any, Final
 
-from differential.batches import CREATED_MS, batches
+from differential.batches import batches
 from differential.known import ASKED_AGAIN, Accepted, Exchange
 from differential.names import NOW, TEXT
 from differential.plain import MISSING, Difference, error_codes
@@ -388,25 +388,14 @@ REFUSED: Final = (
         diverges=True,
     ),
     Accepted(
-        "compressed-bytes-are-not-opened",
-        "Compressed records that cannot be decompressed: Kafka opens every batch and fails "
-        "with UNKNOWN_SERVER_ERROR; txn checks header and checksum and stores what came. It "
-        "harms only the readers of what the sender itself broke.",
+        "compressed-bytes-that-nobody-can-open",
+        "Compressed records that cannot be decompressed: Kafka fails with UNKNOWN_SERVER_ERROR, "
+        "txn says INVALID_RECORD and why.",
         ("Produce",),
         f"{IN_PRODUCE}.error_code",
-        "none",
+        "invalid_record",
         "unknown_server_error",
-        when=_sends(attributes=(4,)),
-        diverges=True,
-    ),
-    Accepted(
-        "largest-timestamps-are-believed",
-        "A batch whose header understates its largest timestamp: Kafka puts it right, txn "
-        "stores the batch as it came.",
-        ("Fetch",),
-        f"{IN_FETCH}.records.max_timestamp",
-        5,
-        CREATED_MS,
+        when=_sends(attributes=(1, 2, 3, 4)),
     ),
     Accepted(
         "no-record-is-named",

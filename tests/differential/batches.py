@@ -42,6 +42,8 @@ class Batch:
     """Bytes behind the batch."""
     cut: int | None = None
     """Send this many bytes only."""
+    content: bytes | None = None
+    """In place of the records, compressed or not."""
 
     @property
     def sent(self) -> tuple[Any, int, int, int]:
@@ -50,9 +52,11 @@ class Batch:
 
     def encode(self, producer_id: int) -> bytes:
         """The bytes of the records field, with a broker's own producer id."""
-        records = b"".join(_record(n, self.key, value) for n, value in enumerate(self.values))
+        records = b"".join(record(n, self.key, value) for n, value in enumerate(self.values))
         if self.attributes & 7 == 1:
             records = gzip.compress(records, mtime=0)
+        if self.content is not None:
+            records = self.content
         count = len(self.values)
         body = HEADER.pack(
             self.base_offset,
@@ -129,7 +133,8 @@ def decode(data: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _record(number: int, key: bytes | None, value: bytes | None) -> bytes:
+def record(number: int, key: bytes | None, value: bytes | None) -> bytes:
+    """One record without headers, its length before it."""
     body = b"\0" + _varint(number) + _varint(number) + _nullable(key) + _nullable(value) + b"\0"
     return _varint(len(body)) + body
 

@@ -440,6 +440,11 @@ pub(crate) fn stamp_offset(batch: &mut [u8], base_offset: i64, leader_epoch: i32
 pub(crate) fn stamp_append_time(batch: &mut [u8], timestamp_ms: i64) {
     let attributes = i16::from_be_bytes([batch[21], batch[22]]) | LOG_APPEND_TIME;
     batch[21..23].copy_from_slice(&attributes.to_be_bytes());
+    stamp_max_timestamp(batch, timestamp_ms);
+}
+
+/// Stamps the largest timestamp of a batch's records, and its new checksum.
+pub(crate) fn stamp_max_timestamp(batch: &mut [u8], timestamp_ms: i64) {
     batch[35..43].copy_from_slice(&timestamp_ms.to_be_bytes());
     let crc = checksum(batch);
     batch[17..21].copy_from_slice(&crc.to_be_bytes());

@@ -287,22 +287,33 @@ pub struct Content {
     pub earliest_ms: i64,
     /// The largest, in ms; -1 if none has one.
     pub latest_ms: i64,
-    /// Bytes after decompression.
-    pub bytes: usize,
 }
 
-/// Reads a whole batch that is to be stored.
+/// Reads a whole batch that is to be stored; `opened` is raised by the work of opening it, in
+/// bytes: 0 if it is not compressed, what was found until then if it is refused.
 ///
 /// # Errors
 /// The first thing for which a client could not read it, its offset deltas not being 0, 1, 2 …,
 /// or `TooLarge` with `cap`, which compressed bytes alone are held against.
-pub fn inspect(batch: &BatchView<'_>, cap: usize) -> Result<Content, ContentError> {
+pub fn inspect(
+    batch: &BatchView<'_>,
+    cap: usize,
+    opened: &mut usize,
+) -> Result<Content, ContentError> {
     let is_plain = batch.codec() == Ok(Codec::None);
-    let mut opening = open(
-        batch,
-        Reading::Strict,
-        if is_plain { usize::MAX } else { cap },
-    )?;
+    let cap = if is_plain { usize::MAX } else { cap };
+    let mut opening = open(batch, Reading::Strict, cap)?;
+    let surveyed = survey(batch, &mut opening);
+    if !is_plain {
+        *opened = opened.saturating_add(OPENING_COST_BYTES + opening.opened());
+    }
+    surveyed
+}
+
+/// What beginning to open a batch costs, as if so many bytes were opened.
+const OPENING_COST_BYTES: usize = 4 << 10;
+
+fn survey(batch: &BatchView<'_>, opening: &mut Opening<'_>) -> Result<Content, ContentError> {
     let mut survey = Survey {
         base_timestamp: batch.base_timestamp(),
         index: 0,
@@ -311,7 +322,7 @@ pub fn inspect(batch: &BatchView<'_>, cap: usize) -> Result<Content, ContentErro
         earliest_ms: i64::MAX,
         latest_ms: -1,
     };
-    walk(&mut opening, batch.record_count(), &mut survey)?;
+    walk(opening, batch.record_count(), &mut survey)?;
     if !survey.is_in_order {
         let reason = "its offset delta is not its place in the batch";
         return Err(at(survey.index, reason));
@@ -324,7 +335,6 @@ pub fn inspect(batch: &BatchView<'_>, cap: usize) -> Result<Content, ContentErro
             survey.earliest_ms
         },
         latest_ms: survey.latest_ms,
-        bytes: opening.opened(),
     })
 }
 

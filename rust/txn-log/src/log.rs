@@ -1,7 +1,8 @@
 //! One partition's log: the one door through which batches are appended and read.
 //!
 //! # An append
-//! Checked without the lock: bytes, checksum, counts, codec. Then, under the partition's lock:
+//! Checked without the lock: bytes, checksum, counts, and the content, which is opened and read to
+//! the last header, so that what is acknowledged can be read. Then, under the partition's lock:
 //! make room (first segment, or roll), ask the gate, stamp offset and time in place, write,
 //! note an aborted transaction, publish. After the lock: wake who waits. A plain batch, one
 //! without a producer id, does not ask the gate.
@@ -22,8 +23,9 @@
 //!
 //! # Deviations from Kafka
 //! A batch larger than a segment is stored in a segment of its own rather than refused. Records
-//! with other offsets than 0, 1, 2 … in an uncompressed batch are refused, where Kafka renumbers
-//! them.
+//! with other offsets than 0, 1, 2 … are refused, where Kafka renumbers them. Kafka opens what
+//! Java's client can read; here another client has to be able to read it too, see `opening`.
+//! Kafka has no limit for what compressed records come to; see [`CONTENT_BYTES_MAX`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -39,8 +41,8 @@ use std::time::{Duration, Instant};
 use crate::aborted::{self, AbortedTxns};
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
-use crate::compaction;
-use crate::compression::Codec;
+use crate::compression::{Codec, CompressionError};
+use crate::content::{self, Content, ContentError};
 use crate::disk;
 use crate::epochs::Epochs;
 use crate::error::code;
@@ -48,7 +50,6 @@ pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
 use crate::index::TimestampOffset;
 use crate::open_files::{LentFile, OpenFile};
-use crate::records;
 use crate::recovery;
 use crate::removal::Doomed;
 use crate::search::{self, Budget, Searched};
@@ -65,6 +66,9 @@ pub(crate) const METADATA_NAME: &str = "partition.metadata";
 const DOOMED_SUFFIX: &str = "-delete";
 /// Between two attempts to bring gate and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);
+/// The most bytes that compressed records of one batch may come to, unless `max.message.bytes`
+/// is more: what librdkafka opens of a zstd batch (`receive.message.max.bytes`).
+pub const CONTENT_BYTES_MAX: usize = 100_000_000;
 
 /// A batch that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,8 +308,25 @@ impl PartitionLog {
     /// # Errors
     /// See [`AppendError`]; nothing is readable of a batch that failed.
     pub fn append(&self, origin: Origin, batch: &mut [u8]) -> Result<Appended, AppendError> {
+        self.append_within(origin, batch, &mut None, &mut { usize::MAX })
+    }
+
+    /// As `append`, for callers that have not the time to open a large batch: if `content` is
+    /// not known, at most `budget` bytes of compressed content are opened, and `budget` is lowered
+    /// by as much. `content` is known afterwards if all was. What [`Self::inspect`] gives counts
+    /// as known.
+    ///
+    /// # Errors
+    /// As `append`, and `TooMuchToOpen`.
+    pub fn append_within(
+        &self,
+        origin: Origin,
+        batch: &mut [u8],
+        content: &mut Option<Content>,
+        budget: &mut usize,
+    ) -> Result<Appended, AppendError> {
         let settings = self.settings();
-        let header = check_batch(origin, batch, &settings)?;
+        let header = check_batch(origin, batch, &settings, content, budget)?;
         let has_producer = header.producer_id() >= 0;
         let appended =
             self.append_checked(&settings, header, batch, |next_offset, max_timestamp_ms| {
@@ -332,6 +353,20 @@ impl PartitionLog {
             self.sync().map_err(AppendError::Io)?;
         }
         Ok(appended)
+    }
+
+    /// Opens a batch that is to be appended, and reads its records; raises `opened` by as many
+    /// bytes.
+    ///
+    /// # Errors
+    /// `Refused` if a client could not read them, or if they come to too much.
+    pub fn inspect(
+        &self,
+        batch: &BatchView<'_>,
+        opened: &mut usize,
+    ) -> Result<Content, AppendError> {
+        let cap = content_bytes_max(&self.settings());
+        content::inspect(batch, cap, opened).map_err(|error| refuse_content(&error))
     }
 
     /// Writes the end of a transaction; returns the marker's offset.
@@ -1090,8 +1125,20 @@ fn remove_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks everything about a batch that needs neither lock nor gate.
-fn check_batch(origin: Origin, bytes: &[u8], settings: &Settings) -> Result<Header, AppendError> {
+/// What the compressed records of a batch to be stored may come to.
+fn content_bytes_max(settings: &Settings) -> usize {
+    CONTENT_BYTES_MAX.max(settings.max_message_bytes)
+}
+
+/// Checks everything about a batch that needs neither lock nor gate, and corrects the largest
+/// timestamp that its header tells.
+fn check_batch(
+    origin: Origin,
+    bytes: &mut [u8],
+    settings: &Settings,
+    content: &mut Option<Content>,
+    budget: &mut usize,
+) -> Result<Header, AppendError> {
     let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
     let invalid = |message: &str| refuse(code::INVALID_RECORD, message.to_owned());
     let is_client = matches!(origin, Origin::Client { .. });
@@ -1128,22 +1175,69 @@ fn check_batch(origin: Origin, bytes: &[u8], settings: &Settings) -> Result<Head
             "clients may not set the timestamp type to LogAppendTime".to_owned(),
         );
     }
-    if batch.codec() == Ok(Codec::None)
-        && let Err(error) = records::check(batch.records(), batch.record_count())
-    {
-        return invalid(&error.to_string());
-    }
+    let found = match *content {
+        Some(known) => known,
+        None => *content.insert(open_within(&batch, settings, budget)?),
+    };
     if is_client {
-        timestamps::check(&batch, settings, now_ms())?;
+        timestamps::check(&batch, &found, settings, now_ms())?;
     }
-    if settings.is_compacted && !batch.is_control() {
-        match compaction::has_keys(&batch) {
-            Ok(true) => {}
-            Ok(false) => return invalid("a compacted topic takes no record without a key"),
-            Err(reason) => return invalid(&reason),
+    if let Some(index) = found.first_without_key
+        && settings.is_compacted
+        && !batch.is_control()
+    {
+        return refuse(
+            code::INVALID_RECORD,
+            format!("a compacted topic takes no record without a key, as record {index} is"),
+        );
+    }
+    let header = *batch.header();
+    if header.max_timestamp() == found.latest_ms {
+        return Ok(header);
+    }
+    batch::stamp_max_timestamp(bytes, found.latest_ms);
+    Ok(Header::parse(bytes).expect("it was parsed before"))
+}
+
+/// Reads a batch's records, compressed ones within the budget.
+fn open_within(
+    batch: &BatchView<'_>,
+    settings: &Settings,
+    budget: &mut usize,
+) -> Result<Content, AppendError> {
+    let cap = content_bytes_max(settings);
+    let is_short = *budget < cap;
+    if is_short && batch.codec() != Ok(Codec::None) && batch.records().len() > *budget {
+        return Err(AppendError::TooMuchToOpen); // it hardly has less inside
+    }
+    let mut opened = 0;
+    let found = content::inspect(batch, cap.min(*budget), &mut opened);
+    *budget = budget.saturating_sub(opened);
+    found.map_err(|error| match error {
+        ContentError::Compression(CompressionError::TooLarge { .. }) if is_short => {
+            AppendError::TooMuchToOpen
         }
-    }
-    Ok(*batch.header())
+        error => refuse_content(&error),
+    })
+}
+
+/// What a client is told of a batch whose content nobody could read.
+fn refuse_content(error: &ContentError) -> AppendError {
+    let (code, message) = match error {
+        ContentError::Compression(CompressionError::TooLarge { cap }) => (
+            code::MESSAGE_TOO_LARGE,
+            format!(
+                "the batch's records come to more than {cap} bytes after decompression; send \
+                 fewer in a batch"
+            ),
+        ),
+        ContentError::Codec(_) => (code::UNSUPPORTED_COMPRESSION_TYPE, error.to_string()),
+        ContentError::Compression(_) | ContentError::Record(_) => (
+            code::INVALID_RECORD,
+            format!("the batch's records cannot be read: {error}"),
+        ),
+    };
+    AppendError::Refused { code, message }
 }
 
 /// What a client is told of a batch whose bytes do not add up.

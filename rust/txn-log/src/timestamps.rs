@@ -1,29 +1,25 @@
 //! Whether the times of a client's records are near enough to the broker's own.
 //!
-//! `message.timestamp.after.max.ms` is held against the largest timestamp that the batch's header
-//! tells. `message.timestamp.before.max.ms` has no limit by default; where it has one every
-//! record is looked at, and a compressed batch is opened for it. Records without a timestamp
-//! (-1) pass, and with `LogAppendTime` there is nothing to check.
+//! Every record is held against `message.timestamp.after.max.ms` and, where it has a limit,
+//! `message.timestamp.before.max.ms`; so is the largest timestamp that the batch's header tells.
+//! Records without a timestamp (-1) pass, and with `LogAppendTime` there is nothing to check.
 //!
 //! Source: KIP-937.
 
 use crate::batch::BatchView;
-use crate::compression::decompress;
+use crate::content::Content;
 use crate::error::{AppendError, code};
-use crate::records::Records;
 use crate::settings::Settings;
 
 const NO_TIMESTAMP: i64 = -1;
 
-/// Largest content of a compressed batch that is opened to see its timestamps.
-const CONTENT_BYTES_MAX: usize = 64 << 20;
-
 /// Checks a client's batch.
 ///
 /// # Errors
-/// `Refused`: `INVALID_TIMESTAMP`, or `INVALID_RECORD` if the records cannot be read.
+/// `Refused`: `INVALID_TIMESTAMP`.
 pub(crate) fn check(
     batch: &BatchView<'_>,
+    content: &Content,
     settings: &Settings,
     now_ms: i64,
 ) -> Result<(), AppendError> {
@@ -31,11 +27,11 @@ pub(crate) fn check(
         return Ok(());
     }
     let latest = now_ms.saturating_add(settings.timestamp_after_max_ms);
-    if batch.max_timestamp() > latest {
+    let told = batch.max_timestamp().max(content.latest_ms);
+    if told > latest {
         return Err(refuse_timestamp(format!(
-            "a record's timestamp {} is ahead of the broker's time {now_ms} by more than \
+            "a record's timestamp {told} is ahead of the broker's time {now_ms} by more than \
              message.timestamp.after.max.ms={}",
-            batch.max_timestamp(),
             settings.timestamp_after_max_ms
         )));
     }
@@ -43,43 +39,19 @@ pub(crate) fn check(
     if earliest <= 0 {
         return Ok(());
     }
-    match smallest(batch)? {
-        Some(timestamp) if timestamp < earliest => Err(refuse_timestamp(format!(
-            "a record's timestamp {timestamp} is behind the broker's time {now_ms} by more than \
-             message.timestamp.before.max.ms={}",
-            settings.timestamp_before_max_ms
-        ))),
-        _ => Ok(()),
+    if content.earliest_ms == NO_TIMESTAMP || content.earliest_ms >= earliest {
+        return Ok(());
     }
-}
-
-/// The smallest timestamp of the batch's records; none if no record has one.
-fn smallest(batch: &BatchView<'_>) -> Result<Option<i64>, AppendError> {
-    let codec = batch.codec().map_err(|error| refuse_record(&error))?;
-    let mut content = Vec::new();
-    decompress(codec, batch.records(), &mut content, CONTENT_BYTES_MAX)
-        .map_err(|error| refuse_record(&error))?;
-    let mut found = None;
-    for record in Records::new(&content, batch.record_count()) {
-        let record = record.map_err(|error| refuse_record(&error))?;
-        let timestamp = batch.base_timestamp().wrapping_add(record.timestamp_delta);
-        if timestamp != NO_TIMESTAMP {
-            found = Some(found.map_or(timestamp, |least: i64| least.min(timestamp)));
-        }
-    }
-    Ok(found)
+    Err(refuse_timestamp(format!(
+        "a record's timestamp {} is behind the broker's time {now_ms} by more than \
+         message.timestamp.before.max.ms={}",
+        content.earliest_ms, settings.timestamp_before_max_ms
+    )))
 }
 
 fn refuse_timestamp(message: String) -> AppendError {
     AppendError::Refused {
         code: code::INVALID_TIMESTAMP,
         message,
-    }
-}
-
-fn refuse_record(error: &dyn std::fmt::Display) -> AppendError {
-    AppendError::Refused {
-        code: code::INVALID_RECORD,
-        message: error.to_string(),
     }
 }

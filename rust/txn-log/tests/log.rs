@@ -179,13 +179,55 @@ fn codecs_and_timestamps_and_sizes_have_codes_of_their_own() {
 }
 
 #[test]
-fn compressed_batches_pass_through_unopened() {
+fn compressed_batches_are_stored_as_they_came() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    let mut builder = BatchBuilder::new(Codec::Gzip);
+    builder.push(5, None, Some(b"value"), &[]);
+    let batch = builder.seal().unwrap();
+    assert_eq!(append(&log, batch.clone()), 0);
+    assert_eq!(log.read(0, 1).unwrap()[16..], batch[16..]);
+}
+
+#[test]
+fn a_batch_that_nobody_can_open_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let (log, _) = open(root.path(), false);
     // Not gzip at all, but sealed as a gzip batch of one record.
-    let batch = forged(plain(1, 5), |batch| batch[22] |= 1);
-    assert_eq!(append(&log, batch.clone()), 0);
-    assert_eq!(log.read(0, 1).unwrap()[16..], batch[16..]);
+    let mut batch = forged(plain(1, 5), |batch| batch[22] |= 1);
+    let refused = log.append(CLIENT, &mut batch).unwrap_err();
+    assert_eq!(refused.code(), 87);
+    assert!(
+        refused
+            .to_string()
+            .contains("it does not begin as gzip does")
+    );
+    assert_eq!(log.state().log_end_offset, 0);
+}
+
+#[test]
+fn a_batch_beyond_the_budget_is_not_opened_until_it_was_inspected() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    let mut builder = BatchBuilder::new(Codec::Zstd);
+    builder.push(5, None, Some(&vec![7; 300_000]), &[]);
+    let mut batch = builder.seal().unwrap();
+    let (mut content, mut budget) = (None, 200_000);
+    let refused = log.append_within(CLIENT, &mut batch, &mut content, &mut budget);
+    assert!(matches!(refused, Err(AppendError::TooMuchToOpen)));
+    assert_eq!((content, budget), (None, 0));
+    let mut opened = 0;
+    content = Some(
+        log.inspect(&BatchView::parse(&batch).unwrap(), &mut opened)
+            .unwrap(),
+    );
+    assert!(opened > 300_000);
+    log.append_within(CLIENT, &mut batch, &mut content, &mut budget)
+        .unwrap();
+    let (mut content, mut budget) = (None, 400_000);
+    log.append_within(CLIENT, &mut batch, &mut content, &mut budget)
+        .unwrap();
+    assert!(content.is_some() && budget < 100_000);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn around(codec: Codec, count: i32, records: &[u8]) -> Vec<u8> {
 }
 
 fn inspect(batch: &[u8]) -> Result<Content, ContentError> {
-    content::inspect(&BatchView::parse(batch).unwrap(), usize::MAX)
+    content::inspect(&BatchView::parse(batch).unwrap(), usize::MAX, &mut 0)
 }
 
 /// Uncompressed records with keys, values and headers of these sizes.

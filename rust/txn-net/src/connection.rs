@@ -134,7 +134,7 @@ pub enum State {
     /// Nothing: the next frame may be looked at.
     #[default]
     Idle,
-    /// Python or the syncer has the request and will reply.
+    /// Python, the syncer or the opener has the request and will reply or give it back.
     Elsewhere {
         token: RequestToken,
         correlation_id: i32,

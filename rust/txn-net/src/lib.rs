@@ -22,6 +22,7 @@ mod fetch;
 mod frame;
 mod mailbox;
 mod memory;
+mod opener;
 mod patience;
 mod produce;
 mod purgatory;

@@ -14,6 +14,7 @@ use mio::Waker;
 use mio::net::TcpStream;
 
 use crate::connection::Connection;
+use crate::opener::Large;
 use crate::produce::Refused;
 
 /// Names one request of one connection; Python sees it as an integer.
@@ -78,6 +79,8 @@ pub enum Message {
     NoReply(RequestToken),
     /// The coordinator has decided on a parked Produce.
     Resume(RequestToken, Vec<Refused>),
+    /// The batches of a Produce were opened.
+    Opened(RequestToken, Box<Large>),
     /// Close the request's connection once its output is sent.
     Disconnect(RequestToken),
     /// A log that a waiting Fetch reads has grown.
@@ -100,6 +103,7 @@ impl Message {
             Self::Reply(token, _)
             | Self::NoReply(token)
             | Self::Resume(token, _)
+            | Self::Opened(token, _)
             | Self::Disconnect(token)
             | Self::LogAdvanced(token) => Some(token.slot()),
             Self::Accepted(..)

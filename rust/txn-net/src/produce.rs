@@ -6,22 +6,29 @@
 //!    frame that ends too soon changes nothing.
 //! 2. [`ProduceRequest::append`] appends what is still pending, in the request's order. The log
 //!    stamps offsets into the frame in place. A partition that has first to join the
-//!    transaction stays pending; the reactor then parks the request and calls again.
+//!    transaction stays pending; the reactor then parks the request and calls again. So do a
+//!    compressed batch that is large inside and all after it: the opener reads them first.
 //! 3. [`ProduceRequest::encode`] writes the answer.
 //!
 //! A partition's records are exactly one batch of format 2, as Kafka asks of these versions.
 //!
 //! # Deviations from Apache Kafka
 //! - Bytes that follow the only batch of a partition are `INVALID_RECORD`; Kafka cuts them off.
+//! - Compressed records that cannot be opened are `INVALID_RECORD` too, where Kafka fails with
+//!   `UNKNOWN_SERVER_ERROR`, and `MESSAGE_TOO_LARGE` if they come to more than
+//!   `txn_log::log::CONTENT_BYTES_MAX`, or those of a request to [`REQUEST_CONTENT_BYTES_MAX`].
 //!
 //! Sources: `ProduceRequest.json`, `ProduceResponse.json`; KIP-98 (transactions), KIP-467 (error
 //! messages), KIP-516 (topic ids), KIP-890 (joining by Produce 12, `TRANSACTION_ABORTABLE`).
 
 use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use txn_log::batch::{BatchError, BatchView};
+use txn_log::compression::Codec;
+use txn_log::content::Content;
 use txn_log::{AppendError, Appended, Origin, PartitionLog};
 
 use crate::catalog::{Catalog, Topic, TopicKey};
@@ -31,6 +38,14 @@ use crate::wire::{Malformed, Put, Reader, begin_answer, set_length};
 /// More partitions than this in one request are malformed: what we keep for each is larger than
 /// what it costs the sender to name it.
 pub const MAX_PARTITIONS: usize = 200_000;
+
+/// How many bytes of content of compressed batches a reactor opens for one request: for so long
+/// it serves nobody else, some 3 ms with gzip.
+const OPENED_HERE_MAX: usize = 1 << 20;
+
+/// The most bytes that the compressed batches of one request may come to, of those that the
+/// opener reads.
+pub const REQUEST_CONTENT_BYTES_MAX: usize = 1_000_000_000;
 
 /// The room for topics and partitions that is kept from one request to the next.
 const KEPT_ITEMS: usize = 1024;
@@ -65,7 +80,16 @@ struct TopicData {
 struct PartitionData {
     index: i32,
     records: Option<Range<usize>>,
+    content: Opened,
     outcome: Outcome,
+}
+
+/// What is known of a batch's content.
+enum Opened {
+    /// Nothing so far.
+    Not,
+    Read(Content),
+    Unreadable(AppendError),
 }
 
 /// What the request's transactional batches say of their producer.
@@ -131,7 +155,13 @@ pub enum Progress {
     Done,
     /// Some are still pending, until the coordinator answers.
     Parked(Join),
+    /// Some are still pending, until these batches are opened.
+    Unopened(VecDeque<Unopened>),
 }
+
+/// A compressed batch of a request that is not opened yet: which partition of the request it is
+/// for, and its log.
+pub type Unopened = (usize, Arc<PartitionLog>);
 
 /// What the coordinator refused: topic, partition, Kafka's error code.
 pub type Refused = (String, i32, i16);
@@ -202,6 +232,7 @@ impl ProduceRequest {
             self.partitions.push(PartitionData {
                 index,
                 records,
+                content: Opened::Not,
                 outcome: Outcome::Pending,
             });
         }
@@ -302,10 +333,15 @@ impl ProduceRequest {
             keeps_logs,
         };
         let mut joining = Vec::new();
+        let mut unopened = VecDeque::new();
+        let mut budget = OPENED_HERE_MAX;
         let mut rest = self.partitions.as_mut_slice();
+        let mut next = 0;
         for topic in &self.topics {
             let (partitions, after) = rest.split_at_mut(topic.partitions);
             rest = after;
+            let first = next;
+            next += partitions.len();
             if !partitions
                 .iter()
                 .any(|one| matches!(one.outcome, Outcome::Pending))
@@ -313,17 +349,56 @@ impl ProduceRequest {
                 continue;
             }
             let found = catalog.find(topic_key(self.version, &body[topic.key.clone()]));
-            for partition in partitions {
+            for (partition, at) in partitions.iter_mut().zip(first..) {
                 if !matches!(partition.outcome, Outcome::Pending) {
                     continue;
                 }
-                partition.outcome = writing.write(found.as_deref(), partition, body);
-                if let (Outcome::Pending, Some(topic)) = (&partition.outcome, &found) {
+                let topic = found.as_deref();
+                if unopened.is_empty() {
+                    partition.outcome = writing.write(topic, partition, body, &mut budget);
+                    if !matches!(partition.outcome, Outcome::Pending) {
+                        continue;
+                    }
+                }
+                // A batch waits for those before it: two may be for the same partition.
+                if let Some(log) = partition.to_open(topic, body) {
+                    unopened.push_back((at, log));
+                } else if let (true, Some(topic)) = (unopened.is_empty(), topic) {
                     joining.push((topic.name.clone(), partition.index));
                 }
             }
         }
-        self.progress(body, joining)
+        if unopened.is_empty() {
+            self.progress(body, joining)
+        } else {
+            Progress::Unopened(unopened)
+        }
+    }
+
+    /// Opens a batch that `append` could not, whatever time it takes.
+    ///
+    /// # Args
+    /// - `opened`: bytes of content of those that were opened before it; added to.
+    pub fn open(&mut self, body: &[u8], (at, log): &Unopened, opened: &mut usize) {
+        let partition = &mut self.partitions[*at];
+        let records = partition.records.clone().unwrap_or_default();
+        let Ok(batch) = BatchView::parse(&body[records]) else {
+            return; // `append` says so
+        };
+        partition.content = if *opened >= REQUEST_CONTENT_BYTES_MAX {
+            Opened::Unreadable(AppendError::Refused {
+                code: codes::MESSAGE_TOO_LARGE,
+                message: format!(
+                    "The request's batches come to more than {REQUEST_CONTENT_BYTES_MAX} bytes \
+                     after decompression; send fewer in a request."
+                ),
+            })
+        } else {
+            match log.inspect(&batch, opened) {
+                Ok(content) => Opened::Read(content),
+                Err(error) => Opened::Unreadable(error),
+            }
+        };
     }
 
     fn progress(&self, body: &[u8], partitions: Vec<(String, i32)>) -> Progress {
@@ -412,6 +487,20 @@ pub fn set_storage_error(answer: &mut [u8], at: usize) {
     answer[at + 2..at + 18].fill(0xff);
 }
 
+impl PartitionData {
+    /// The log that has to look into its batch before that can be appended, if it was not opened.
+    fn to_open(&self, topic: Option<&Topic>, body: &[u8]) -> Option<Arc<PartitionLog>> {
+        if !matches!(self.content, Opened::Not) {
+            return None;
+        }
+        let batch = BatchView::parse(&body[self.records.clone()?]).ok()?;
+        if batch.codec() == Ok(Codec::None) {
+            return None;
+        }
+        topic?.partition(self.index).ok().cloned()
+    }
+}
+
 impl Outcome {
     fn take_log(&mut self) -> Option<Arc<PartitionLog>> {
         match self {
@@ -466,8 +555,14 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    fn write(self, topic: Option<&Topic>, partition: &PartitionData, body: &mut [u8]) -> Outcome {
-        match self.try_write(topic, partition, body) {
+    fn write(
+        self,
+        topic: Option<&Topic>,
+        partition: &mut PartitionData,
+        body: &mut [u8],
+        budget: &mut usize,
+    ) -> Outcome {
+        match self.try_write(topic, partition, body, budget) {
             Ok(outcome) => outcome,
             Err(failure) => Outcome::Failed(Failure {
                 code: code_for(self.version, failure.code),
@@ -479,8 +574,9 @@ impl Writing<'_> {
     fn try_write(
         self,
         topic: Option<&Topic>,
-        partition: &PartitionData,
+        partition: &mut PartitionData,
         body: &mut [u8],
+        budget: &mut usize,
     ) -> Result<Outcome, Failure> {
         let Some(topic) = topic else {
             let code = if has_topic_ids(self.version) {
@@ -507,7 +603,16 @@ impl Writing<'_> {
         };
         let batch = &mut body[range];
         check_batch(self.version, batch)?;
-        self.stored(log, log.append(self.origin, batch))
+        let mut content = match std::mem::replace(&mut partition.content, Opened::Not) {
+            Opened::Not => None,
+            Opened::Read(content) => Some(content),
+            Opened::Unreadable(error) => return self.stored(log, Err(error)),
+        };
+        let appended = log.append_within(self.origin, batch, &mut content, budget);
+        if let Some(content) = content {
+            partition.content = Opened::Read(content);
+        }
+        self.stored(log, appended)
     }
 
     fn check_refused(self, topic: &str, index: i32) -> Result<(), Failure> {
@@ -545,6 +650,7 @@ impl Writing<'_> {
                     log: kept(),
                 });
             }
+            AppendError::TooMuchToOpen => return Ok(Outcome::Pending),
             AppendError::Join if self.may_park => return Ok(Outcome::Pending),
             AppendError::Join => (
                 codes::INVALID_TXN_STATE,

@@ -47,8 +47,9 @@ use crate::fetch::{FetchRequest, Look};
 use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
+use crate::opener::{Large, Opener};
 use crate::patience::Patience;
-use crate::produce::{ProduceRequest, Progress, Refused};
+use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, WaitingFetch};
 use crate::server::Options;
 use crate::syncer::{ForcedProducers, Held, Syncer};
@@ -89,6 +90,7 @@ pub struct Shared {
     pub baton: Baton,
     pub decider: OnceLock<Decider>,
     pub syncer: Syncer,
+    pub opener: Opener,
     pub forced: ForcedProducers,
     pub mailboxes: Vec<Arc<Mailbox>>,
     pub memory: Arc<RequestMemory>,
@@ -489,6 +491,7 @@ impl Reactor {
             Message::Reply(token, frame) => self.on_reply(token, Some(frame)),
             Message::NoReply(token) => self.on_reply(token, None),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
+            Message::Opened(token, request) => self.on_opened(token, *request),
             Message::Disconnect(token) => self.on_disconnect(token),
             Message::LogAdvanced(token) => self.on_log_advanced(token),
             Message::TopicsChanged => self.on_topics_changed(),
@@ -867,18 +870,109 @@ impl Reactor {
                 answered
             }
             Progress::Parked(join) => {
-                let token = self.token(slot);
-                connection.state = State::Parked(Box::new(Parked {
-                    token,
-                    correlation_id: header.correlation_id,
-                    request,
-                    body: body.to_vec(),
-                    _claim: Claim::of(&self.shared.memory, body.len()),
-                }));
-                self.undecided.push_join(ParkedProduce { token, join });
+                let claim = Claim::of(&self.shared.memory, body.len());
+                let body = body.to_vec();
+                self.park(
+                    slot,
+                    connection,
+                    header.correlation_id,
+                    (request, body, claim),
+                    join,
+                );
+                Answered::Yes
+            }
+            Progress::Unopened(batches) => {
+                let claim = Claim::of(&self.shared.memory, body.len());
+                let body = body.to_vec();
+                let kept = (request, body, claim);
+                self.have_opened(slot, connection, header.correlation_id, kept, batches);
                 Answered::Yes
             }
         }
+    }
+
+    /// Has the coordinator decide whether a request's partitions may join.
+    fn park(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        correlation_id: i32,
+        (request, body, claim): (ProduceRequest, Vec<u8>, Claim),
+        join: Join,
+    ) {
+        let token = self.token(slot);
+        connection.state = State::Parked(Box::new(Parked {
+            token,
+            correlation_id,
+            request,
+            body,
+            _claim: claim,
+        }));
+        self.undecided.push_join(ParkedProduce { token, join });
+    }
+
+    /// Has a request's batches opened that would take this reactor too long.
+    fn have_opened(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        correlation_id: i32,
+        (request, body, claim): (ProduceRequest, Vec<u8>, Claim),
+        batches: VecDeque<Unopened>,
+    ) {
+        let token = self.token(slot);
+        connection.state = State::Elsewhere {
+            token,
+            correlation_id,
+        };
+        self.shared.opener.open(Box::new(Large {
+            token,
+            mailbox: Arc::clone(&self.mailbox),
+            request,
+            body,
+            claim,
+            batches,
+            opened: 0,
+        }));
+    }
+
+    fn on_opened(&mut self, token: RequestToken, opened: Large) {
+        let Some(connection) = self.answering(token) else {
+            return;
+        };
+        let State::Elsewhere { correlation_id, .. } = connection.state else {
+            return;
+        };
+        let Large {
+            mut request,
+            mut body,
+            claim,
+            ..
+        } = opened;
+        let slot = token.slot();
+        let keeps_logs = self.may_force(&request);
+        let progress = request.append(&mut body, &self.shared.catalog, None, keeps_logs);
+        let Some(mut connection) = self.slots[slot].take() else {
+            return;
+        };
+        connection.state = State::Idle;
+        match progress {
+            Progress::Done => {
+                let answered =
+                    self.finish(slot, &mut connection, &mut request, &body, correlation_id);
+                connection.is_closing |= matches!(answered, Answered::Never);
+            }
+            Progress::Parked(join) => {
+                let kept = (request, body, claim);
+                self.park(slot, &mut connection, correlation_id, kept, join);
+            }
+            Progress::Unopened(batches) => {
+                let kept = (request, body, claim);
+                self.have_opened(slot, &mut connection, correlation_id, kept, batches);
+            }
+        }
+        self.slots[slot] = Some(connection);
+        self.drive(slot);
     }
 
     fn resume(&mut self, slot: usize, parked: Parked, refused: &[Refused]) {

@@ -17,6 +17,7 @@ use crate::catalog::{Catalog, Topic};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
+use crate::opener::Opener;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
 use crate::syncer::{ForcedProducers, Syncer};
@@ -105,6 +106,7 @@ impl Server {
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
             syncer: Syncer::default(),
+            opener: Opener::new(options.reactors),
             forced: ForcedProducers::default(),
             options,
             catalog: Catalog::default(),

@@ -1,9 +1,10 @@
 """Produce, sound and hostile, in every version."""
 
+import gzip
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from differential.batches import CONTROL, TRANSACTIONAL, Batch, idempotent, transactional
+from differential.batches import CONTROL, TRANSACTIONAL, Batch, idempotent, record, transactional
 from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk, versions
 
 STRANGE_ID = 4_000_000_000_000
@@ -23,6 +24,16 @@ def acks(talk: Talk) -> None:
         talk.produce({0: Batch(crc=0)}, version=version, acks=0)
         talk.produce({9: Batch()}, version=version, acks=0)
     talk.look()
+
+
+PLAIN: Final = b"".join(record(n, b"key", b"value") for n in range(2))
+"""Two records, the second of which ends with its header count."""
+
+
+def _packed(content: bytes, **given: Any) -> Batch:
+    return Batch(
+        attributes=1, values=(b"value",) * 2, content=gzip.compress(content, mtime=0), **given
+    )
 
 
 BROKEN: Final[Mapping[str, Batch | tuple[Batch, ...] | bytes]] = {
@@ -48,6 +59,18 @@ BROKEN: Final[Mapping[str, Batch | tuple[Batch, ...] | bytes]] = {
     "of_codec_7": Batch(attributes=7),
     "of_zstd_that_is_none": Batch(attributes=4),
     "of_gzip_that_is_none": Batch(attributes=1, values=(), record_count=1, after=b"x"),
+    "of_gzip_that_is_whole": _packed(PLAIN),
+    "of_gzip_that_is_cut": Batch(attributes=1, content=gzip.compress(PLAIN, mtime=0)[:-12]),
+    "of_gzip_that_is_not_gzip": Batch(attributes=1, content=b"\xff" * 20),
+    "of_snappy_that_is_not_snappy": Batch(attributes=2, content=b"\xff" * 20),
+    "of_lz4_that_is_not_lz4": Batch(attributes=3, content=b"\xff" * 20),
+    "of_zstd_that_is_not_zstd": Batch(attributes=4, content=b"\xff" * 20),
+    "of_gzip_that_counts_more": _packed(PLAIN, record_count=3, last_offset_delta=2),
+    "of_gzip_that_counts_fewer": _packed(PLAIN, record_count=1, last_offset_delta=0),
+    "of_gzip_with_minus_1_headers": _packed(PLAIN[:-1] + b"\1"),
+    "of_gzip_with_a_header_too_many": _packed(PLAIN[:-1] + b"\2"),
+    "with_minus_1_headers": Batch(values=(b"value",) * 2, content=PLAIN[:-1] + b"\1"),
+    "with_a_header_too_many": Batch(values=(b"value",) * 2, content=PLAIN[:-1] + b"\2"),
     "with_append_time": Batch(attributes=8),
     "with_a_delete_horizon": Batch(attributes=0x40),
     "with_an_unknown_attribute": Batch(attributes=0x80),

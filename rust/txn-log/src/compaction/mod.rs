@@ -271,21 +271,6 @@ impl Cleaner {
     }
 }
 
-/// Whether every record of a client's batch has a key; compaction would drop those without.
-///
-/// # Errors
-/// What is wrong with the batch's content.
-pub(crate) fn has_keys(batch: &BatchView<'_>) -> Result<bool, String> {
-    let mut opened = Vec::new();
-    let content = content_of(batch, &mut opened)?;
-    for record in Records::new(content, batch.record_count()) {
-        if record.map_err(|error| error.to_string())?.key.is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 /// What may not be lost, whatever the keys say.
 struct Needed {
     last_batches: HashMap<i64, Vec<LastBatch>>,
