@@ -30,7 +30,7 @@ class WireProducer(RawConnection):
         super().__init__(servers)
         self.transactional_id = transactional_id
 
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         return self.call(entity_builder(request(key, version))(fields))
 
     def start(

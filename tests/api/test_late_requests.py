@@ -21,7 +21,7 @@ INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 22, 24, 25, 26, 28, 65
 class Client(RawConnection):
     """One connection of a producer whose transactional id is `pay`."""
 
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         schema = request(key, version)
         return self.call(entity_builder(schema)(fields))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 import txn
 from clients import WAIT_S, create_topic, plain_producer, read_all, send
@@ -19,6 +19,16 @@ def delete_topic(servers: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     for deleted in admin.delete_topics([name]).values():
         deleted.result(WAIT_S)
+
+
+def topics(servers: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=WAIT_S).topics)
+
+
+def grow(servers: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for grown in admin.create_partitions([NewPartitions(name, partitions)]).values():
+        grown.result(WAIT_S)
 
 
 def refuse(_: NativeStore) -> None:
@@ -47,15 +57,47 @@ def test_a_topic_made_again_after_a_crash_in_its_deletion_is_empty(tmp_path: Pat
     assert found == [b"new"]
 
 
+@pytest.mark.parametrize("length", [246, 247, 249])
+def test_a_topic_of_the_longest_name_is_deleted_and_made_again(tmp_path: Path, length: int) -> None:
+    """Its directory could not be renamed for removal: the name came to more than 255 bytes."""
+    data, name = tmp_path / "data", "t" * length
+    with txn.Broker(data) as broker:
+        create_topic(broker.bootstrap_servers, name)
+        send(plain_producer(broker.bootstrap_servers), name, [b"of the deleted topic"])
+        delete_topic(broker.bootstrap_servers, name)
+        left = sorted(path.name for path in data.glob("t*"))
+        create_topic(broker.bootstrap_servers, name)
+        send(plain_producer(broker.bootstrap_servers), name, [b"new"])
+        assert left == []
+        assert read_all(broker.bootstrap_servers, name) == [b"new"]
+
+
+def test_what_kafka_and_earlier_versions_were_deleting_is_removed_by_a_start(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    txn.Broker(data).close()
+    of_kafka = "t" * 213 + "-0." + "0123456789abcdef" * 2 + "-delete"
+    for name in (of_kafka, "orders-1-delete"):
+        (data / name).mkdir()
+        (data / name / "00000000000000000000.log").write_bytes(b"of a deleted topic")
+    txn.Broker(data).close()
+    assert list(data.glob("*-delete")) == []
+
+
 def test_a_partition_of_another_topic_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with txn.Broker(data) as broker:
         create_topic(broker.bootstrap_servers, "orders")
         send(plain_producer(broker.bootstrap_servers), "orders", [b"of another topic"])
         shutil.copytree(data / "orders-0", data / "invoices-0")
+        (data / "orders-1").mkdir()
 
-        with pytest.raises(KafkaException, match="holds a partition of another topic"):
+        with pytest.raises(KafkaException, match="invoices-0 is in the way"):
             create_topic(broker.bootstrap_servers, "invoices")
+        assert "invoices" not in topics(broker.bootstrap_servers)
+        with pytest.raises(KafkaException, match="orders-1 is in the way"):
+            grow(broker.bootstrap_servers, "orders", 2)
 
 
 def test_a_partition_that_cannot_be_removed_leaves_no_other_behind(

@@ -587,6 +587,9 @@ class SimStorage:
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """No topic is deleted here."""
 
+    def require_room(self, topic: str, indexes: range) -> None:
+        """No directory is left here by another topic."""
+
     def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
         return 0, []
 

@@ -96,6 +96,10 @@ class LogStorage(Protocol):
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
         ...
 
+    def require_room(self, topic: str, indexes: range) -> None:
+        """Raise StorageError if something is stored where these partitions are to be."""
+        ...
+
     def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
         """The newest snapshot of the metadata log: where the log goes on, and its records' values.
 
@@ -312,7 +316,13 @@ class Node:
     # ------------------------------------------------------------ topics
 
     def create_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
-        """Make a topic; it is writable when this returns. The name must have been checked."""
+        """Make a topic; it is writable when this returns. The name must have been checked.
+
+        Raises:
+            StorageError: nothing was made. The topic could not be written, or the directory of a
+                partition, left by another topic of the name, is in the way.
+        """
+        self._storage.require_room(name, range(partition_count))
         topic = self._write_topic(name, partition_count, settings)
         self._serve([topic])
         return topic
@@ -330,8 +340,9 @@ class Node:
         return self.image.topics[name]
 
     def add_partitions(self, topic: Topic, partition_count: int) -> None:
-        """Grow a topic to `partition_count` partitions."""
+        """Grow a topic to `partition_count` partitions. Raises StorageError, as `create_topic`."""
         fresh = range(topic.partition_count, partition_count)
+        self._storage.require_room(topic.name, fresh)
         self._write_metadata(
             partition_records(topic.topic_id, fresh, self.node_id, self._directory_id)
         )

@@ -458,6 +458,20 @@ class NativeStorage:
         except OSError as error:
             raise StorageError(f"cannot write {self.root / LOG_STARTS}: {error}") from error
 
+    def require_room(self, topic: str, indexes: range) -> None:
+        """Raise StorageError if something is stored where these partitions are to be."""
+        names = [f"{topic}-{index}" for index in indexes]
+        present = self._present(names)
+        for name, index in zip(names, indexes, strict=True):
+            if name in present:
+                raise StorageError(
+                    f"{self.root / name} is in the way: it was left by another topic of the name. "
+                    "Restart the broker, which removes what is left of deleted topics, or move "
+                    "the directory away",
+                    topic=topic,
+                    partition=index,
+                )
+
     def open(self, topic: Topic, index: int) -> NativeStore:
         """Open one partition, recovering what is there.
 

@@ -31,6 +31,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -62,8 +63,10 @@ use crate::trouble::Trouble;
 
 /// Names the topic that a partition's directory is of.
 pub(crate) const METADATA_NAME: &str = "partition.metadata";
-/// What is appended to the name of a directory that is being removed.
+/// At the end of the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
+/// The longest name that file systems take.
+const NAME_BYTES_MAX: usize = 255;
 /// Between two attempts to bring gate and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);
 /// The most bytes that compressed records of one batch may come to, unless `max.message.bytes`
@@ -709,8 +712,8 @@ impl PartitionLog {
 
     /// Closes and removes the directory with everything in it.
     ///
-    /// It is renamed first, to `<directory>-delete`: a crash leaves the name either to a whole
-    /// log or free. Whoever opens the logs of a data directory removes what is named so.
+    /// It is renamed first, see [`doomed_name`]: a crash leaves the name either to a whole log or
+    /// free. Whoever opens the logs of a data directory removes what is named so.
     ///
     /// # Errors
     /// What the disk says; the log is closed all the same.
@@ -721,11 +724,11 @@ impl PartitionLog {
             .condition = Condition::Closed;
         self.is_deleted.store(true, Ordering::Release);
         self.let_go();
-        let mut doomed = self.directory.clone().into_os_string();
-        doomed.push(DOOMED_SUFFIX);
-        remove_directory(doomed.as_ref())?;
-        if disk::rename_if_there(&self.directory, doomed.as_ref())? {
-            remove_directory(doomed.as_ref())?;
+        let name = self.directory.file_name().unwrap_or_default();
+        let doomed = doomed_name(&name.to_string_lossy());
+        let doomed = self.directory.with_file_name(doomed);
+        if disk::rename_if_there(&self.directory, &doomed)? {
+            remove_directory(&doomed)?;
         }
         Ok(())
     }
@@ -1115,6 +1118,21 @@ impl PartitionLog {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(segments);
     }
+}
+
+/// The name of a directory on its way out: `<topic>-<n>.<32 hexadecimal digits>-delete`, and of a
+/// long topic as many characters as fit. The digits are random, so that two of the same name, or of
+/// the same beginning, can be on their way at once. Source: Kafka's name for them.
+fn doomed_name(name: &str) -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    let (topic, partition) = name.rsplit_once('-').unwrap_or((name, "0"));
+    let end = format!(
+        "-{partition}.{:016x}{:016x}{DOOMED_SUFFIX}",
+        random(),
+        random()
+    );
+    let fits = NAME_BYTES_MAX.saturating_sub(end.len()).min(topic.len());
+    format!("{}{end}", topic.get(..fits).unwrap_or_default())
 }
 
 /// Removes a directory and everything in it, if it is there.
