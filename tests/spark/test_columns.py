@@ -202,7 +202,9 @@ def test_rows_without_partition_go_where_their_key_belongs() -> None:
     [
         ([("key", "string")], "there is no column value"),
         ([("value", "int")], "the column value is int, and has to be string or binary"),
-        ([("value", "string"), ("id", "int")], "the column 'id' cannot be written"),
+        ([("Value", "string")], "there is no column value; the columns are Value"),
+        ([("value", "string"), ("value", "string")], "there are two columns value"),
+        ([("value", "string"), ("partition", "bigint")], "partition is bigint, and has to be int"),
     ],
 )
 def test_columns_that_cannot_be_written_are_refused(
@@ -210,6 +212,19 @@ def test_columns_that_cannot_be_written_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         layout_of(fields, "t")
+
+
+def test_columns_that_no_record_has_are_left_out() -> None:
+    """A row of the source is written as it is."""
+    fields = [("value", "string"), ("offset", "bigint"), ("timestamp", "timestamp"), ("Key", "int")]
+    assert layout_of(fields, "t") == layout_of(fields[:1], "t")
+    columns = {"value": ["1"], "offset": [7], "timestamp": [0], "Key": [1]}
+    assert written(columns, layout_of(fields, "t")) == [("t", None, b"1", None, None)]
+
+
+def test_column_topic_may_be_anything_when_the_option_overrules_it() -> None:
+    layout = layout_of([("value", "string"), ("topic", "int")], "t")
+    assert written({"value": ["1"], "topic": [3]}, layout) == [("t", None, b"1", None, None)]
 
 
 def test_rows_without_any_topic_are_refused_before_they_are_written() -> None:

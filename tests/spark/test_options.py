@@ -1,5 +1,7 @@
 """Options are checked before anything happens; a misspelled one is an error."""
 
+import logging
+
 import pytest
 
 from txn.errors import ConfigError
@@ -11,14 +13,163 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 def test_unknown_option_is_refused_with_the_closest_name() -> None:
     with pytest.raises(
         ConfigError,
-        match="unknown option 'startOffsets' for reading; the closest one is startingOffsets",
+        match=r"unknown option 'startOffsets' for reading; did you mean startingOffsets\?",
     ):
         source_settings({**SERVERS, "subscribe": "t", "startOffsets": "earliest"})
 
 
-def test_reading_option_is_unknown_to_the_sink() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'subscribe' for writing"):
-        sink_settings({**SERVERS, "subscribe": "t"})
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.isolation.levle", "kafka.isolation.level"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("startTimestamp", "startingTimestamp"),
+        ("kafka.fetch.min.byte", "kafka.fetch.min.bytes"),
+    ],
+)
+def test_misspelled_option_gets_the_name_it_is_close_to(option: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        source_settings({**SERVERS, "subscribe": "t", option: "1"})
+    assert str(raised.value) == f"unknown option {option!r} for reading; did you mean {hint}?"
+
+
+@pytest.mark.parametrize("option", ["path", "wibble", "multiline", "mergeSchema", "x"])
+def test_option_like_no_other_gets_no_hint(option: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        sink_settings({**SERVERS, "topic": "t", option: "1"})
+    assert str(raised.value) == f"unknown option {option!r} for writing"
+
+
+@pytest.fixture
+def told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """The log of a process that was told nothing yet."""
+    monkeypatch.setattr("txn.spark.options._ignored", set())
+    caplog.set_level(logging.WARNING, "txn.spark")
+    return caplog
+
+
+HARMLESS = {
+    "kafka.acks": "1",
+    "kafka.batch.size": "32768",
+    "kafka.enable.idempotence": "false",
+    "kafka.exclude.internal.topics": "true",
+    "kafka.group.id": "g",
+    "kafka.linger.ms": "5",
+    "kafka.max.poll.records": "500",
+    "kafka.partitioner.ignore.keys": "false",
+    "kafka.request.timeout.ms": "30000",
+    "kafka.retries": "3",
+    "fetchOffset.numRetries": "3",
+    "fetchOffset.retryIntervalMs": "10",
+    "groupIdPrefix": "p",
+    "kafkaConsumer.pollTimeoutMs": "512",
+    "kafka.schema.registry.url": "http://registry",
+}
+
+
+@pytest.mark.parametrize("option", HARMLESS)
+def test_option_that_tunes_the_java_client_is_ignored_and_told_once(
+    option: str, told: pytest.LogCaptureFixture
+) -> None:
+    given = {**SERVERS, option: HARMLESS[option]}
+    for _ in range(2):
+        assert sink_settings({**given, "topic": "t"}) == sink_settings({**SERVERS, "topic": "t"})
+        source_settings({**given, "subscribe": "t"})
+    (line,) = told.messages
+    assert line.startswith(f"option.ignored {option}: ")
+
+
+def test_option_of_the_other_direction_is_ignored_as_spark_ignores_it(
+    told: pytest.LogCaptureFixture,
+) -> None:
+    """One dictionary for reader and writer is common."""
+    both = {**SERVERS, "subscribe": "in", "startingOffsets": "earliest", "topic": "out"}
+    both |= {"includeHeaders": "false", "kafka.isolation.level": "read_committed"}
+    assert sink_settings(both) == sink_settings({**SERVERS, "topic": "out"})
+    source_settings({**both, "txn.id": "q", "checkpointLocation": "/c"})
+    assert sorted(line.split()[1] for line in told.messages) == [
+        *("checkpointLocation:", "includeHeaders:", "kafka.isolation.level:", "startingOffsets:"),
+        *("subscribe:", "topic:", "txn.id:"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("kafka.key.deserializer", "X", "keys are read as bytes. Cast the column key instead"),
+        ("kafka.value.serializer", "X", "values are written as bytes. Cast the column value"),
+        ("kafka.enable.auto.commit", "true", "offsets are kept in the query's checkpoint"),
+        ("kafka.auto.offset.reset", "latest", "set startingOffsets to earliest or latest instead"),
+        ("kafka.interceptor.classes", "X", "an interceptor is Java"),
+        ("kafka.partitioner.class", "X", "give them a column partition"),
+        ("kafka.partitioner.ignore.keys", "TRUE", "Leave the key out instead"),
+        ("kafka.exclude.internal.topics", "false", "Name them by subscribe"),
+        ("kafka.transactional.id", "X", "makes its own transactional ids from txn.id"),
+        ("kafka.sasl.jaas.config", "X", "plain listeners only yet"),
+        ("kafka.ssl.truststore.location", "X", "plain listeners only yet"),
+        ("kafka.security.providers", "X", "plain listeners only yet"),
+        (
+            "startingTimestamp",
+            "1",
+            "startingTimestamp of Spark's Kafka source is not supported yet",
+        ),
+        ("startingoffsetsbytimestamp", "{}", "startingOffsetsByTimestamp of Spark's"),
+        ("startingOffsetsByTimestampStrategy", "latest", "is not supported yet"),
+        ("endingTimestamp", "1", "endingTimestamp of Spark's Kafka source is not supported yet"),
+        ("endingOffsetsByTimestamp", "{}", "is not supported yet"),
+        ("minOffsetsPerTrigger", "1", "minOffsetsPerTrigger of Spark's"),
+        ("maxTriggerDelay", "1m", "maxTriggerDelay of Spark's Kafka source is not supported yet"),
+        ("maxRecordsPerPartition", "1", "maxRecordsPerPartition of Spark's"),
+    ],
+)
+def test_option_that_would_change_the_rows_is_refused_with_its_reason(
+    option: str, value: str, message: str
+) -> None:
+    for settings, given in ((source_settings, "subscribe"), (sink_settings, "topic")):
+        with pytest.raises(ConfigError) as raised:
+            settings({**SERVERS, given: "t", option: value})
+        assert message in str(raised.value)
+        assert option.lower() in str(raised.value).lower()
+
+
+def test_topic_option_on_a_reader_says_what_reads() -> None:
+    with pytest.raises(ConfigError, match="The option topic is for writing; to read, set subscri"):
+        source_settings({**SERVERS, "topic": "t"})
+
+
+def test_names_are_trimmed_as_spark_trims_them() -> None:
+    assert source_settings({**SERVERS, "subscribe": " a ,, b"}).topics.names == ("a", "b")
+    assert source_settings({**SERVERS, "subscribePattern": " a.* "}).topics.pattern == "a.*"
+    assert sink_settings({**SERVERS, "topic": " t "}).topic == "t"
+
+
+@pytest.mark.parametrize("given", [{"subscribe": " , "}, {"subscribePattern": " "}, {"topic": ""}])
+def test_empty_names_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=rf"option {next(iter(given))} cannot be"):
+        (sink_settings if "topic" in given else source_settings)({**SERVERS, **given})
+
+
+def test_compression_may_have_kafkas_name() -> None:
+    given = {**SERVERS, "topic": "t", "kafka.compression.type": "zstd"}
+    assert sink_settings(given).compression == "zstd"
+    assert sink_settings({**given, "compression": "lz4"}).compression == "lz4"
+
+
+def test_progress_topic_is_no_output() -> None:
+    with pytest.raises(ConfigError, match="is the sink's own progress topic"):
+        sink_settings({**SERVERS, "topic": "__txn_spark"})
+
+
+@pytest.mark.parametrize("servers", ["localhost", "a:1,b", "", "a:x"])
+def test_servers_without_a_port_are_refused(servers: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"kafka\.bootstrap\.servers cannot be .* takes HOST:PORT"
+    ):
+        source_settings({"kafka.bootstrap.servers": servers, "subscribe": "t"})
 
 
 def test_names_are_found_in_any_case() -> None:
@@ -51,7 +202,7 @@ def test_exactly_one_way_to_choose_topics(chosen: dict[str, str]) -> None:
 
 
 def test_security_other_than_plaintext_is_refused_clearly() -> None:
-    with pytest.raises(ConfigError, match="SASL_SSL is not supported yet: only PLAINTEXT is"):
+    with pytest.raises(ConfigError, match=r"SASL_SSL is not supported yet: plain listeners \(P"):
         sink_settings({**SERVERS, "kafka.security.protocol": "SASL_SSL"})
 
 

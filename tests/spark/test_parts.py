@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -15,7 +17,7 @@ from txn._core import KafkaError
 from txn.errors import ConfigError
 from txn.spark import checkpoint, connector_jars, run
 from txn.spark.driver import Handout
-from txn.spark.errors import RefusedError, is_hopeless
+from txn.spark.errors import RefusedError, is_hopeless, reason_of
 from txn.spark.identities import OwnIdentities
 from txn.spark.progress import Identity, Progress, Spare, State
 
@@ -116,12 +118,13 @@ def test_source_offsets_of_another_batch_are_refused(stored: Path) -> None:
 
 
 class Scripted:
-    """A query that ends as it is told to, start by start."""
+    """A query that ends as it is told to, start by start; with a batch first after a "+"."""
 
     def __init__(self, *ends: str | None) -> None:
         self.ends = list(ends)
         self.starts = 0
         self.pauses: list[float] = []
+        self.lastProgress: object = None
 
     def start(self) -> StreamingQuery:
         self.starts += 1
@@ -129,11 +132,12 @@ class Scripted:
 
     def awaitTermination(self) -> None:
         end = self.ends.pop(0)
+        self.lastProgress = {} if end is not None and end.startswith("+") else None
         if end is not None:
-            raise StreamingQueryException(end)
+            raise StreamingQueryException(end.removeprefix("+"))
 
 
-def supervise(query: Scripted, **settings: int) -> None:
+def supervise(query: Scripted, **settings: int | None) -> None:
     clock: Callable[[], float] = lambda: 0.0  # noqa: E731
     run(query.start, clock=clock, pause=query.pauses.append, **settings)
 
@@ -169,12 +173,114 @@ def test_supervisor_gives_up_after_the_failures_it_was_given() -> None:
         supervise(query, restarts_max=2)
 
 
+def test_supervisor_gives_up_by_itself_when_no_batch_is_ever_finished() -> None:
+    """It started a query without an output topic again for ever, and nobody was told."""
+    query = Scripted(*["poison"] * 100)
+    with pytest.raises(StreamingQueryException, match="poison"):
+        supervise(query)
+    assert query.starts == 11
+    assert sum(query.pauses) < 400
+
+
+def test_finished_batch_makes_earlier_failures_forgotten() -> None:
+    query = Scripted("a", "b", "+c", "d", "+e", None)
+    supervise(query, restarts_max=2)
+    assert query.starts == 6
+
+
+def test_supervisor_may_be_told_never_to_give_up() -> None:
+    query = Scripted(*["a"] * 50, None)
+    supervise(query, restarts_max=None)
+    assert query.starts == 51
+
+
+OUTAGE = "txn.spark.errors.NoAnswerError: h:1: gave up after 60000 ms"
+
+
+def test_outage_of_a_cluster_that_answered_before_is_sat_out() -> None:
+    query = Scripted("+broker gone", *[OUTAGE] * 40, None)
+    supervise(query, restarts_max=3)
+    assert query.starts == 42
+    assert max(query.pauses) <= 60
+
+
+def test_cluster_that_never_answered_is_given_up() -> None:
+    query = Scripted(*[OUTAGE] * 40)
+    with pytest.raises(StreamingQueryException):
+        supervise(query, restarts_max=3)
+    assert query.starts == 4
+
+
+def test_restarts_and_the_end_are_told_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    query = Scripted(FAILED_TASK.replace("ConfigError", "NotPreparedError"), FAILED_TASK)
+    with pytest.raises(StreamingQueryException) as raised:
+        supervise(query)
+    restart, end = caplog.messages
+    assert restart.startswith("query.restart failures=1 delay_s=")
+    assert restart.endswith("reason: NotPreparedError: there is no topic 'out'")
+    assert end == (
+        "query.given_up starting it again cannot help; reason: ConfigError: there is no topic 'out'"
+    )
+    assert raised.value.__notes__ == [
+        "txn.spark.run gave up (starting it again cannot help). "
+        "The reason: ConfigError: there is no topic 'out'"
+    ]
+
+
+FAILED_TASK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Writing job aborted
+Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "kafka.py", line 200, in told
+_core.KafkaError: ('topic is unknown', 3, False)
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+txn.errors.ConfigError: there is no topic 'out'
+
+	at org.apache.spark.api.python.BasePythonRunner.java:1
+java.lang.RuntimeException: wrapped
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (FAILED_TASK, "ConfigError: there is no topic 'out'"),
+        (
+            "Traceback (most recent call last):\n  File x\nZeroDivisionError: by zero\n\tat x",
+            "Zero",
+        ),
+        ("[STREAM_FAILED] Query failed\n\tat java", "[STREAM_FAILED] Query failed"),
+        ("", "no message"),
+    ],
+)
+def test_reason_is_the_line_that_says_what_happened(message: str, reason: str) -> None:
+    assert reason_of(message).startswith(reason)
+
+
+def test_warnings_are_heard_where_nobody_set_up_logging() -> None:
+    """As in a Python worker; the package's own logger drops what nobody listens to."""
+    code = "import txn; from txn.spark.logs import log; log.warning('source.data_loss x=1')"
+    quiet = f"import logging; logging.basicConfig(handlers=[logging.NullHandler()]); {code}"
+    heard = f"import logging, sys; logging.basicConfig(stream=sys.stdout); {code}"
+    told = [
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+        for text in (code, quiet, heard)
+    ]
+    assert [done.stderr.count("WARNING source.data_loss x=1") for done in told] == [1, 1, 0]
+    assert told[2].stdout.count("source.data_loss x=1") == 1
+
+
 @pytest.mark.parametrize(
     ("message", "is_final"),
     [
         ("txn.errors.ConfigError: unknown option", True),
         ("txn.spark.errors.NotPreparedError: times out", False),
         ("_core.KafkaError: no node answers", False),
+        ("txn.spark.errors.NoAnswerError: no node answers", False),
+        ("txn.errors.RejectedError: no access", True),
     ],
 )
 def test_errors_are_told_apart_by_their_text(message: str, is_final: bool) -> None:

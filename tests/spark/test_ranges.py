@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txn.spark.reader import Range, from_json, limited, split, to_json
+from txn.spark.mark import Mark
+from txn.spark.reader import Range, limited, split
 
 places = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
@@ -13,9 +14,15 @@ places = st.dictionaries(
 
 
 def test_offsets_are_kept_as_sparks_kafka_source_keeps_them() -> None:
-    offsets = {("b", 0): 1, ("a", 10): 2, ("a", 9): 3}
-    assert to_json(offsets) == {"a": {"9": 3, "10": 2}, "b": {"0": 1}}
-    assert from_json(to_json(offsets)) == offsets
+    mark = Mark({("b", 0): 1, ("a", 10): 2, ("a", 9): 3}, {})
+    assert mark.to_json() == {"a": {"9": 3, "10": 2}, "b": {"0": 1}}
+    assert Mark.from_json(mark.to_json()) == mark
+
+
+def test_ids_of_topics_are_kept_beside_the_offsets() -> None:
+    mark = Mark({("a", 0): 2}, {"a": "AAAAAAAAAAAAAAAAAAAABw"})
+    assert mark.to_json() == {"a": {"0": 2}, "topic ids": {"a": "AAAAAAAAAAAAAAAAAAAABw"}}
+    assert Mark.from_json(mark.to_json()) == mark
 
 
 def test_limit_is_shared_out_by_what_is_waiting() -> None:
@@ -48,7 +55,7 @@ def test_limit_moves_forward_and_never_past_the_end(
 def test_split_ranges_cover_the_same_records_once(
     spans: dict[tuple[str, int], list[int]], count: int | None
 ) -> None:
-    ranges = [Range(place, *span) for place, span in spans.items()]
+    ranges = [Range(place, start, end) for place, (start, end) in spans.items()]
     parts = split(ranges, count)
     assert all(part.size > 0 for part in parts)
     for span in ranges:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from txn.errors import ConfigError
+from txn.spark.mark import Mark
 
 
 def local_path(location: str) -> Path | None:
@@ -62,13 +63,25 @@ def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
     return [(topic, partition, offset) for (topic, partition), offset in sorted(found.items())]
 
 
+def source_topics(location: str) -> set[str]:
+    """The topics that the newest batch reads; none when the checkpoint is not on this machine."""
+    path = local_path(location)
+    if path is None:
+        return set()
+    try:
+        batches = [int(file.name) for file in (path / "offsets").iterdir() if file.name.isdecimal()]
+    except FileNotFoundError:
+        return set()
+    if not batches:
+        return set()
+    return {topic for topic, _, _ in source_offsets(location, max(batches))}
+
+
 def _kafka_offsets(line: str) -> dict[tuple[str, int], int]:
     try:
-        offsets = json.loads(line)
         return {
-            (topic, int(partition)): offset
-            for topic, partitions in offsets.items()
-            for partition, offset in partitions.items()
+            place: offset
+            for place, offset in Mark.from_json(json.loads(line)).at.items()
             if type(offset) is int and offset >= 0
         }
     except (ValueError, AttributeError):  # another kind of source, or Spark's own settings

@@ -116,42 +116,47 @@ class Layout:
 
     has_key: bool
     has_headers: bool
-    has_topic: bool
     has_partition: bool
     topic: str | None
-    """The option; it overrules the column, as in Spark's Kafka sink."""
+    """The option, which overrules the column, as in Spark's Kafka sink; None: the column."""
 
 
 def layout_of(fields: Sequence[tuple[str, str]], topic: str | None) -> Layout:
-    """Check the columns that a sink is given.
+    """Check the columns that a sink is given; others than a record's are left out.
+
+    Names count as they are written, as in Spark's Kafka sink, so that a row of the source can
+    be written as it is.
 
     Args:
         fields: (name, Spark's simple type name) of each column.
-        topic: The option `topic`.
+        topic: The option `topic`; it overrules the column.
 
     Raises:
-        ConfigError: a column is missing, unknown, or of a wrong type.
+        ConfigError: a column is missing, of a wrong type, or there twice.
     """
-    types = {name.lower(): type_ for name, type_ in fields}
-    for name, type_ in types.items():
+    types: dict[str, str] = {}
+    for name, type_ in fields:
         expected = _SINK_TYPES.get(name)
-        if expected is None:
-            raise ConfigError(
-                f"the column {name!r} cannot be written: a record has {', '.join(_SINK_TYPES)}. "
-                "Put what is to be kept into value, for example with to_json(struct(...))"
-            )
+        if expected is None or (name == "topic" and topic is not None):
+            continue
+        if name in types:
+            raise ConfigError(f"there are two columns {name}. Drop or rename one of them")
         if type_ not in expected:
             raise ConfigError(
                 f"the column {name} is {type_}, and has to be {' or '.join(expected)}. Cast it"
             )
+        types[name] = type_
     if "value" not in types:
-        raise ConfigError(f"there is no column value; the columns are {', '.join(types) or 'none'}")
+        names = ", ".join(name for name, _ in fields) or "none"
+        raise ConfigError(
+            f"there is no column value; the columns are {names}. Name one of them value, or put "
+            "several into it, for example with to_json(struct(*)) AS value"
+        )
     if topic is None and "topic" not in types:
         raise ConfigError("no topic: set the option topic, or give the rows a column topic")
     return Layout(
         has_key="key" in types,
         has_headers="headers" in types,
-        has_topic="topic" in types and topic is None,
         has_partition="partition" in types,
         topic=topic,
     )
@@ -173,9 +178,12 @@ def write_batch(writer: Writer, batch: pa.RecordBatch, layout: Layout) -> None:
         RejectedError: a row has no topic.
         KafkaError: the cluster refused them.
     """
-    columns = {name.lower(): batch.column(i) for i, name in enumerate(batch.schema.names)}
-    if not layout.has_topic:
-        assert layout.topic is not None
+    columns = {
+        name: batch.column(number)
+        for number, name in enumerate(batch.schema.names)
+        if name in _SINK_TYPES
+    }
+    if layout.topic is not None:
         _write_rows(writer, layout.topic, columns, layout)
         return
     topics = _plain(columns["topic"], pa.string())

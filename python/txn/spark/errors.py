@@ -3,11 +3,13 @@
 | error | starting the query again |
 |---|---|
 | `NotPreparedError` | replays the batch |
+| `NoAnswerError` | helps once the cluster answers again |
 | `FencedError` (of `txn.errors`) | helps once, if the other driver was its own predecessor |
-| `RefusedError`, `LostError`, `DataLossError`, `ConfigError` | cannot help: somebody has to look |
+| `RefusedError`, `LostError`, `DataLossError`, `ConfigError`, `RejectedError` | cannot help |
 
 Errors of tasks and planner processes reach the user as text, so `txn.spark.run` tells them
-by these class names: `is_hopeless`.
+by these class names: `is_hopeless`, `is_fenced`, `is_outage`; and `reason_of` finds in that
+text, between Java's lines and Python's, the one that says what happened.
 """
 
 import re
@@ -18,6 +20,10 @@ from txn.errors import RejectedError, RetriableError
 
 class NotPreparedError(RetriableError):
     """A task's transaction is not open any more, or about to time out; nothing was decided."""
+
+
+class NoAnswerError(RetriableError):
+    """The cluster did not answer in time."""
 
 
 class RefusedError(RejectedError):
@@ -46,6 +52,11 @@ _HOPELESS: Final = re.compile(
 _FENCED: Final = re.compile(r"\btxn\.errors\.FencedError\b")
 
 
+_OUTAGE: Final = re.compile(r"\btxn\.spark\.errors\.NoAnswerError\b")
+_OURS: Final = re.compile(r"^(?:txn|_core)\.(?:\w+\.)*(\w+: .+)$", re.MULTILINE)
+_PYTHONS: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
+
+
 def is_hopeless(message: str) -> bool:
     """Say whether a query that ended with this message would end the same way again."""
     return _HOPELESS.search(message) is not None
@@ -54,3 +65,18 @@ def is_hopeless(message: str) -> bool:
 def is_fenced(message: str) -> bool:
     """Say whether a query ended because another driver took its place."""
     return _FENCED.search(message) is not None
+
+
+def is_outage(message: str) -> bool:
+    """Say whether a query ended because the cluster did not answer."""
+    return _OUTAGE.search(message) is not None
+
+
+def reason_of(message: str) -> str:
+    """The line that says why a query ended: txn's own error, else Python's last, else the first."""
+    ours = _OURS.findall(message)
+    if ours:
+        return str(ours[-1])
+    _, is_python, traceback = message.rpartition("Traceback (most recent call last)")
+    found = _PYTHONS.findall(traceback) if is_python else []
+    return str(found[0]) if found else next(iter(message.splitlines()), "no message")

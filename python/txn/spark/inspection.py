@@ -11,7 +11,7 @@ from txn._core import KafkaError
 from txn.spark import kafka
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.kafka import code_of, connect
-from txn.spark.options import Connection
+from txn.spark.options import PROGRESS_TOPIC, Connection
 
 TIMEOUT_S = 60.0
 
@@ -46,7 +46,7 @@ class Status:
     open: tuple[OpenTransaction, ...]
 
 
-def status(bootstrap_servers: str, id: str, *, progress_topic: str = "__txn_spark") -> Status:
+def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TOPIC) -> Status:
     """Return the last decision under a `txn.id` and its open transactions. Changes nothing.
 
     Raises:

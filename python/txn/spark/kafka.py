@@ -6,15 +6,19 @@ cluster of their own in its place.
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from txn import _core
 from txn._core import KafkaError
+from txn.errors import ConfigError, RejectedError
+from txn.spark.errors import NoAnswerError
 from txn.spark.options import Connection
 
 UNKNOWN_TOPIC: Final = 3
 OFFSET_OUT_OF_RANGE: Final = 1
+REQUEST_TIMED_OUT: Final = 7
 INVALID_TRANSACTION_TIMEOUT: Final = 50
 INVALID_PRODUCER_EPOCH: Final = 47
 INVALID_TXN_STATE: Final = 48
@@ -134,17 +138,64 @@ def is_retriable(error: KafkaError) -> bool:
     return bool(error.args[2])
 
 
+FINAL: Final[Mapping[int, str]] = {
+    10: "Split the rows, or raise the topic's max.message.bytes",
+    17: "Correct the topic's name",
+    18: "Lower batch.bytes, or raise the topic's segment.bytes",
+    29: "Give this user access to the topic",
+    30: "Give this user access to the group",
+    31: "Give this user the right to the cluster operation",
+    35: "Upgrade the cluster: the request needs Kafka 3.0 or newer",
+    43: "Rewrite the topic in message format 2",
+    44: "Change the cluster's policy, or the request",
+    53: "Give this user the right to transactional ids that begin with txn.id",
+    65: "Give this user the right to this kind of token",
+    76: "Set another compression",
+    87: "Correct the rows: the topic refuses them",
+}
+"""Answers that stay the same until somebody changes something, and the remedy."""
+
+
+@contextmanager
+def told(what: str, connection: Connection) -> Iterator[None]:
+    """Raise errors of the cluster that no repetition can heal as such.
+
+    `txn.spark.run` starts a query again after a KafkaError, and ends with these.
+
+    Raises:
+        ConfigError: a topic is not there.
+        RejectedError: the cluster refuses for good, for example by its access rules.
+        NoAnswerError: it did not answer in time.
+    """
+    try:
+        yield
+    except KafkaError as error:
+        servers, code = connection.bootstrap_servers, code_of(error)
+        if code == UNKNOWN_TOPIC and not is_retriable(error):
+            raise ConfigError(f"{error.args[0]} (at {servers})", code=code) from error
+        if code in FINAL and not is_retriable(error):
+            raise RejectedError(
+                f"{servers} refuses to {what}: {error.args[0]}. {FINAL[code]}", code=code
+            ) from error
+        if is_retriable(error) and code != UNKNOWN_TOPIC:
+            raise NoAnswerError(f"{servers}: {error.args[0]}", code=code) from error
+        raise
+
+
 def connect(connection: Connection) -> _core.KafkaClient:
     """Open a client of the caller's own.
 
     Raises:
-        KafkaError: no node can be reached.
+        ConfigError: an address is none.
     """
-    return _core.KafkaClient(
-        connection.bootstrap_servers,
-        client_id=connection.client_id,
-        timeout_ms=connection.timeout_ms,
-    )
+    try:
+        return _core.KafkaClient(
+            connection.bootstrap_servers,
+            client_id=connection.client_id,
+            timeout_ms=connection.timeout_ms,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error), option="kafka.bootstrap.servers") from error
 
 
 _open = threading.local()

@@ -1,10 +1,17 @@
 """The options of `format("txn")`: names, values, defaults, and refusals.
 
 Names that Spark's own Kafka source and sink have mean the same here, so `format("kafka")`
-becomes `format("txn")` and nothing else changes. An option that is unknown, or known but
-without effect here, is refused: silence about a misspelled option has lost data before.
+becomes `format("txn")` and nothing else changes.
 
-Source: Structured Streaming + Kafka Integration Guide, Spark 4.2.
+| an option that | |
+|---|---|
+| tunes the Java client, or belongs to the other direction | is ignored, and told once per process |
+| is Spark's and not built yet | is refused by name |
+| would change what is read or written, and cannot be honoured | is refused with its reason |
+| nobody knows | is refused, for silence about a misspelled option has lost data before |
+
+Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceProvider, Spark
+4.2 (what it refuses); ConsumerConfig and ProducerConfig, Apache Kafka 3.9.
 """
 
 import difflib
@@ -15,6 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.errors import ConfigError
+from txn.spark.logs import log
+
+PROGRESS_TOPIC: Final = "__txn_spark"
+"""Where sinks keep their progress unless `txn.progress.topic` says otherwise."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -70,6 +81,8 @@ class SourceSettings:
     read_committed: bool
     columns: tuple[str, ...]
     fetch_bytes: int
+    progress_topic: str
+    """Of a sink; subscribePattern leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,8 @@ class SinkSettings:
     connection: Connection
     id: str | None
     """`txn.id`; None: the query's own id, from its checkpoint."""
+    name: str | None
+    """The query's name, which stands for its id when no checkpoint can be read."""
     topic: str | None
     batch: int | None
     """Set by `txn.spark.sink`: the micro-batch that a batch write carries."""
@@ -129,10 +144,22 @@ def _one_of(default: str, *others: str) -> _Option:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if not all(names):
+    names = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    if not names:
         raise ValueError(text)
     return names
+
+
+def _servers(text: str) -> str:
+    if not all(re.fullmatch(r".+:\d+", part.strip()) for part in text.split(",")):
+        raise ValueError(text)
+    return text
+
+
+def _topic(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text.strip()
 
 
 def _positions(text: str) -> Positions:
@@ -163,8 +190,10 @@ def _assignment(text: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def _pattern(text: str) -> str:
-    re.compile(text)
-    return text
+    if not text.strip():
+        raise ValueError(text)
+    re.compile(text.strip())
+    return text.strip()
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -180,10 +209,11 @@ def _id(text: str) -> str:
 
 
 _EVERYWHERE: Final[Mapping[str, _Option]] = {
-    "kafka.bootstrap.servers": _text(),
+    "kafka.bootstrap.servers": _Option(_servers, None, "HOST:PORT[,HOST:PORT…]"),
     "kafka.client.id": _text("txn-spark"),
     "kafka.default.api.timeout.ms": _whole(60_000, 1, 2**31 - 1),
     "kafka.security.protocol": _one_of("plaintext"),
+    "txn.progress.topic": _Option(_topic, PROGRESS_TOPIC, "a topic's name"),
 }
 
 _READ: Final[Mapping[str, _Option]] = {
@@ -213,16 +243,15 @@ _WRITE: Final[Mapping[str, _Option]] = {
     "batch.bytes": _whole(1 << 20, 1, 1 << 30),
     "checkpointLocation": _text(),
     "compression": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "includeHeaders": _flag(True),
     "queryName": _text(),
-    "topic": _text(),
+    "kafka.compression.type": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
+    "topic": _Option(_topic, None, "a topic's name"),
     "txn.batch": _whole(None, 0),
     "txn.group": _text(),
     "txn.id": _Option(_id, None, f"at most {ID_LENGTH_MAX} printable characters"),
     "txn.margin.ms": _whole(30_000, 0, 2**31 - 1),
     "txn.on.lost": _one_of("fail", "replay"),
     "txn.on.missing.progress": _one_of("fail", "trust-checkpoint"),
-    "txn.progress.topic": _text("__txn_spark"),
     "txn.query": _text(),
     "txn.timeout.ms": _whole(900_000, 1, 2**31 - 1),
 }
@@ -233,12 +262,82 @@ _REFUSED: Final[Mapping[str, str]] = {
         "with asynchronous progress tracking Spark writes a batch before it has noted what is in "
         "it, so a replay could have other rows under the same number. Remove the option"
     ),
-    "kafka.transactional.id": "the sink makes its own transactional ids from txn.id",
+    "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
+    "kafka.enable.auto.commit": "offsets are kept in the query's checkpoint",
+    "kafka.interceptor.classes": "an interceptor is Java, and could change rows",
+    "kafka.key.deserializer": "keys are read as bytes. Cast the column key instead",
+    "kafka.key.serializer": "keys are written as bytes. Cast the column key instead",
+    "kafka.partitioner.class": (
+        "a partitioner is Java. Rows go where Kafka's default puts them; give them a column "
+        "partition to choose otherwise"
+    ),
     "kafka.transaction.timeout.ms": "set txn.timeout.ms instead",
-    "kafka.compression.type": "set compression instead",
-    "kafka.group.id": "the source reads without a consumer group",
-    "groupidprefix": "the source reads without a consumer group",
+    "kafka.transactional.id": "the sink makes its own transactional ids from txn.id",
+    "kafka.value.deserializer": "values are read as bytes. Cast the column value instead",
+    "kafka.value.serializer": "values are written as bytes. Cast the column value instead",
 }
+"""Options that would change what is read or written, as Spark's connector refuses them."""
+
+_REFUSED_VALUES: Final[Mapping[str, tuple[str, str]]] = {
+    "kafka.exclude.internal.topics": (
+        "false",
+        "Kafka's own topics are never read by subscribePattern. Name them by subscribe",
+    ),
+    "kafka.partitioner.ignore.keys": (
+        "true",
+        "rows with the same key go to the same partition. Leave the key out instead",
+    ),
+}
+
+_SECURITY: Final = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+
+_NOT_YET: Final = {
+    name.lower(): name
+    for name in (
+        *("endingOffsetsByTimestamp", "endingTimestamp", "maxRecordsPerPartition"),
+        *("maxTriggerDelay", "minOffsetsPerTrigger", "startingOffsetsByTimestamp"),
+        *("startingOffsetsByTimestampStrategy", "startingTimestamp"),
+    )
+}
+"""Of Spark's guide; without them a query would read other rows than it asks for."""
+
+_TUNING: Final = frozenset(
+    (
+        *("fetchoffset.numretries", "fetchoffset.retryintervalms", "groupidprefix"),
+        "kafkaconsumer.polltimeoutms",
+    )
+)
+"""Of Spark's guide; they tune a consumer that is not used here."""
+
+_KAFKA: Final = frozenset(
+    """acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter
+    batch.size buffer.memory check.crcs client.dns.lookup client.rack compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level connections.max.idle.ms
+    delivery.timeout.ms enable.idempotence enable.metrics.push exclude.internal.topics
+    fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
+    group.remote.assignor heartbeat.interval.ms isolation.level linger.ms max.block.ms
+    max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+    max.poll.records max.request.size metadata.max.age.ms metadata.max.idle.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partition.assignment.strategy partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partitioner.ignore.keys receive.buffer.bytes
+    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+    retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms""".split()
+)
+"""Properties of Kafka's consumer and producer that change neither rows nor their order here."""
+
+_OTHERS: Final = frozenset(
+    name.lower() for name in _READ.keys() | _WRITE.keys() if name not in _EVERYWHERE
+)
+"""Options of both directions; one that the other direction has is without effect in this one."""
+
+_HINT_CUTOFF: Final = 0.8
+"""How alike a name has to be to be worth a hint, from 0 to 1."""
+
+_ignored: set[tuple[str, str]] = set()
+"""What this process was told already: planner processes read the options of every batch."""
 
 
 def source_settings(given: Mapping[str, str]) -> SourceSettings:
@@ -250,12 +349,18 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
     options = _parse(_READ, "reading", given)
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name]]
     if len(chosen) != 1:
+        hint = ""
+        if not chosen and any(name.lower() == "topic" for name in given):
+            hint = ". The option topic is for writing; to read, set subscribe"
         raise ConfigError(
             "exactly one of subscribe, subscribePattern and assign says what to read; "
-            f"given: {', '.join(chosen) or 'none'}"
+            f"given: {', '.join(chosen) or 'none'}{hint}"
         )
     if options["endingOffsets"] == EARLIEST:
-        raise ConfigError("endingOffsets cannot be earliest: there would be nothing to read")
+        raise ConfigError(
+            "endingOffsets cannot be earliest: there would be nothing to read",
+            option="endingOffsets",
+        )
     headers = options["includeHeaders"]
     return SourceSettings(
         connection=_connection(options),
@@ -270,6 +375,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
         read_committed=options["kafka.isolation.level"] == "read_committed",
         columns=options["columns"] or (COLUMNS if headers else COLUMNS[:-1]),
         fetch_bytes=options["fetch.bytes"],
+        progress_topic=options["txn.progress.topic"],
     )
 
 
@@ -285,9 +391,16 @@ def sink_settings(given: Mapping[str, str]) -> SinkSettings:
             f"txn.margin.ms ({options['txn.margin.ms']}) has to be less than txn.timeout.ms "
             f"({options['txn.timeout.ms']}): no batch could ever be committed"
         )
+    if options["topic"] == options["txn.progress.topic"]:
+        raise ConfigError(
+            f"the topic {options['topic']!r} is the sink's own progress topic. Write to another "
+            "one, or set txn.progress.topic",
+            option="topic",
+        )
     return SinkSettings(
         connection=_connection(options),
         id=options["txn.id"],
+        name=options["queryName"],
         topic=options["topic"],
         batch=options["txn.batch"],
         query=options["txn.query"],
@@ -299,7 +412,7 @@ def sink_settings(given: Mapping[str, str]) -> SinkSettings:
         replays_lost=options["txn.on.lost"] == "replay",
         trusts_checkpoint=options["txn.on.missing.progress"] == "trust-checkpoint",
         batch_bytes=options["batch.bytes"],
-        compression=options["compression"],
+        compression=_compression(options),
     )
 
 
@@ -310,22 +423,72 @@ def _connection(options: Mapping[str, Any]) -> Connection:
     return Connection(servers, options["kafka.client.id"], options["kafka.default.api.timeout.ms"])
 
 
+def _compression(options: Mapping[str, Any]) -> str:
+    """Kafka's name for it, or the shorter one; the shorter one counts."""
+    names: tuple[str, str] = (options["compression"], options["kafka.compression.type"])
+    return names[0] if names[0] != "none" else names[1]
+
+
 def _parse(table: Mapping[str, _Option], what: str, given: Mapping[str, str]) -> dict[str, Any]:
     known = {name.lower(): name for name in table}
     values = {name: option.default for name, option in table.items()}
     for spelled, text in given.items():
-        lower = spelled.lower()
-        if lower in _REFUSED and not (lower.startswith("async") and text.lower() == "false"):
-            raise ConfigError(f"the option {spelled} is refused: {_REFUSED[lower]}", option=spelled)
-        if lower in _REFUSED:
-            continue
-        name = known.get(lower)
-        if name is None:
-            close = difflib.get_close_matches(lower, known, n=1, cutoff=0)
-            hint = f"; the closest one is {known[close[0]]}" if close else ""
-            raise ConfigError(f"unknown option {spelled!r} for {what}{hint}", option=spelled)
-        values[name] = _value(table[name], name, text)
+        name = known.get(spelled.lower())
+        if name is not None:
+            values[name] = _value(table[name], name, text)
+        else:
+            _pass_over(spelled, text, what, known)
     return values
+
+
+def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> None:
+    """Ignore an option that has no effect here.
+
+    Raises:
+        ConfigError: it would have one, or nobody knows it.
+    """
+    lower, word = spelled.lower(), text.strip().lower()
+    if lower in _REFUSED:
+        if lower.startswith("async") and word == "false":
+            return
+        raise ConfigError(f"the option {spelled} is refused: {_REFUSED[lower]}", option=spelled)
+    if lower in _REFUSED_VALUES:
+        refused, why = _REFUSED_VALUES[lower]
+        if word == refused:
+            raise ConfigError(f"the option {spelled}={text} is refused: {why}", option=spelled)
+    if lower.startswith(_SECURITY):
+        raise ConfigError(
+            f"the option {spelled} is not supported yet: plain listeners only yet. Remove it, and "
+            "connect to a PLAINTEXT listener on a trusted network",
+            option=spelled,
+        )
+    if lower in _NOT_YET:
+        raise ConfigError(
+            f"the option {_NOT_YET[lower]} of Spark's Kafka source is not supported yet. Remove "
+            "it; startingOffsets and endingOffsets choose by offset",
+            option=spelled,
+        )
+    if lower in _OTHERS:
+        _ignore(spelled, f"it has no effect in {what}")
+    elif lower in _TUNING or (lower[:6] == "kafka." and lower[6:] in _KAFKA):
+        _ignore(spelled, "it tunes a Java client, which is not used here")
+    else:
+        _refuse_if_misspelled(spelled, lower, what, known)
+        _ignore(spelled, "Kafka has no such property")
+
+
+def _refuse_if_misspelled(spelled: str, lower: str, what: str, known: Mapping[str, str]) -> None:
+    names = {**{f"kafka.{name}": f"kafka.{name}" for name in _KAFKA}, **_NOT_YET, **known}
+    close = difflib.get_close_matches(lower, names, n=1, cutoff=_HINT_CUTOFF)
+    if close or not lower.startswith("kafka."):
+        hint = f"; did you mean {names[close[0]]}?" if close else ""
+        raise ConfigError(f"unknown option {spelled!r} for {what}{hint}", option=spelled)
+
+
+def _ignore(spelled: str, why: str) -> None:
+    if (spelled, why) not in _ignored:
+        _ignored.add((spelled, why))
+        log.warning("option.ignored %s: %s", spelled, why)
 
 
 def _value(option: _Option, name: str, text: str) -> Any:
@@ -334,7 +497,8 @@ def _value(option: _Option, name: str, text: str) -> Any:
     except (ValueError, KeyError, AttributeError, TypeError, re.error):
         if name == "kafka.security.protocol":
             raise ConfigError(
-                f"kafka.security.protocol={text} is not supported yet: only PLAINTEXT is",
+                f"kafka.security.protocol={text} is not supported yet: plain listeners "
+                "(PLAINTEXT) only yet",
                 option=name,
                 value=text,
             ) from None

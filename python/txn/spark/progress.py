@@ -180,7 +180,11 @@ def judge(
             "missing or open, set txn.on.missing.progress=trust-checkpoint for one start",
             batch=batch,
         )
-    assert progress.state is not State.DECIDED, "a decision has to be finished before it is read"
+    if progress.state is State.DECIDED:  # `Driver.begin` finishes it before it hands anything out
+        raise RefusedError(
+            f"batch {progress.batch} is decided and its transactions are not committed yet",
+            batch=batch,
+        )
     if progress.query != query:
         raise RefusedError(
             f"this query is {query or 'a batch write'}, but the progress under its txn.id is that "

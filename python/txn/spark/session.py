@@ -1,6 +1,5 @@
 """Making the source and the sink known to a Spark session."""
 
-import logging
 import shutil
 import sys
 from pathlib import Path
@@ -9,8 +8,7 @@ from pyspark.sql import SparkSession
 
 from txn.errors import ConfigError
 from txn.spark.datasource import TxnDataSource
-
-log = logging.getLogger("txn.spark")
+from txn.spark.logs import log
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536

@@ -2,9 +2,15 @@
 
 Spark ends a query at the first batch that fails: a broker that restarts, a lost executor.
 Starting it again is safe, since the sink settles what was open; so somebody should do it.
+
+| a failure | what follows |
+|---|---|
+| wrong option, no topic, no access, records gone, checkpoint of another query | it is raised |
+| another driver took over | one start: it may be this query's own predecessor |
+| the cluster does not answer any more | a start, however often |
+| anything else | a start, until `restarts_max` in a row have finished no batch |
 """
 
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -13,28 +19,31 @@ from typing import Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from txn.spark.errors import is_fenced, is_hopeless
-
-log = logging.getLogger("txn.spark")
+from txn.spark.errors import is_fenced, is_hopeless, is_outage, reason_of
+from txn.spark.logs import log
 
 BACKOFF_S: Final = 1.0
 BACKOFF_S_MAX: Final = 60.0
 HEALTHY_S: Final = 300.0
 """A query that ran this long is started again at once, and its failures are forgotten."""
 
+RESTARTS_MAX: Final = 10
+"""With the pauses between them, some five minutes."""
+
 
 def run(
     make_query: Callable[[], StreamingQuery],
     *,
-    restarts_max: int | None = None,
+    restarts_max: int | None = RESTARTS_MAX,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Keep a query running until it ends on purpose.
+    """Keep a query running until it ends on purpose; log every restart with its reason.
 
     Args:
         make_query: Starts the query and returns it; always with the same checkpoint.
-        restarts_max: Give up after this many failures in a row; None: never.
+        restarts_max: How often in a row to start it again without it finishing a batch; None:
+            for ever.
         clock: Seconds.
         pause: Waits for some seconds.
 
@@ -43,36 +52,46 @@ def run(
 
     Raises:
         StreamingQueryException: the failure is one that starting again cannot help
-            (`txn.spark.errors`), or there were too many.
+            (`txn.spark.errors`), or there were too many. A note of it has the reason alone.
     """
     failures = 0
-    was_fenced = False
+    was_fenced = has_progressed = False
     while True:
         started = clock()
+        query = make_query()
         try:
-            make_query().awaitTermination()
+            query.awaitTermination()
             return
         except StreamingQueryException as error:
-            if is_hopeless(str(error)) or (was_fenced and is_fenced(str(error))):
-                raise
-            was_fenced = is_fenced(str(error))
-            failures = 0 if clock() - started > HEALTHY_S else failures
-            failures += 1
+            message = str(error)
+            if query.lastProgress is not None or clock() - started > HEALTHY_S:
+                failures, has_progressed = 0, True
+            if is_hopeless(message):
+                _give_up(error, "starting it again cannot help")
+            if was_fenced and is_fenced(message):
+                _give_up(error, "another driver took over twice")
+            was_fenced = is_fenced(message)
+            if not (has_progressed and is_outage(message)):
+                failures += 1
             if restarts_max is not None and failures > restarts_max:
-                raise
+                _give_up(error, f"{failures} failures in a row without a finished batch")
             delay_s = _delay_s(failures)
             log.warning(
-                "query.restart failures=%s delay_s=%.1f error=%s",
-                *(failures, delay_s, _first_line(error)),
+                "query.restart failures=%s delay_s=%.1f reason: %s",
+                *(failures, delay_s, reason_of(message)),
             )
             pause(delay_s)
 
 
+def _give_up(error: StreamingQueryException, because: str) -> None:
+    """Raise the failure, with the reason where a reader of the traceback looks: at its end."""
+    reason = reason_of(str(error))
+    log.error("query.given_up %s; reason: %s", because, reason)
+    error.add_note(f"txn.spark.run gave up ({because}). The reason: {reason}")
+    raise error
+
+
 def _delay_s(failures: int) -> float:
     """A growing pause, scattered so that many queries do not come back at the same moment."""
-    longest = min(BACKOFF_S * 2.0 ** (failures - 1), BACKOFF_S_MAX)
+    longest = min(BACKOFF_S * 2.0 ** (max(failures, 1) - 1), BACKOFF_S_MAX)
     return longest * random.uniform(0.5, 1.0)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

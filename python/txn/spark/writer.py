@@ -33,10 +33,10 @@ from pyspark.sql.types import StructType
 
 from txn._core import KafkaError
 from txn.errors import ConfigError
-from txn.spark import checkpoint
+from txn.spark import checkpoint, kafka
 from txn.spark.columns import Layout, layout_of, write_batch
 from txn.spark.driver import Driver, DriverSettings, Handout
-from txn.spark.errors import RefusedError
+from txn.spark.errors import NotPreparedError, RefusedError
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.options import SinkSettings
@@ -81,9 +81,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         """Write the rows of one task and leave its transaction open."""
-        assert self._work is not None, "this writer was made to commit"
-        context = TaskContext.get()
-        assert context is not None
+        if self._work is None:
+            raise RefusedError("the writer of the process that commits was given rows to write")
+        context = _task()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
         if query is None or batch is None:
             raise ConfigError(
@@ -109,8 +109,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         """Write the rows of one task and leave its transaction open."""
-        context = TaskContext.get()
-        assert context is not None
+        context = _task()
         query, batch = _numbered(self._work)
         return write_task(self._work, query, batch, context.partitionId(), iterator)
 
@@ -132,6 +131,7 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
     """
     layout = _layout(settings, schema)
     settings = replace(settings, id=_id_of(settings))
+    _check_that_it_does_not_feed_itself(settings)
     handout = _begin(settings)
     query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
     known = handout.progress
@@ -196,7 +196,18 @@ def _write_open(
     work: Work, task: int, first: pa.RecordBatch, others: Iterable[pa.RecordBatch]
 ) -> Slot:
     settings = work.settings
-    client = shared_client(settings.connection)
+    with kafka.told("write", settings.connection):
+        return _write_with(shared_client(settings.connection), work, task, first, others)
+
+
+def _write_with(
+    client: kafka.Client,
+    work: Work,
+    task: int,
+    first: pa.RecordBatch,
+    others: Iterable[pa.RecordBatch],
+) -> Slot:
+    settings = work.settings
     identity = OWN.claim(client, work.handout, settings.timeout_ms)
     who = (identity.transactional_id, identity.producer_id, identity.producer_epoch)
     try:
@@ -230,14 +241,14 @@ def settle(
         batch: The number Spark gave it.
 
     Raises:
-        FencedError, NotPreparedError, LostError, KafkaError: as `Driver.decide`.
+        NotPreparedError: the tasks contradict each other or the batch; nothing was decided.
+        FencedError, LostError, KafkaError: as `Driver.decide`.
     """
     query = settings.query or NO_QUERY
     if parts:
         first = min(parts, key=lambda part: part.task)
         handout, query = first.handout, first.query
-        strange = [p for p in parts if (p.handout.token, p.batch) != (handout.token, batch)]
-        assert not strange, f"tasks of batch {batch} report for another one: {strange[0]}"
+        _check_agreement(parts, handout, query, batch)
     with _driver(settings) as driver:
         if handout is None:
             handout = driver.begin()
@@ -247,7 +258,14 @@ def settle(
         )
         if isinstance(verdict, Skip):
             return
-        assert not any(part.was_skipped for part in parts), "tasks disagree about the batch"
+        skipped = [part.task for part in parts if part.was_skipped]
+        if skipped:
+            raise NotPreparedError(
+                f"task {skipped[0]} of batch {batch} found it in the output already and wrote "
+                "nothing, and its driver did not. Nothing was decided; the batch "
+                "will be replayed",
+                batch=batch,
+            )
         driver.decide(
             handout,
             query,
@@ -271,21 +289,21 @@ def _begin(settings: SinkSettings) -> Handout:
 
 @contextmanager
 def _driver(settings: SinkSettings) -> Iterator[Driver]:
-    assert settings.id is not None
     open_another: Callable[[], Any] = lambda: connect(settings.connection)  # noqa: E731
     try:
-        yield Driver(
-            shared_client(settings.connection),
-            DriverSettings(
-                id=settings.id,
-                progress_topic=settings.progress_topic,
-                timeout_ms=settings.timeout_ms,
-                margin_ms=settings.margin_ms,
-                replays_lost=settings.replays_lost,
-                is_disposable=settings.is_disposable,
-            ),
-            connect=open_another,
-        )
+        with kafka.told("settle a batch", settings.connection):
+            yield Driver(
+                shared_client(settings.connection),
+                DriverSettings(
+                    id=_id_of(settings),
+                    progress_topic=settings.progress_topic,
+                    timeout_ms=settings.timeout_ms,
+                    margin_ms=settings.margin_ms,
+                    replays_lost=settings.replays_lost,
+                    is_disposable=settings.is_disposable,
+                ),
+                connect=open_another,
+            )
     except BaseException:
         forget_client(settings.connection)
         raise
@@ -308,8 +326,16 @@ def _numbered(work: Work) -> tuple[str, int]:
 
 
 def _id_of(settings: SinkSettings) -> str:
+    """`txn.id`, else the id in the checkpoint, else the query's name.
+
+    The name stands in where the checkpoint is not on this machine, or is set in the session's
+    configuration, which a data source is not told. Two queries of one name are found out by
+    their ids, which are in their records.
+    """
     if settings.id is not None:
         return settings.id
+    if settings.checkpoint is None or checkpoint.local_path(settings.checkpoint) is None:
+        return settings.name or _query_of(settings, "txn.id is not set")
     return _query_of(settings, "txn.id is not set")
 
 
@@ -318,11 +344,30 @@ def _query_of(settings: SinkSettings, because: str = "the query's id is needed")
     if found is None:
         raise ConfigError(
             f"{because}, and it cannot be read from the checkpoint "
-            f"({settings.checkpoint or 'the option checkpointLocation is not set'}). Set txn.id to "
-            "a name that only this query has and that stays the same over its restarts",
+            f"({settings.checkpoint or 'the option checkpointLocation is not set'}). Set the "
+            "option checkpointLocation to a path on this machine; or name the query by "
+            "queryName(...), or set txn.id, to a name that only this query has and that stays the "
+            "same over its restarts",
             option="txn.id",
         )
     return found
+
+
+def _check_that_it_does_not_feed_itself(settings: SinkSettings) -> None:
+    """Check that the query does not read the progress that each of its batches writes.
+
+    Raises:
+        ConfigError: it does, as far as its checkpoint tells.
+    """
+    if settings.checkpoint is None:
+        return
+    if settings.progress_topic in checkpoint.source_topics(settings.checkpoint):
+        raise ConfigError(
+            f"the query reads {settings.progress_topic!r}, where its own sink keeps its progress, "
+            "so every batch would make another one. Leave the topic out of subscribe; "
+            "subscribePattern leaves it out when the source has the same txn.progress.topic",
+            option="txn.progress.topic",
+        )
 
 
 def _source_offsets(settings: SinkSettings, batch: int) -> list[tuple[str, int, int]]:
@@ -338,10 +383,34 @@ def _source_offsets(settings: SinkSettings, batch: int) -> list[tuple[str, int, 
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
-    parts = [message for message in messages if message is not None]
-    assert len(parts) == len(messages), "Spark commits a batch that misses tasks"
-    assert all(isinstance(part, Part) for part in parts), "a message of another sink"
-    return [part for part in parts if isinstance(part, Part)]
+    parts = [message for message in messages if isinstance(message, Part)]
+    if len(parts) != len(messages):
+        raise NotPreparedError(
+            f"Spark commits a batch of {len(messages)} tasks, of which {len(parts)} have reported. "
+            "Nothing was decided; the batch will be replayed"
+        )
+    return parts
+
+
+def _check_agreement(parts: Sequence[Part], handout: Handout, query: str, batch: int) -> None:
+    expected = (handout.token, query, batch)
+    for part in parts:
+        told = (part.handout.token, part.query, part.batch)
+        if told != expected:
+            raise NotPreparedError(
+                f"task {part.task} reports for batch {part.batch} of query {part.query!r} under "
+                f"{part.handout.token}, and batch {batch} of query {query!r} under "
+                f"{handout.token} is to be committed. Nothing was decided; the batch "
+                "will be replayed",
+                batch=batch,
+            )
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise ConfigError("rows are written only by the tasks of a Spark job")
+    return context
 
 
 __all__ = ["BatchWriter", "RefusedError", "StreamWriter", "begin_batch", "begin_stream"]

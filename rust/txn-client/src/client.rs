@@ -23,6 +23,15 @@ use crate::messages::{self, cluster as cluster_messages, transactions};
 use crate::wire::Encoder;
 use crate::writer::{Settings, Writer};
 
+/// What a cluster tells of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicInfo {
+    /// How many partitions it has.
+    pub partitions: usize,
+    /// Its id; None from nodes that give topics none.
+    pub id: Option<[u8; 16]>,
+}
+
 /// A blocking client; see the module and `txn._core.KafkaClient`.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -73,6 +82,42 @@ impl Client {
         let mut names: Vec<_> = users.map(|topic| topic.name).collect();
         names.sort();
         Ok(names)
+    }
+
+    /// Partition count and id of each topic, by one request; None for a topic that is not there.
+    ///
+    /// # Errors
+    /// If no node answers, or one refuses a topic (29, 17).
+    pub fn describe_topics(&self, names: &[&str]) -> Result<Vec<Option<TopicInfo>>, KafkaError> {
+        let ask = |retry: &Retry<'_>, is_patient: bool| {
+            let (metadata, node) = retry.metadata(Some(names))?;
+            let describe = |name: &&str| {
+                let found = metadata.topics.iter().find(|topic| topic.name == **name);
+                let error_code = found.map_or(code::UNKNOWN_TOPIC_OR_PARTITION, |t| t.error_code);
+                if let (Some(topic), 0) = (found, error_code) {
+                    return Ok(Some(TopicInfo {
+                        partitions: topic.partitions.len(),
+                        id: topic.id,
+                    }));
+                }
+                let subject = format!("topic '{name}'");
+                let error = retry.topic_error(error_code, &node, "Metadata", name, &subject);
+                let is_unknown = error.code == code::UNKNOWN_TOPIC_OR_PARTITION;
+                if is_unknown && !(is_patient && error.is_retriable) {
+                    self.cluster.lost_topic(name);
+                    return Ok(None);
+                }
+                Err(error)
+            };
+            names.iter().map(describe).collect()
+        };
+        // A topic that was seen before may be unknown to a node that has just started.
+        match self.cluster.retry(|retry| ask(retry, true)) {
+            Err(error) if error.code == code::UNKNOWN_TOPIC_OR_PARTITION => {
+                self.cluster.retry(|retry| ask(retry, false))
+            }
+            answer => answer,
+        }
     }
 
     /// How many partitions a topic has, asked for now.

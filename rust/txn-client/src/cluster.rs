@@ -179,6 +179,13 @@ impl Cluster {
         self.known().seen_topics.insert(topic.to_owned());
     }
 
+    /// Forgets that a topic exists: it is gone for good, and the next call need not wait for it.
+    pub fn lost_topic(&self, topic: &str) {
+        let mut known = self.known();
+        known.seen_topics.remove(topic);
+        known.leaders.remove(topic);
+    }
+
     /// Takes a producer identity for one writer; false if another writer of this client had it.
     #[must_use]
     pub fn claim(&self, who: (i64, i16)) -> bool {
@@ -384,9 +391,18 @@ impl Retry<'_> {
     /// # Errors
     /// As `call`.
     pub fn metadata(&self, topics: Option<&[&str]>) -> Result<(Metadata, String), KafkaError> {
+        self.ask_metadata(topics, false)
+    }
+
+    fn ask_metadata(
+        &self,
+        topics: Option<&[&str]>,
+        makes_missing: bool,
+    ) -> Result<(Metadata, String), KafkaError> {
         let node = self.any_node()?;
-        let encode =
-            |e: &mut Encoder, version| messages::cluster::encode_metadata(e, version, topics);
+        let encode = |e: &mut Encoder, version| {
+            messages::cluster::encode_metadata(e, version, topics, makes_missing);
+        };
         let answer = self.call(&node, METADATA, encode, messages::cluster::decode_metadata)?;
         self.cluster.learn(&answer.0);
         Ok(answer)
@@ -397,7 +413,19 @@ impl Retry<'_> {
     /// # Errors
     /// As `call`; 3 for an unknown topic, retriable only if it was seen before.
     pub fn topic(&self, topic: &str) -> Result<Topic, KafkaError> {
-        let (metadata, node) = self.metadata(Some(&[topic]))?;
+        self.one_topic(topic, false)
+    }
+
+    /// As `topic`, and asks a cluster with `auto.create.topics.enable` to make it if it is missing.
+    ///
+    /// # Errors
+    /// As `topic`.
+    pub fn topic_made_if_missing(&self, topic: &str) -> Result<Topic, KafkaError> {
+        self.one_topic(topic, true)
+    }
+
+    fn one_topic(&self, topic: &str, makes_missing: bool) -> Result<Topic, KafkaError> {
+        let (metadata, node) = self.ask_metadata(Some(&[topic]), makes_missing)?;
         let found = metadata.topics.into_iter().find(|t| t.name == topic);
         let error_code = found
             .as_ref()

@@ -26,7 +26,7 @@ pub mod rows;
 pub mod wire;
 pub mod writer;
 
-pub use client::Client;
+pub use client::{Client, TopicInfo};
 pub use cluster::Interrupt;
 pub use error::KafkaError;
 pub use messages::transactions::{Description, Identity};

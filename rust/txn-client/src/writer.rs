@@ -185,7 +185,13 @@ impl Writer {
         if let Some(index) = self.topics.iter().position(|topic| topic.name == name) {
             return Ok(index);
         }
-        let count = self.cluster.retry(|retry| retry.leaders(name))?.len();
+        let count = match self.cluster.retry(|retry| retry.leaders(name)) {
+            Ok(leaders) => leaders.len(),
+            Err(error) if error.code == code::UNKNOWN_TOPIC_OR_PARTITION => {
+                self.make_topic(name)?
+            }
+            Err(error) => return Err(error),
+        };
         if count == 0 {
             return Err(no_such_partition(name, 0, 0));
         }
@@ -196,6 +202,28 @@ impl Writer {
             in_turn: InTurn::new(count as i32),
         });
         Ok(self.topics.len() - 1)
+    }
+
+    /// Has the cluster make a topic, as a Java producer does; returns its partition count.
+    ///
+    /// A node answers "unknown" both while it makes a topic and when `auto.create.topics.enable` is
+    /// false, so it is asked again for as long as for a topic that was seen before.
+    fn make_topic(&self, name: &str) -> Result<usize, KafkaError> {
+        self.cluster.saw_topic(name);
+        let made = self
+            .cluster
+            .retry(|retry| retry.topic_made_if_missing(name));
+        made.map(|topic| topic.partitions.len()).map_err(|error| {
+            self.cluster.lost_topic(name);
+            if error.code != code::UNKNOWN_TOPIC_OR_PARTITION {
+                return error;
+            }
+            let message = format!(
+                "there is no topic '{name}', and the cluster does not make it by itself \
+                 (auto.create.topics.enable): create it, or correct the name"
+            );
+            KafkaError::refused(code::UNKNOWN_TOPIC_OR_PARTITION, message)
+        })
     }
 
     /// Refuses rows for partitions that do not exist, also after asking again: they may be new.

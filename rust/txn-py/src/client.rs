@@ -35,6 +35,9 @@ type HeaderTuple = (
 /// (transactional id, error code, state, producer id, producer epoch, start time, timeout).
 type DescriptionTuple = (String, i16, String, i64, i16, i64, i32);
 
+/// (partition count, topic id).
+type TopicTuple<'py> = (usize, Option<Bound<'py, PyBytes>>);
+
 /// The exception that a signal handler raised while a call was waiting.
 #[derive(Clone, Default)]
 struct Signal(Arc<Mutex<Option<PyErr>>>);
@@ -99,6 +102,22 @@ impl KafkaClient {
 
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.run(py, Client::topics)
+    }
+
+    /// Ids as bytes: a caller may show them as it likes.
+    #[allow(clippy::needless_pass_by_value)]
+    fn describe_topics<'py>(
+        &self,
+        py: Python<'py>,
+        topics: Vec<String>,
+    ) -> PyResult<Vec<Option<TopicTuple<'py>>>> {
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let described = self.run(py, |client| client.describe_topics(&names))?;
+        let tuple = |info: txn_client::TopicInfo| {
+            let id = info.id.map(|id| PyBytes::new(py, &id));
+            (info.partitions, id)
+        };
+        Ok(described.into_iter().map(|info| info.map(tuple)).collect())
     }
 
     fn partition_count(&self, py: Python<'_>, topic: &str) -> PyResult<usize> {

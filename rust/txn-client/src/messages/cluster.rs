@@ -85,6 +85,9 @@ pub struct Topic {
     pub error_code: i16,
     /// Its name.
     pub name: String,
+    /// Its id, which a topic made anew under the same name does not have; None before version 10
+    /// and from nodes that give topics none.
+    pub id: Option<[u8; 16]>,
     /// Whether it is Kafka's own.
     pub is_internal: bool,
     /// (error code, partition, node id of the leader or -1), as sent: any order.
@@ -102,8 +105,14 @@ pub struct Metadata {
     pub topics: Vec<Topic>,
 }
 
-/// Writes `Metadata` v9–12 for the topics, or for all (`None`). Never makes a topic.
-pub fn encode_metadata(e: &mut Encoder, version: i16, topics: Option<&[&str]>) {
+/// Writes `Metadata` v9–12 for the topics, or for all (`None`); `makes_missing` asks a cluster with
+/// `auto.create.topics.enable` to make those that are not there.
+pub fn encode_metadata(
+    e: &mut Encoder,
+    version: i16,
+    topics: Option<&[&str]>,
+    makes_missing: bool,
+) {
     match topics {
         None => e.uvarint(0),
         Some(names) => e.array_of(names.iter(), |e, name| {
@@ -114,7 +123,7 @@ pub fn encode_metadata(e: &mut Encoder, version: i16, topics: Option<&[&str]>) {
             e.no_tags();
         }),
     }
-    e.boolean(false); // allow auto topic creation
+    e.boolean(makes_missing); // allow auto topic creation
     if version <= 10 {
         e.boolean(false); // include cluster authorized operations
     }
@@ -137,9 +146,7 @@ pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Mal
     let topics = r.array_of(|r| {
         let error_code = r.i16()?;
         let name = r.nullable_string()?.unwrap_or_default().to_owned();
-        if version >= 10 {
-            r.uuid()?;
-        }
+        let id = if version >= 10 { r.uuid()? } else { [0; 16] };
         let is_internal = r.boolean()?;
         let partitions = r.array_of(|r| {
             let (error_code, partition, leader) = (r.i16()?, r.i32()?, r.i32()?);
@@ -155,6 +162,7 @@ pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Mal
         Ok(Topic {
             error_code,
             name,
+            id: (id != [0; 16]).then_some(id),
             is_internal,
             partitions,
         })

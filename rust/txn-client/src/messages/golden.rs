@@ -83,6 +83,7 @@ fn known_metadata() -> Metadata {
     let topic = |error_code, name: &str, partitions| Topic {
         error_code,
         name: name.to_owned(),
+        id: None,
         is_internal: false,
         partitions,
     };
@@ -97,22 +98,22 @@ fn known_metadata() -> Metadata {
 }
 
 #[test]
-fn metadata_is_the_same_in_versions_9_and_12() {
+fn metadata_is_the_same_in_versions_9_and_12_but_for_ids() {
     assert_eq!(
-        encoded(|e| cluster::encode_metadata(e, 9, Some(&["out"]))),
+        encoded(|e| cluster::encode_metadata(e, 9, Some(&["out"]), false)),
         "02046f75740000000000"
     );
     assert_eq!(
-        encoded(|e| cluster::encode_metadata(e, 9, None)),
+        encoded(|e| cluster::encode_metadata(e, 9, None, false)),
         "0000000000"
     );
     assert_eq!(
-        encoded(|e| cluster::encode_metadata(e, 12, Some(&["out"]))),
+        encoded(|e| cluster::encode_metadata(e, 12, Some(&["out"]), false)),
         "0200000000000000000000000000000000046f757400000000"
     );
     assert_eq!(
-        encoded(|e| cluster::encode_metadata(e, 12, None)),
-        "00000000"
+        encoded(|e| cluster::encode_metadata(e, 12, None, true)),
+        "00010000"
     );
     let nine = decoded(
         "000000000300000001026800002384000000000002026900002385057261636b00026300000002030000046f75\
@@ -122,12 +123,14 @@ fn metadata_is_the_same_in_versions_9_and_12() {
     );
     let twelve = decoded(
         "000000000300000001026800002384000000000002026900002385057261636b00026300000002030000046f75\
-        740000000000000000000000000000000000030000000000000000000100000003030000000100000002020000\
+        740000000000000000000000000000000700030000000000000000000100000003030000000100000002020000\
         0001020000000200000500000001ffffffff0000000302000000020102000000020080000000000003036e6f00\
         0000000000000000000000000000000001800000000000",
         |r| cluster::decode_metadata(r, 12),
     );
-    assert_eq!((nine, twelve), (known_metadata(), known_metadata()));
+    let mut with_id = known_metadata();
+    with_id.topics[0].id = Some(*b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07");
+    assert_eq!((nine, twelve), (known_metadata(), with_id));
 }
 
 #[test]

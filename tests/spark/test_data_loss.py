@@ -1,0 +1,405 @@
+"""Records that a query has still to read and that are not there any more; on both brokers.
+
+A stream is played without Spark: the reader is asked what a micro-batch execution asks it, in
+its order, and the offset log is a list. What needs a session is in `test_source.py`.
+"""
+
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import clients
+from spark.jobs import put
+from txn._core import KafkaClient
+from txn.errors import ConfigError, RetriableError
+from txn.spark import kafka
+from txn.spark.errors import DataLossError
+from txn.spark.mark import IDS
+from txn.spark.options import source_settings
+from txn.spark.reader import BatchReader, StreamReader
+
+VALUE = StructType([StructField("value", BinaryType())])
+
+Offset = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(params=["txn", pytest.param("kafka", marks=pytest.mark.peer)])
+def cluster(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue("servers" if request.param == "txn" else "kafka_peer")
+    return found
+
+
+@pytest.fixture
+def name() -> str:
+    return f"lost-{time.time_ns()}"
+
+
+class Query:
+    """A streaming query and its checkpoint; a restart is another reader on the same log."""
+
+    def __init__(self, servers: str, topic: str, **options: str) -> None:
+        self.servers = servers
+        self.options = {"subscribe": topic, "startingOffsets": "earliest", "columns": "value"}
+        self.options |= options
+        self.log: list[Offset] = []
+
+    def reader(self, **options: str) -> StreamReader:
+        settings = source_settings(
+            {"kafka.bootstrap.servers": self.servers, **self.options, **options}
+        )
+        kafka.forget_client(settings.connection)  # a restart is another process
+        return StreamReader(settings, VALUE)
+
+    def run(
+        self, options: dict[str, str] | None = None, *, available_now: bool = True
+    ) -> list[bytes]:
+        """Read what is there, batch by batch; return the rows."""
+        reader = self.reader(**(options or {}))
+        if available_now:
+            reader.prepareForTriggerAvailableNow()
+        if not self.log:
+            self.log = [reader.initialOffset()]
+        rows: list[bytes] = []
+        limit: ReadLimit = reader.getDefaultReadLimit()
+        while (end := planned(reader.latestOffset(self.log[-1], limit))) != self.log[-1]:
+            rows += rows_of(reader, reader.partitions(self.log[-1], end))
+            self.log.append(end)
+        return rows
+
+
+def planned(offset: Offset) -> Offset:
+    """As Spark keeps it: text."""
+    found: Offset = json.loads(json.dumps(offset))
+    return found
+
+
+def rows_of(reader: StreamReader | BatchReader, parts: list[InputPartition]) -> list[bytes]:
+    return [
+        value
+        for part in parts
+        for batch in reader.read(part)
+        for value in batch.column(0).to_pylist()
+    ]
+
+
+def make_anew(servers: str, topic: str, values: list[str], partitions: int = 1) -> None:
+    delete(servers, topic)
+    create(servers, topic, partitions)
+    put(servers, topic, values)
+
+
+def create(servers: str, topic: str, partitions: int = 1) -> None:
+    """Make a topic; Kafka may still be about to delete the one before."""
+    deadline = time.monotonic() + clients.WAIT_S
+    while True:
+        try:
+            clients.create_topic(servers, topic, partitions)
+            return
+        except Exception as error:
+            if "already exists" not in str(error) or time.monotonic() > deadline:
+                raise
+
+
+def delete(servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([topic])[topic].result(clients.WAIT_S)
+
+
+def delete_records(servers: str, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    place = TopicPartition(topic, 0, before)
+    admin.delete_records([place])[place].result(clients.WAIT_S)
+
+
+triggers = pytest.mark.parametrize(
+    "available_now", [True, False], ids=["AvailableNow", "ProcessingTime"]
+)
+
+
+@triggers
+@pytest.mark.parametrize("again", [["x"], ["x", "y", "z"], ["u", "v", "x", "y", "z"]])
+def test_topic_made_anew_ends_the_query_and_no_row_is_skipped_in_silence(
+    cluster: str, name: str, available_now: bool, again: list[str]
+) -> None:
+    """AvailableNow took a smaller topic for one without news; a larger one went on in its middle.
+
+    The rows of the new topic below the old place were never read, though failOnDataLoss=true.
+    """
+    create(cluster, name)
+    put(cluster, name, ["a", "b", "c"])
+    query = Query(cluster, name)
+    assert query.run(available_now=available_now) == [b"a", b"b", b"c"]
+    make_anew(cluster, name, again)
+    with pytest.raises(DataLossError, match=rf"topic '{name}' was deleted and made anew"):
+        query.run(available_now=available_now)
+
+
+@triggers
+@pytest.mark.parametrize("again", [["x"], ["x", "y", "z"], ["u", "v", "x", "y", "z"]])
+def test_lenient_query_starts_a_topic_made_anew_at_its_beginning(
+    cluster: str,
+    name: str,
+    available_now: bool,
+    again: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a", "b", "c"])
+    query = Query(cluster, name, failOnDataLoss="false")
+    query.run(available_now=available_now)
+    make_anew(cluster, name, again)
+    with caplog.at_level(logging.WARNING, "txn.spark"):
+        assert query.run(available_now=available_now) == [value.encode() for value in again]
+    assert f"topic '{name}' was deleted and made anew" in caplog.text
+    assert query.run(available_now=available_now) == []
+
+
+def test_rows_of_a_topic_made_anew_are_read_once_in_small_batches(cluster: str, name: str) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a", "b", "c"])
+    query = Query(cluster, name, failOnDataLoss="false", maxOffsetsPerTrigger="2")
+    query.run()
+    make_anew(cluster, name, ["u", "v", "x", "y", "z"])
+    assert query.run() == [b"u", b"v", b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_checkpoint_without_ids_goes_on_and_gets_them(
+    cluster: str, name: str, lenient: bool
+) -> None:
+    """Those of earlier versions, and of Spark's own Kafka source."""
+    create(cluster, name)
+    put(cluster, name, ["a", "b"])
+    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    query.log = [{name: {"0": 1}}]
+    assert query.run() == [b"b"]
+    assert query.log[-1][name] == {"0": 2}
+    assert len(query.log[-1][IDS][name]) == 22
+
+
+def test_checkpoint_without_ids_still_finds_a_topic_that_is_too_short(
+    cluster: str, name: str
+) -> None:
+    create(cluster, name)
+    put(cluster, name, ["x", "y"])
+    query = Query(cluster, name)
+    query.log = [{name: {"0": 7}}]
+    with pytest.raises(DataLossError, match=rf"{name}-0 ends at offset 2, and .* up to 7"):
+        query.run()
+    assert query.run({"failOnDataLoss": "false"}) == [b"x", b"y"]
+
+
+@triggers
+def test_deleted_topic_ends_the_query(cluster: str, name: str, available_now: bool) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    query = Query(cluster, name)
+    query.run(available_now=available_now)
+    delete(cluster, name)
+    with pytest.raises(DataLossError, match=rf"partition {name}-0, .* up to offset 1, is gone"):
+        query.run(available_now=available_now)
+
+
+def test_lenient_query_goes_on_without_a_deleted_topic_and_with_it_when_it_is_back(
+    cluster: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = f"{name}-other"
+    for topic in (name, other):
+        create(cluster, topic)
+        put(cluster, topic, ["a"])
+    query = Query(cluster, f"{name},{other}", failOnDataLoss="false")
+    query.run()
+    delete(cluster, name)
+    put(cluster, other, ["b"])
+    with caplog.at_level(logging.WARNING, "txn.spark"):
+        assert query.run() == [b"b"]
+    assert caplog.text.count(f"partition {name}-0") == 1
+    create(cluster, name)
+    put(cluster, name, ["x", "y"])
+    assert query.run() == [b"x", b"y"]
+
+
+def test_topic_made_anew_with_fewer_partitions_is_noticed(cluster: str, name: str) -> None:
+    create(cluster, name, 3)
+    put(cluster, name, ["a"], 2)
+    query = Query(cluster, name)
+    assert query.run() == [b"a"]
+    make_anew(cluster, name, ["x"], 1)
+    with pytest.raises(DataLossError, match="made anew"):
+        query.run()
+    assert query.run({"failOnDataLoss": "false"}) == [b"x"]
+    assert query.log[-1][name] == {"0": 1}
+
+
+def test_records_deleted_between_batches_are_told_with_their_offsets(
+    cluster: str, name: str
+) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    query = Query(cluster, name)
+    query.run()
+    put(cluster, name, ["b", "c", "d"])
+    delete_records(cluster, name, 3)
+    with pytest.raises(DataLossError, match=rf"offsets 1 to 3 \(exclusive\) of {name}-0 were del"):
+        query.run()
+    assert query.run({"failOnDataLoss": "false"}) == [b"d"]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_planned_batch_of_a_topic_made_anew_is_not_read_from_the_new_one(
+    cluster: str, name: str, lenient: bool
+) -> None:
+    """A batch that Spark has logged is planned again after a crash, from its offsets alone."""
+    create(cluster, name)
+    put(cluster, name, ["a", "b"])
+    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    reader = query.reader()
+    start = reader.initialOffset()
+    end = planned(reader.latestOffset(start, ReadAllAvailable()))
+    make_anew(cluster, name, ["x", "y"])
+    if lenient:
+        assert query.reader().partitions(start, end) == []
+        query.log = [end]
+        assert query.run() == [b"x", b"y"]
+    else:
+        with pytest.raises(DataLossError, match=r"its topic was made anew"):
+            query.reader().partitions(start, end)
+
+
+@pytest.mark.parametrize(("lenient", "error"), [(False, DataLossError), (True, RetriableError)])
+def test_topic_made_anew_while_a_task_reads_fails_the_task(
+    cluster: str, name: str, lenient: bool, error: type[Exception]
+) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    reader = query.reader()
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    make_anew(cluster, name, ["x"])
+    with pytest.raises(error, match=f"topic '{name}' was deleted and made anew while it was read"):
+        rows_of(reader, parts)
+
+
+def test_open_transaction_is_no_loss_to_a_query_that_was_read_uncommitted(
+    cluster: str, name: str
+) -> None:
+    """Its place is behind the last stable offset; nothing is missing."""
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    producer = clients.transactional_producer(cluster, name)
+    producer.begin_transaction()
+    clients.send(producer, name, [b"open"])
+    query = Query(cluster, name)
+    assert query.run({"kafka.isolation.level": "read_uncommitted"}) == [b"a", b"open"]
+    assert query.run() == []
+    producer.abort_transaction(clients.WAIT_S)
+    put(cluster, name, ["b"])
+    while len(set(clients.ends(cluster, name))) > 1:
+        pass  # Kafka answers an abort before its markers are written
+    assert query.run() == [b"b"]
+
+
+def test_start_behind_the_target_of_available_now_is_no_loss(cluster: str, name: str) -> None:
+    """A query that starts at "latest" finds its start after the target was fixed."""
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    reader = Query(cluster, name, startingOffsets="latest").reader()
+    reader.prepareForTriggerAvailableNow()
+    put(cluster, name, ["b"])
+    start = reader.initialOffset()
+    assert planned(reader.latestOffset(start, ReadMaxRows(5))) == start
+    assert planned(reader.latestOffset(start, ReadMaxRows(5))) == start
+
+
+# ---------------------------------------------------------------- batch reads
+
+
+def table(servers: str, topic: str, **options: str) -> list[bytes]:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "columns": "value"}
+    reader = BatchReader(source_settings({**given, **options}), VALUE)
+    return rows_of(reader, reader.partitions())
+
+
+def at(topic: str, offset: int) -> str:
+    return json.dumps({topic: {"0": offset}})
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "story", "left"),
+    [
+        (0, 5, r"offsets 0 to 2 \(exclusive\) of \S+-0 were deleted", b"cde"),
+        (1, -1, r"offsets 1 to 2 \(exclusive\) of \S+-0 were deleted", b"cde"),
+        (3, 9, r"offsets 5 to 9 \(exclusive\) .* not there: it ends at 5", b"de"),
+        (7, -1, r"offsets 5 to 7 \(exclusive\) .* not there: it ends at 5", b""),
+        (6, 9, r"offsets 5 to 9 \(exclusive\) .* not there: it ends at 5", b""),
+    ],
+)
+def test_batch_read_of_offsets_that_are_not_there(
+    cluster: str, name: str, start: int, end: int, story: str, left: bytes
+) -> None:
+    """It waited a minute for records that nobody had written, or gave fewer rows in silence."""
+    create(cluster, name)
+    put(cluster, name, list("abcde"))
+    delete_records(cluster, name, 2)
+    options = {"startingOffsets": at(name, start), "endingOffsets": at(name, end)}
+    with pytest.raises(DataLossError, match=story):
+        table(cluster, name, **options)
+    assert b"".join(table(cluster, name, **options, failOnDataLoss="false")) == left
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "story"),
+    [
+        (3, 1, "startingOffsets begins .* at 3, behind endingOffsets, which ends it at 1"),
+        (-1, -1, r"startingOffsets cannot be latest \(-1\) in a batch read"),
+        (-2, -2, r"endingOffsets cannot be earliest \(-2\)"),
+    ],
+)
+def test_batch_read_of_offsets_that_make_no_range(
+    servers: str, name: str, start: int, end: int, story: str
+) -> None:
+    create(servers, name)
+    with pytest.raises(ConfigError, match=story):
+        table(servers, name, startingOffsets=at(name, start), endingOffsets=at(name, end))
+
+
+def test_topic_made_anew_while_a_batch_read_runs_fails_its_task(cluster: str, name: str) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    given = {"kafka.bootstrap.servers": cluster, "subscribe": name, "columns": "value"}
+    reader = BatchReader(source_settings(given), VALUE)
+    parts = reader.partitions()
+    make_anew(cluster, name, ["x"])
+    with pytest.raises(DataLossError, match="made anew while it was read"):
+        rows_of(reader, parts)
+
+
+# ---------------------------------------------------------------- topics by pattern
+
+
+def test_pattern_leaves_out_progress_topics_and_kafkas_own(cluster: str, name: str) -> None:
+    """A query on `.*` read the progress of its own sink, which every batch adds to, for ever."""
+    configured = f"{name}-progress"
+    client = KafkaClient(cluster)
+    for topic in ("__txn_spark", configured, name):
+        client.create_topic(topic, 1, {})
+    client.close()
+    put(cluster, name, ["a"])
+    producer = clients.transactional_producer(cluster, name)  # makes __transaction_state
+    producer.begin_transaction()
+    producer.abort_transaction(clients.WAIT_S)
+    options = {"subscribePattern": ".*", "txn.progress.topic": configured}
+    query = Query(cluster, name, **options)
+    del query.options["subscribe"]
+    topics = set(query.reader().initialOffset()) - {IDS}
+    assert name in topics
+    assert not topics & {"__txn_spark", configured, "__transaction_state", "__consumer_offsets"}
