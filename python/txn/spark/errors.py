@@ -21,6 +21,8 @@ from txn.errors import RejectedError, RetriableError
 class NotPreparedError(RetriableError):
     """A task's transaction is not open any more, or about to time out; nothing was decided."""
 
+    batch: int | None = None
+
 
 class NoAnswerError(RetriableError):
     """The cluster did not answer in time."""

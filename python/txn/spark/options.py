@@ -14,7 +14,6 @@ Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceP
 4.2 (what it refuses); ConsumerConfig and ProducerConfig, Apache Kafka 3.9.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.errors import ConfigError
+from txn.hints import did_you_mean
 from txn.spark.logs import log
 
 PROGRESS_TOPIC: Final = "__txn_spark"
@@ -333,9 +333,6 @@ _OTHERS: Final = frozenset(
 )
 """Options of both directions; one that the other direction has is without effect in this one."""
 
-_HINT_CUTOFF: Final = 0.8
-"""How alike a name has to be to be worth a hint, from 0 to 1."""
-
 _ignored: set[tuple[str, str]] = set()
 """What this process was told already: planner processes read the options of every batch."""
 
@@ -479,9 +476,8 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
 
 def _refuse_if_misspelled(spelled: str, lower: str, what: str, known: Mapping[str, str]) -> None:
     names = {**{f"kafka.{name}": f"kafka.{name}" for name in _KAFKA}, **_NOT_YET, **known}
-    close = difflib.get_close_matches(lower, names, n=1, cutoff=_HINT_CUTOFF)
-    if close or not lower.startswith("kafka."):
-        hint = f"; did you mean {names[close[0]]}?" if close else ""
+    hint = did_you_mean(lower, names.values())
+    if hint or not lower.startswith("kafka."):
         raise ConfigError(f"unknown option {spelled!r} for {what}{hint}", option=spelled)
 
 
