@@ -77,8 +77,11 @@ class RawConnection:
 
     def receive(self, key: int, version: int) -> Any:
         """The next answer, to such a request."""
-        skipped = 5 if is_flexible(key, version) and key != 18 else 4
-        return decode_response(key, version, self.read_frame()[skipped:])
+        return decode_response(key, version, self.receive_body(key, version))
+
+    def receive_body(self, key: int, version: int) -> bytes:
+        """The bytes of the next answer, behind its header."""
+        return self.read_frame()[5 if is_flexible(key, version) and key != 18 else 4 :]
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """Send a request and return its answer."""

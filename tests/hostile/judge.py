@@ -1,0 +1,309 @@
+"""The promise about damage (P9): refused by name, or right; never silent.
+
+A start is *right* if it shows what the same directory shows undamaged. It is *refused by name* if
+an error names the file or the partition, or if the partition answers with an error and a log line
+names it. Lost may be only what nobody can prove:
+
+- After a kill, what a cut took from the end of a log beyond its recovery point, as a write that
+  was under way would look. A log line tells of it, but where the cut is between two batches.
+- After a power failure, what lies beyond the recovery point, told by a log line. Offsets are then
+  given out in a new leader epoch.
+
+One file holds decisions of its own and, as in Apache Kafka, no checksum: the log starts. There a
+log may begin at another offset, and nothing else may change.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hostile.damage import Case
+from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
+from hostile.shown import Shown, ShownPartition
+from hostile.worker import Finding, Start
+
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+LOCK: Final = ".lock"
+COORDINATORS: Final = ("__transaction_state", "__consumer_offsets")
+METADATA: Final = "__cluster_metadata-0"
+
+
+@dataclass
+class Verdict:
+    """What a case came to.
+
+    Attributes:
+        kind: A word for statistics.
+        faults: What breaks the promise; empty if nothing does.
+        notes: What is worth knowing and is no fault.
+    """
+
+    kind: str
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def judge(
+    case: Case,
+    left: Path,
+    sound: Sequence[Shown],
+    starts: Sequence[Start],
+    findings: Sequence[Finding] | None,
+) -> Verdict:
+    """Hold what became of a damaged directory against the same directory without damage.
+
+    Args:
+        case: The damage.
+        left: The directory without it.
+        sound: What it shows; one of these is right.
+        starts: What the damaged one showed.
+        findings: Of `txn log verify`; None if it gave no answer.
+    """
+    verdicts = [_judge(case, left, each, starts, findings) for each in sound]
+    return min(verdicts, key=lambda verdict: len(verdict.faults))
+
+
+def _judge(
+    case: Case,
+    left: Path,
+    sound: Shown,
+    starts: Sequence[Start],
+    findings: Sequence[Finding] | None,
+) -> Verdict:
+    verdict = Verdict("right")
+    for number, start in enumerate(starts):
+        told = [line for each in starts[: number + 1] for line in each["lines"]]
+        _Judgement(case, left, sound, start, told, verdict).pass_()
+        if verdict.faults:
+            break  # the second start has them too
+    is_refused = verdict.kind in ("start refused", "partition refused")
+    if findings is None or case.path.endswith(".deleted"):
+        return verdict
+    if is_refused and not findings:
+        verdict.faults.append("`txn log verify` finds nothing where the start refuses")
+    if verdict.kind == "right" and any(path.endswith(".log") for path, _ in findings):
+        verdict.notes.append(f"verify finds, the start is right: {findings[0]}")
+    return verdict
+
+
+@dataclass
+class _Judgement:
+    """One start."""
+
+    case: Case
+    left: Path
+    sound: Shown
+    start: Start
+    told: list[str]
+    verdict: Verdict
+
+    def pass_(self) -> None:
+        if self.start["is_traceback"]:
+            self._fault(f"a traceback was logged: {self.told}")
+        if self.start["refused"] is not None:
+            self._judge_refusal(self.start["refused"])
+            return
+        shown = self.start["shown"]
+        assert shown is not None
+        for place, sound in self.sound["partitions"].items():
+            found = shown["partitions"].get(place)
+            if found is None:
+                self._fault(f"{place} is gone")
+            elif _lasting(place, found) != _lasting(place, sound):
+                self._judge_partition(place, sound, found)
+        self._judge_state(shown)
+        self._judge_open_transactions(shown)
+        self._judge_appended(shown)
+
+    def _fault(self, what: str) -> None:
+        self.verdict.faults.append(what)
+
+    def _came_to(self, kind: str) -> None:
+        if self.verdict.kind == "right":
+            self.verdict.kind = kind
+
+    def _is_told(self, place: str) -> bool:
+        """Some line names a partition or the damaged file."""
+        topic, _, index = place.rpartition("-")
+        return any(
+            place in line
+            or (place == self.case.place and self.case.path in line)
+            or (f"topic={topic} " in line and f"partition={index}" in line)
+            for line in self.told
+        )
+
+    def _judge_refusal(self, refused: str) -> None:
+        self._came_to("start refused")
+        if not self.start["is_on_purpose"]:
+            self._fault(f"the start fails by accident: {refused}")
+        if self.case.place not in refused and Path(self.case.path).name not in refused:
+            self._fault(f"the refusal names neither file nor partition: {refused}")
+
+    # ------------------------------------------------------------ partitions
+
+    def _judge_partition(self, place: str, sound: ShownPartition, found: ShownPartition) -> None:
+        if found["error"]:
+            self._judge_refused_partition(place, sound, found)
+        elif self._is_of_log_starts(sound, found):
+            self._came_to("another log start")
+        elif self._is_allowed_loss(place, sound, found) or self._is_of_a_decision(sound, found):
+            self._came_to("cut")
+        else:
+            self._fault(f"{place} is another: {_difference(sound, found)}")
+
+    def _judge_refused_partition(
+        self, place: str, sound: ShownPartition, found: ShownPartition
+    ) -> None:
+        self._came_to("partition refused")
+        if found["error"].startswith("DAMAGE"):
+            self._fault(f"{place}: {found['error']}")
+        if not self._is_told(place):
+            self._fault(f"{place} answers {found['error']}, and no line names it")
+        if place != self.case.place and not self._may_touch_others():
+            self._fault(f"{place} is refused for damage in {self.case.path}")
+        if found["batches"] != sound["batches"][: len(found["batches"])]:
+            self._fault(f"{place} shows other batches: {_difference(sound, found)}")
+
+    def _may_touch_others(self) -> bool:
+        """Damage in the coordinators' logs may leave transactions of other partitions open."""
+        return self.case.place.startswith(("__transaction_state", METADATA))
+
+    def _is_of_log_starts(self, sound: ShownPartition, found: ShownPartition) -> bool:
+        """The log start is a decision that no checksum covers; nothing else may change."""
+        if self.case.path != LOG_STARTS:
+            return False
+        start = max(sound["start"], found["start"])
+        return (
+            [each for each in sound["batches"] if each[1] >= start]
+            == [each for each in found["batches"] if each[1] >= start]
+        ) and (sound["end"], sound["stable"]) == (found["end"], found["stable"])
+
+    def _is_allowed_loss(self, place: str, sound: ShownPartition, found: ShownPartition) -> bool:
+        """The end of this log is gone, as no broker could prove."""
+        if place != self.case.place or self.case.state == "closed":
+            return False
+        recovery_point = checkpoint_of(self.left, RECOVERY_POINTS).get(place, 0)
+        were, are = _first_epoch(sound), _first_epoch(found)
+        if are != were[: len(are)] or _end(are, sound["start"]) < recovery_point:
+            return False
+        if self.case.state == "power":
+            return self._is_told(place)
+        if found["batches"] != are or found["end"] >= sound["end"]:
+            return False
+        return self.case.is_cut and (self._is_told(place) or self._is_cut_between_batches())
+
+    def _is_of_a_decision(self, sound: ShownPartition, found: ShownPartition) -> bool:
+        """A coordinator lost its end with the power: here only what the start wrote differs."""
+        return (
+            self.case.state == "power"
+            and self.case.place.startswith("__transaction_state")
+            and self._is_told(self.case.place)
+            and _first_epoch(sound) == _first_epoch(found)
+        )
+
+    def _is_cut_between_batches(self) -> bool:
+        path = self.left / self.case.path
+        stored = path.read_bytes()
+        size = {
+            "cut by a byte": len(stored) - 1,
+            "cut to half": len(stored) // 2,
+        }.get(self.case.damage, 0)
+        return size in (0, *batch_positions(stored))
+
+    # ------------------------------------------------------------ coordinators
+
+    def _judge_state(self, shown: Shown) -> None:
+        self._hold("__transaction_state", self.sound["transactions"], shown["transactions"])
+        self._hold("__consumer_offsets", self.sound["offsets"], shown["offsets"])
+
+    def _hold(self, topic: str, sound: Mapping[str, object], found: Mapping[str, object]) -> None:
+        if found == sound:
+            return
+        if any(_is_error(each) for each in found.values()):
+            self._came_to("partition refused")
+            if not any(topic in line for line in self.told):
+                self._fault(f"{topic} answers {found}, and no line names it")
+            return
+        was_cut = self.case.place.startswith(topic) and self.verdict.kind == "cut"
+        if not was_cut:
+            self._fault(f"{topic} says {found}, not {sound}")
+
+    def _judge_open_transactions(self, shown: Shown) -> None:
+        """What a partition holds open is open with the coordinator; else readers wait for ever."""
+        if any(_is_error(each) for each in shown["transactions"].values()):
+            return
+        known = {
+            (each[1], each[2])
+            for each in shown["transactions"].values()
+            if each[0] not in ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+        }
+        for place, partition in shown["partitions"].items():
+            for producer_id, epoch, _, first in partition["producers"]:
+                if first >= 0 and (producer_id, epoch) not in known and not partition["error"]:
+                    self._fault(
+                        f"{place} holds producer {producer_id}, epoch {epoch} open from {first}, "
+                        f"the coordinator says {shown['transactions']}"
+                    )
+
+    # ------------------------------------------------------------ what is written next
+
+    def _judge_appended(self, shown: Shown) -> None:
+        """An offset of one leader epoch never has another batch."""
+        for topic, (error, offset, epoch) in self.start["appended"].items():
+            place = f"{topic}-0"
+            sound, found = self.sound["partitions"][place], shown["partitions"].get(place)
+            if error or found is None:
+                continue
+            given = _end(_first_epoch(sound), sound["start"])
+            again = [offset] if offset < given and epoch <= FIRST_EPOCH else []
+            again += [each[0] for each in _first_epoch(found) if each not in sound["batches"]]
+            if not again:
+                continue
+            what = f"{place}: offset {again[0]} is given twice in a leader epoch"
+            if self.case.state == "killed" and self._is_allowed_loss(place, sound, found):
+                self.verdict.notes.append(what)
+            else:
+                self._fault(what)
+
+
+FIRST_EPOCH: Final = 0
+"""All of a directory is written in it; a start after a power failure begins another."""
+
+
+def _first_epoch(partition: ShownPartition) -> list[list[int]]:
+    """The batches of the directory, without those that the start wrote."""
+    return [each for each in partition["batches"] if each[2] <= FIRST_EPOCH]
+
+
+def _end(batches: Sequence[Sequence[int]], start: int) -> int:
+    return batches[-1][1] + 1 if batches else start
+
+
+def _lasting(place: str, partition: ShownPartition) -> ShownPartition:
+    """Without the times and records that a coordinator writes when it starts after a failure."""
+    if not place.startswith(COORDINATORS):
+        return partition
+    batches = [[*each[:-2], 0, 0] if each[2] > 0 else each for each in partition["batches"]]
+    return {**partition, "batches": batches}
+
+
+def _is_error(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return "error" in value
+    return isinstance(value, list) and len(value) == 1
+
+
+def _difference(sound: ShownPartition, found: ShownPartition) -> str:
+    words = [
+        f"{name} {found[name]}, not {sound[name]}"
+        for name in ("start", "end", "stable", "aborted", "epochs", "producers")
+        if found[name] != sound[name]
+    ]
+    missing = [each[0] for each in sound["batches"] if each not in found["batches"]]
+    added = [each[0] for each in found["batches"] if each not in sound["batches"]]
+    if missing:
+        words.append(f"{len(missing)} batches from {missing[0]} on are missing")
+    if added:
+        words.append(f"{len(added)} batches from {added[0]} on are new")
+    return "; ".join(words)

@@ -1,0 +1,93 @@
+"""One hostile client beside sound ones: these keep their pace, their timeouts and their data.
+
+More: `HOSTILE_SECONDS=30 pytest tests/hostile/test_fairness.py` for each attack.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from clients import create_topic
+from hostile.attacks import ATTACKS, Attack
+from hostile.fairness import Seen, attacked
+from hostile.neighbour import FORGOTTEN_TOPIC, TOPIC
+from hostile.target import MIB, Target
+
+SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "1.5"))
+TRIES: Final = 3
+"""A machine that is busy makes one try slow; a broker that can be held makes all of them so."""
+
+DESCRIPTORS: Final = 256
+GROWTH_MAX: Final = {"groups_with_large_metadata": 400 * MIB}
+USUAL_GROWTH_MAX: Final = 200 * MIB
+KEPT_MAX: Final = 100 * MIB
+
+
+class Server:
+    """The broker that the attacks share; a new one once one was harmed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._count = 0
+        self._target: Target | None = None
+
+    def target(self) -> Target:
+        if self._target is None:
+            self._count += 1
+            self._target = Target(self._directory / f"data-{self._count}")
+            for topic in (TOPIC, FORGOTTEN_TOPIC):
+                create_topic(self._target.bootstrap_servers, topic)
+            attacked(self._target, quiet, 0.5)
+        return self._target
+
+    def abandon(self) -> None:
+        """It was harmed."""
+        if self._target is not None:
+            self._target.kill()
+            self._target = None
+
+
+def quiet(_servers: str) -> Iterator[None]:
+    """No attack."""
+    while True:
+        yield
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("fairness"))
+    yield server
+    server.abandon()
+
+
+@pytest.fixture
+def target(server: Server, request: pytest.FixtureRequest) -> Iterator[Target]:
+    failed = request.session.testsfailed
+    yield server.target()
+    if request.session.testsfailed > failed:
+        server.abandon()
+
+
+def fairest(target: Target, attack: Attack) -> Seen:
+    """The first of some tries that is fair, or the last."""
+    for _ in range(TRIES):
+        seen = attacked(target, attack, SECONDS)
+        if not seen.unfair():
+            break
+    return seen
+
+
+@pytest.mark.parametrize("attack", [quiet, *ATTACKS], ids=lambda attack: attack.__name__)
+def test_P5_one_hostile_client_holds_nobody_else_up(target: Target, attack: Attack) -> None:
+    before, said = target.gauges(), len(target.log_text())
+
+    seen = fairest(target, attack)
+
+    assert not seen.unfair()
+    assert seen.strikes > 0
+    assert not target.faults_in_log(said)
+    assert seen.grown < GROWTH_MAX.get(attack.__name__, USUAL_GROWTH_MAX), seen.grown / MIB
+    target.await_calm(before, memory=KEPT_MAX, descriptors=40, threads=4)

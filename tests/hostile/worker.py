@@ -1,0 +1,131 @@
+"""A process that starts brokers on damaged directories, one after another, and says what it saw.
+
+It reads a question per line, `verify PATH` or `start PATH`, and answers in JSON lines: the step
+that begins, and at last the answer. A process of its own, because it may hang or end.
+
+    {"step": "start"}
+    {"answer": [...]}      `Finding`s, or one or two `Start`s
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+import txn
+from hostile.left import GROUP, TOPICS
+from hostile.shown import Observer, Shown, observe
+from txn.errors import TxnError
+from txn.inspect.verify import verify
+
+IDS: Final = ("payer", "hanging")
+SETTINGS: Final[dict[str, Any]] = {
+    "log.cleaner.enable": False,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+
+
+class Start(TypedDict):
+    """One start of a broker.
+
+    Attributes:
+        refused: The error's type and text, or None.
+        is_on_purpose: The error is one of txn's own.
+        shown: None if it was refused.
+        appended: By topic: error, offset and leader epoch of a record that was written at last.
+        lines: Warnings and errors that were logged.
+        is_traceback: Among these was an exception.
+    """
+
+    refused: str | None
+    is_on_purpose: bool
+    shown: Shown | None
+    appended: dict[str, tuple[str, int, int]]
+    lines: list[str]
+    is_traceback: bool
+
+
+Finding = tuple[str, str]
+"""Of `txn log verify`: file and text."""
+
+
+class Lines(logging.Handler):
+    """Keeps warnings and errors."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+        self.is_traceback = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f"{record.levelname} {record.getMessage()}")
+        self.is_traceback = self.is_traceback or bool(record.exc_info)
+
+
+def tell(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def step(name: str) -> None:
+    tell(step=name)
+
+
+def starts_of(data: Path) -> list[Start]:
+    """Start twice, the second time after the clean stop of the first; once if that is refused."""
+    first = started(data, "first", appends=False)
+    if first["refused"] is not None:
+        return [first]
+    return [first, started(data, "second", appends=True)]
+
+
+def verified(data: Path) -> list[Finding]:
+    step("verify")
+    try:
+        outcome = verify(data)
+    except (TxnError, OSError) as error:
+        return [("", f"{type(error).__name__}: {error}")]
+    return [(str(finding.path), finding.what) for finding in outcome.findings]
+
+
+def started(data: Path, which: str, *, appends: bool) -> Start:
+    lines = Lines()
+    logger = logging.getLogger("txn")
+    logger.addHandler(lines)
+    refused, is_on_purpose, shown = None, True, None
+    appended: dict[str, tuple[str, int, int]] = {}
+    step(f"{which} start")
+    try:
+        with txn.Broker(data, durability="commit", properties=SETTINGS) as broker:
+            servers = broker.bootstrap_servers
+            shown = observe(servers, (GROUP,), IDS, to=lambda at: step(f"{which} start: {at}"))
+            if appends:
+                with Observer(servers) as observer:
+                    appended = {topic: observer.append(topic) for topic in TOPICS}
+            step(f"{which} stop")
+    except Exception as error:  # whatever it is, it is for the judge
+        refused = f"{type(error).__name__}: {error}"
+        is_on_purpose = isinstance(error, TxnError)
+    logger.removeHandler(lines)
+    return {
+        "refused": refused,
+        "is_on_purpose": is_on_purpose,
+        "shown": shown,
+        "appended": appended,
+        "lines": lines.texts,
+        "is_traceback": lines.is_traceback,
+    }
+
+
+def main() -> None:
+    step("ready")
+    for line in sys.stdin:
+        what, _, path = line.rstrip("\n").partition(" ")
+        tell(answer=QUESTIONS[what](Path(path)))
+
+
+QUESTIONS: Final[dict[str, Callable[[Path], object]]] = {"verify": verified, "start": starts_of}
+
+if __name__ == "__main__":
+    main()
