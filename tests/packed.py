@@ -5,10 +5,9 @@ import struct
 import zlib
 from typing import Any
 
-from crc32c import crc32c
-
 from entities import entity_builder
 from txn import _core
+from txn.wire.checksums import crc32c
 from wire_client import RawConnection, request
 
 HEADER_BYTES = 61

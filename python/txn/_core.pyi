@@ -21,6 +21,9 @@ class KafkaError(Exception):
     kafka_error_code, retriable).
     """
 
+def crc32c(data: bytes) -> int:
+    """Return the CRC-32C (Castagnoli) of bytes."""
+
 # ---------------------------------------------------------------- the log
 
 AbortedTxn = tuple[int, int, int, int]

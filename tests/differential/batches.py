@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import crc32c
+from txn.wire.checksums import crc32c
 
 CREATED_MS: Final = 1_700_000_000_000
 """Timestamp of the first record of a batch, if nothing else is said: far from any clock."""
@@ -76,7 +76,7 @@ class Batch:
             count if self.record_count is None else self.record_count,
         )
         whole = body + records
-        crc = crc32c.crc32c(whole[CRC_START:]) if self.crc is None else self.crc
+        crc = crc32c(whole[CRC_START:]) if self.crc is None else self.crc
         return (whole[:17] + struct.pack(">I", crc) + whole[CRC_START:] + self.after)[: self.cut]
 
 
@@ -117,7 +117,7 @@ def decode(data: bytes) -> list[dict[str, Any]]:
                 "base_offset": fields[0],
                 "leader_epoch": fields[2],
                 "magic": fields[3],
-                "is_sound": fields[4] == crc32c.crc32c(data[at + CRC_START : end]),
+                "is_sound": fields[4] == crc32c(data[at + CRC_START : end]),
                 "attributes": fields[5],
                 "last_offset_delta": fields[6],
                 "base_timestamp": fields[7],

@@ -9,11 +9,11 @@ import gzip
 import struct
 from pathlib import Path
 
-from crc32c import crc32c
 from kio.records.readers import read_batch
 
 from txn import _core
 from txn.partition import Partition
+from txn.wire.checksums import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 COORDINATOR_EPOCH = 0x0102

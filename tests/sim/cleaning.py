@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from crc32c import crc32c
-
 from txn import _core
 from txn.partition.compaction import Lag, SealedSegment, cleanable, first_dirty_offset
 from txn.partition.partition import Partition, ReplayedBatch
 from txn.storage.base import BatchKind, Record, StoredBatch
+from txn.wire.checksums import crc32c
 
 DELETE_RETENTION_MS: Final = 200
 KEYS: Final = 4

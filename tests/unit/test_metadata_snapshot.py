@@ -4,7 +4,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 
 from txn import _core
 from txn.config import BrokerSettings
@@ -12,6 +11,7 @@ from txn.errors import CorruptLogError
 from txn.metadata.image import Topic
 from txn.storage.ids import decode_id
 from txn.storage.native import NativeStorage, NativeStore
+from txn.wire.checksums import crc32c
 
 TOPIC = Topic("__cluster_metadata", decode_id("AAAAAAAAAAAAAAAAAAAAAQ"), 1)
 CONTROL = 0x20

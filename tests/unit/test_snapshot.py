@@ -3,10 +3,10 @@
 import struct
 
 import pytest
-from crc32c import crc32c
 
 from txn.partition.producer_state import ProducerState
 from txn.partition.snapshot import decode_snapshot, encode_snapshot
+from txn.wire.checksums import crc32c
 
 
 def stored_producer() -> ProducerState:
@@ -29,6 +29,10 @@ def test_a_snapshot_brings_back_epochs_time_and_the_newest_batch() -> None:
     assert (state.producer_epoch, state.coordinator_epoch, state.last_timestamp_ms) == (3, 8, 6)
     assert list(state.batches) == [(10, 19, 100, 109)]
     assert state.next_sequence == 20
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # the check value of its catalogue entry
 
 
 def test_a_batch_without_sequences_comes_back_without() -> None:

@@ -7,7 +7,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 
 from txn import _core
 from txn.errors import DirectoryError
@@ -17,6 +16,7 @@ from txn.inspect.verify import verify
 from txn.partition import Partition
 from txn.partition.snapshot import decode_snapshot, encode_snapshot
 from txn.storage.directory import DataDirectory
+from txn.wire.checksums import crc32c
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from txn.partition.producer_state import (
     ProducerState,
     base_sequence_of,
 )
+from txn.wire.checksums import crc32c
 
 VERSION: Final = 1
 _PREFIX: Final = struct.Struct(">hI")
@@ -55,7 +56,7 @@ def encode_snapshot(producers: Mapping[int, ProducerState]) -> bytes:
             )
         )
     body = b"".join(entries)
-    return _PREFIX.pack(VERSION, _checksum(body)) + body
+    return _PREFIX.pack(VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
@@ -71,7 +72,7 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
     version, stored_crc = _PREFIX.unpack_from(data)
     if version != VERSION:
         raise ValueError(f"the producer snapshot has version {version}; known is {VERSION}")
-    actual_crc = _checksum(data[_PREFIX.size :])
+    actual_crc = crc32c(data[_PREFIX.size :])
     if stored_crc != actual_crc:
         raise ValueError(
             "the producer snapshot is damaged: its CRC-32C is "
@@ -118,11 +119,3 @@ def _producer(
     state.coordinator_epoch = coordinator_epoch
     state.txn_first_offset = max(txn_first_offset, -1)
     return state
-
-
-def _checksum(body: bytes) -> int:
-    # Loaded when the first snapshot is written or read: it brings half the standard library's
-    # e-mail package along, which a broker that starts does not need.
-    from crc32c import crc32c
-
-    return crc32c(body)

@@ -4,6 +4,7 @@
 //! every Rust error becomes one of the exceptions in `errors`.
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod client;
 mod compaction;
 mod errors;
@@ -19,6 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
+    checksum::register(module)?;
     log::register(module)?;
     compaction::register(module)?;
     server::register(module)?;
