@@ -85,6 +85,11 @@ impl<F: Deref<Target = File>> Scanner<F> {
         Ok(Some((position, header)))
     }
 
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The bytes `[position, position + len)`, which must lie below the end.
     pub fn bytes(&mut self, position: u64, len: usize) -> io::Result<&[u8]> {
         let buffer_end = self.buffer_start + self.buffer.len() as u64;

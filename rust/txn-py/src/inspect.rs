@@ -1,6 +1,5 @@
 //! `SegmentReader` and `SegmentCheck`: looking into segments without ever writing.
 
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -150,7 +149,7 @@ fn describe(position: u64, batch: &BatchView<'_>, fault: Option<String>) -> Batc
 }
 
 fn read_batch(path: &Path, position: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let file = txn_sys::open_plain(path)?;
     let mut header = [0; HEADER_BYTES];
     file.read_exact_at(&mut header, position)?;
     let header = Header::parse(&header)

@@ -4,10 +4,14 @@
 //! place where an `unsafe` block may be written, with its `// SAFETY:` sentence.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
 
 /// Sends up to `len` bytes of `file` from `offset` to `socket` without copying them here.
 ///
@@ -44,6 +48,47 @@ pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
 /// What open(2) or fsync(2) say.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+/// Opens a file for reading that has to be a plain file; never waits, as opening a FIFO would.
+///
+/// # Errors
+/// `InvalidInput` names what it is instead; else what stat(2) or open(2) say.
+pub fn open_plain(path: &Path) -> io::Result<File> {
+    require_plain(&std::fs::metadata(path)?)?; // before opening: that alone moves some devices
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    require_plain(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn require_plain(metadata: &Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    let is = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    let message = format!("it is {is}, not a file");
+    Err(io::Error::new(ErrorKind::InvalidInput, message))
+}
+
+/// Where a file's next stored bytes begin, at or after a position; `None` if only a hole follows.
+/// Where the file system cannot tell, everything is stored. Moves the file's own position.
+///
+/// # Errors
+/// What lseek(2) says.
+pub fn next_stored(file: &File, position: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(position)) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL) => Ok(Some(position)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether an error says that the process or the system has no file descriptor left.

@@ -18,6 +18,10 @@ use crate::scan::Scanner;
 const PLAUSIBLE_GAP: i64 = 1 << 31;
 /// Bytes searched at once for a batch behind damage.
 const SEARCH_CHUNK: u64 = 1 << 20;
+/// Bytes of large batches that one search checks: each byte of made-up damage may claim one.
+const CANDIDATES_BYTES_MAX: u64 = 1 << 30;
+/// Largest batch that is read. No request that a broker takes is larger, by far.
+const BATCH_BYTES_MAX: usize = 512 << 20;
 
 /// Bytes that are no sound batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ impl Walk {
     /// # Errors
     /// The disk's.
     pub fn open(path: &Path, position: u64, next_offset: Option<i64>) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = txn_sys::open_plain(path)?;
         let end = file.metadata()?.len();
         Ok(Self {
             file,
@@ -163,6 +167,12 @@ fn read<'s>(
         Ok(header) => header.size(),
         Err(error) => return Ok(Err(error)),
     };
+    if size > BATCH_BYTES_MAX {
+        return Ok(Err(BatchError::Inconsistent {
+            reason: "no batch is as large as",
+            value: size as i64,
+        }));
+    }
     if size > left {
         return Ok(Err(BatchError::Truncated {
             needed: size,
@@ -190,14 +200,28 @@ fn find(
         is_near && ahead >= Some(0) && header.last_offset_delta() >= 0
     };
     let mut position = from;
+    let mut candidates_left = CANDIDATES_BYTES_MAX;
     while position + HEADER_BYTES as u64 <= end {
+        // No batch begins in a hole, but for one that reaches the bytes behind it.
+        let Some(stored) = txn_sys::next_stored(scanner.file(), position)? else {
+            return Ok(end);
+        };
+        position = position.max(stored.saturating_sub(HEADER_BYTES as u64 - 1));
+        if position + HEADER_BYTES as u64 > end {
+            break;
+        }
         let window_bytes = SEARCH_CHUNK.min(end - position) as usize;
         let window = scanner.bytes(position, window_bytes)?.to_vec();
         for (at, bytes) in window.windows(HEADER_BYTES).enumerate() {
             let candidate = position + at as u64;
-            if !Header::parse(bytes).is_ok_and(|header| is_plausible(&header)) {
+            let Ok(header) = Header::parse(bytes) else {
+                continue;
+            };
+            let size = header.size() as u64;
+            if !is_plausible(&header) || size > candidates_left.max(SEARCH_CHUNK) {
                 continue;
             }
+            candidates_left = candidates_left.saturating_sub(size);
             if let Ok(batch) = read(scanner, candidate, end)?
                 && batch.validate_crc().is_ok()
             {
@@ -212,6 +236,7 @@ fn find(
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
 
     use super::*;
     use crate::builder::BatchBuilder;
@@ -304,6 +329,55 @@ mod tests {
             walk(&zeros),
             [(0, 0, size, true), (size, -1, size + 5000, false)]
         );
+    }
+
+    #[test]
+    fn a_tebibyte_of_nothing_is_stepped_over() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&batch(0, b"one")).unwrap();
+        let size = file.as_file().metadata().unwrap().len();
+        let far = 1 << 40;
+        let position = far - 100; // not where a block begins
+        file.as_file()
+            .write_all_at(&batch(1, b"two"), position)
+            .unwrap();
+        let mut found = Vec::new();
+        let mut walk = Walk::open(file.path(), 0, None).unwrap();
+        walk.advance(u64::MAX, |step| {
+            found.push(match step {
+                Found::Batch { position, .. } => (position, None),
+                Found::Damage(damage) => (damage.position, Some(damage.end)),
+            });
+        })
+        .unwrap();
+        let expected = [(0, None), (size, Some(position)), (position, None)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_hole_to_the_end_is_damage_at_once_and_no_batch_is_as_large_as_it_may_claim() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut claim = batch(0, b"one");
+        claim[8..12].copy_from_slice(&i32::MAX.to_be_bytes());
+        file.write_all(&claim).unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        let mut found = Vec::new();
+        let mut walk = Walk::open(file.path(), 0, None).unwrap();
+        walk.advance(u64::MAX, |step| match step {
+            Found::Batch { .. } => panic!("there is no sound batch"),
+            Found::Damage(damage) => found.push((damage.position, damage.end)),
+        })
+        .unwrap();
+        assert_eq!(found, [(0, 1 << 40)]);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Walk::open(directory.path(), 0, None).unwrap_err();
+        assert_eq!(error.to_string(), "it is a directory, not a file");
+        let error = Walk::open(Path::new("/dev/null"), 0, None).unwrap_err();
+        assert_eq!(error.to_string(), "it is a device, not a file");
     }
 
     #[test]
