@@ -214,6 +214,10 @@ def tick(
     Return what failed; the damage that readers have met since: (message, path, position); and
     which logs began to refuse batches since, with the reason, or take them again, with None."""
 
+def raise_descriptor_limit() -> int:
+    """Raise this process's soft limit of open files to the hard one; return the limit, 2**64 - 1
+    without one. Raises OSError; the limit is as before."""
+
 def set_open_files_max(max: int) -> None:
     """Set how many segment files this process has open at a time; answers under way may keep
     more for a moment."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.errors import DirectoryError, RejectedError
+from txn.storage.private import make_directory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +123,7 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
             f"{directory} is not empty. The demo starts from nothing: give a new directory",
             path=str(directory),
         )
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     yield directory
 
 

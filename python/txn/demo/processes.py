@@ -10,13 +10,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from txn.storage.private import open_private
+
 SESSION_FIELD = 3
 """Position of the session id behind the command name in /proc/PID/stat."""
 
 
 def start_family(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a process as leader of a session of its own; its output is added to `log`."""
-    with log.open("ab") as output:
+    descriptor = open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with os.fdopen(descriptor, "ab") as output:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from txn.demo.kills import Kill, Victim
 from txn.demo.processes import kill_family, start_family
 from txn.demo.topics import PARTITIONS, output_topics
 from txn.errors import TxnError
+from txn.storage.private import make_directory
 
 ROWS_PER_TRANSACTION = 20_000
 BROKER_START_S = 60.0
@@ -101,7 +102,7 @@ class Demo:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.data = directory / "data"
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
 
     def load(self, progress: Progress) -> None:
         """Put all tables into topics, in transactions, through a broker in this process."""

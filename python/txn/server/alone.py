@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from txn import _core
 from txn.errors import ConfigError
 from txn.logs import show_on_stderr
 from txn.server.embedded import Broker
@@ -42,6 +43,7 @@ def serve(data: Path | None, listen: str, durability: str | None, options: Seque
         _stop_requests() as (request_stop, await_request),
         Broker(data, host=host, port=port, durability=durability, properties=properties) as broker,
     ):
+        _core.set_open_files_max(broker._shares.files)  # no program around it needs low numbers
         gc.freeze()  # what is loaded stays loaded: collections may leave it out
         gc.enable()
         broker.call_when_failed(request_stop)

@@ -23,6 +23,7 @@ from txn.broker.node import Node
 from txn.config import BrokerSettings
 from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError
 from txn.logs import log
+from txn.server import descriptors
 from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.lent_loop import LentLoop
@@ -80,6 +81,7 @@ class Broker:
         self._service = service = _Service(BrokerSettings(given), path, host, port)
         self._node, self._storage = service.node, service.storage
         self._compaction = service.compaction
+        self._shares = service.shares
 
     @property
     def bootstrap_servers(self) -> str:
@@ -269,6 +271,11 @@ class _Service:
 
     def _start(self, path: Path, host: str, port: int) -> None:
         advertised = _advertised(self._settings["advertised.listeners"])
+        self.shares = descriptors.claim(
+            self._settings["max.connections"],
+            is_requested="max.connections" in self._settings.given,
+        )
+        _core.set_open_files_max(min(self.shares.files, descriptors.FILES_OF_EMBEDDED))
         # First of all: where the port is taken, no directory is made and none touched.
         self._server = self._listen(host, port)
         self._address = self._server.address
@@ -364,7 +371,7 @@ class _Service:
                 reactors=settings["num.network.threads"],
                 max_request_bytes=settings["socket.request.max.bytes"],
                 max_queued_bytes=settings["queued.max.request.bytes"],
-                max_connections=settings["max.connections"],
+                max_connections=self.shares.connections,
                 max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",
                 produce_versions=SERVED_BY_REACTORS[PRODUCE],

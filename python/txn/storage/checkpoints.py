@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from txn.logs import log
+from txn.storage.private import replace_file
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -68,11 +69,7 @@ def read_checkpoint(path: Path) -> dict[Place, int]:
 def write_checkpoint(path: Path, offsets: Mapping[Place, int]) -> None:
     """Replace a checkpoint, durably. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w") as file:
-        file.write(encode_checkpoint(offsets))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    replace_file(path, temporary, encode_checkpoint(offsets), os.fsync)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

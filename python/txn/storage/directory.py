@@ -18,6 +18,7 @@ from pathlib import Path
 
 from txn.errors import DirectoryError
 from txn.storage.ids import decode_id, encode_id
+from txn.storage.private import make_directory, open_private, replace_file
 
 META = "meta.properties"
 LOCK = ".lock"
@@ -53,9 +54,9 @@ class DataDirectory:
         self.path = path
         self._force = _force_nothing if is_temporary else os.fsync
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
             self._refuse_strangers()
-            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = open_private(path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DirectoryError(
                 f"cannot use {path} as data directory: {error.strerror or error}. "
@@ -100,11 +101,8 @@ class DataDirectory:
         """
         mark = self.path / CLEAN
         temporary = mark.with_suffix(".tmp")
-        with temporary.open("w") as file:
-            json.dump({"version": 0, "brokerEpoch": broker_epoch}, file)
-            file.flush()
-            self._force(file.fileno())
-        temporary.rename(mark)
+        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+        replace_file(mark, temporary, text, self._force)
         self._force_entries()
 
     def release(self) -> None:
@@ -139,11 +137,7 @@ class DataDirectory:
                 f"directory.id={encode_id(directory_id)}\n"
             )
             temporary = meta.with_suffix(".properties.tmp")
-            with temporary.open("w") as file:
-                file.write(text)
-                file.flush()
-                self._force(file.fileno())
-            temporary.rename(meta)
+            replace_file(meta, temporary, text, self._force)
             self._force_entries()
             return node_id, cluster_id, directory_id
         return self._read_identity(meta, node_id)

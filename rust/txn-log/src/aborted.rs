@@ -12,7 +12,6 @@
 //!
 //! Source: KIP-98, "Transaction Index".
 
-use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -23,17 +22,13 @@ const ENTRY_BYTES: usize = 34;
 
 /// Appends an entry to a transaction index, making the file if it is the first.
 pub(crate) fn append(path: &Path, entry: AbortedTxn) -> io::Result<()> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
+    let file = disk::open_or_create(path)?;
     disk::write_at(&file, path, file.metadata()?.len(), &encode(entry))
 }
 
 /// Reads a transaction index; `None` if it is missing, or not what [`append`] writes.
 pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
-    match fs::read(path) {
+    match disk::read(path) {
         Ok(bytes) => Ok(decode(&bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -43,7 +38,7 @@ pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
 /// Brings a transaction index to these entries. A file that is right already is not touched.
 pub(crate) fn store(path: &Path, entries: &[AbortedTxn]) -> io::Result<()> {
     let bytes: Vec<u8> = entries.iter().flat_map(|&entry| encode(entry)).collect();
-    if fs::read(path).is_ok_and(|stored| stored == bytes) {
+    if disk::read(path).is_ok_and(|stored| stored == bytes) {
         return Ok(());
     }
     disk::write(path, &bytes)

@@ -4,13 +4,15 @@
 //! A [`Witness`] sees each change to the files below one directory before it is made, and may
 //! turn it into an error. Without one (always, outside tests) that costs an atomic load.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::open_files::with_descriptors;
 
 /// One change to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,15 +97,50 @@ pub(crate) fn write_at(file: &File, path: &Path, position: u64, bytes: &[u8]) ->
     }
 }
 
+/// What is made is for this user alone, whatever the umask; what is there keeps its mode.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+
 /// Makes or empties a file and opens it.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     announce(path, &Change::Create(path))?;
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
+    with_descriptors(|| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .open(path)
+    })
+}
+
+/// Opens a file to write to what it holds, made if it is missing.
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
+    with_descriptors(|| {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(path)
+    })
+}
+
+/// Opens a file to read it.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    with_descriptors(|| File::open(path))
+}
+
+/// Reads a whole file.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    with_descriptors(|| fs::read(path))
+}
+
+/// Makes a directory, and those above it that are missing.
+pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
 /// Makes or replaces a file with these bytes; it may be torn by a crash.
@@ -162,7 +199,7 @@ pub(crate) fn sync(file: &File, path: &Path) -> io::Result<()> {
 
 /// Forces a file to the disk, if it is there.
 pub(crate) fn sync_if_there(path: &Path) -> io::Result<()> {
-    match File::open(path) {
+    match open(path) {
         Ok(file) => sync(&file, path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -172,5 +209,5 @@ pub(crate) fn sync_if_there(path: &Path) -> io::Result<()> {
 /// Forces a directory's entries to the disk.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     announce(path, &Change::SyncDirectory(path))?;
-    txn_sys::sync_directory(path)
+    with_descriptors(|| txn_sys::sync_directory(path))
 }

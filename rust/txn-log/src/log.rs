@@ -608,7 +608,7 @@ impl PartitionLog {
     }
 
     fn make_directory(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.directory)?;
+        disk::create_directory(&self.directory)?;
         self.store_metadata()
     }
 
@@ -617,7 +617,7 @@ impl PartitionLog {
     fn store_metadata(&self) -> io::Result<()> {
         let path = self.directory.join(METADATA_NAME);
         if let Some(text) = &self.partition_metadata
-            && fs::read(&path).ok().as_deref() != Some(text.as_bytes())
+            && disk::read(&path).ok().as_deref() != Some(text.as_bytes())
         {
             let unfinished = path.with_extension("metadata.tmp");
             disk::write(&unfinished, text.as_bytes())?;

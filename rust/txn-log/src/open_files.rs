@@ -9,8 +9,8 @@
 //! # Invariants
 //! 1. A path is never opened as another file than the one first opened: device, inode and birth
 //!    are compared, and the file holds at least the bytes that were written to it.
-//! 2. What was written is on the disk before the file is closed here, unless its log promises
-//!    nothing of the kind (`syncs_before_close`). See [`SegmentFile::close_if_idle`].
+//! 2. A failed write-back of bytes that were written here is told by the next sync, whether the
+//!    file was closed meanwhile or not. See [`SegmentFile::close_if_idle`].
 //! 3. A renamed segment is opened under its new name: renaming happens under the file's lock.
 //!
 //! # Locks
@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Deref;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -29,10 +30,15 @@ use std::sync::{
 };
 use std::time::SystemTime;
 
+use txn_sys::Pin;
+
 use crate::disk;
 
 /// Files open at a time until [`set_open_files_max`] says otherwise.
 const OPEN_FILES_MAX: usize = 256;
+/// How many written files may be closed without being forced to the disk. Each takes a mapping;
+/// a process has 65,530 unless the machine's administrator changed that.
+const PINS_MAX: usize = 32 << 10;
 /// How many files are closed when the system has no descriptor left for another need.
 const CLOSED_AT_ONCE: usize = 32;
 
@@ -40,6 +46,7 @@ static RING: Ring = Ring {
     max: AtomicUsize::new(OPEN_FILES_MAX),
     open: AtomicUsize::new(0),
     lent: AtomicUsize::new(0),
+    pins: AtomicUsize::new(0),
     files: Mutex::new(VecDeque::new()),
 };
 
@@ -81,6 +88,7 @@ struct Ring {
     open: AtomicUsize,
     /// How many of them, or of those closed here since, are lent to answers under way.
     lent: AtomicUsize,
+    pins: AtomicUsize,
     /// The next to be looked at first. Each file stands here at most once.
     files: Mutex<VecDeque<Weak<SegmentFile>>>,
 }
@@ -108,8 +116,8 @@ impl Ring {
     }
 
     fn close_until(&self, is_enough: impl Fn(usize) -> bool) {
-        // One round takes the marks of use away, the next one closes. Those that wait for the disk
-        // come last.
+        // One round takes the marks of use away, the next one closes. Those that have to wait for
+        // the disk come last.
         let round = self.len();
         self.turn(2 * round, false, &is_enough);
         self.turn(round, true, &is_enough);
@@ -213,6 +221,28 @@ pub fn can_lend_files() -> bool {
     RING.lent.load(Ordering::Relaxed) < RING.lent_max()
 }
 
+/// A pinned inode, one of at most [`PINS_MAX`].
+#[derive(Debug)]
+struct CountedPin(Pin);
+
+impl CountedPin {
+    fn of(file: &OpenFile) -> Option<Self> {
+        if RING.pins.fetch_add(1, Ordering::Relaxed) < PINS_MAX
+            && let Ok(pin) = Pin::of(file.as_fd())
+        {
+            return Some(Self(pin));
+        }
+        RING.pins.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for CountedPin {
+    fn drop(&mut self) {
+        RING.pins.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Tells a file from every other one that had or will have its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
@@ -253,6 +283,8 @@ struct Place {
     /// The name it has now, if that is not `path`.
     renamed: Option<PathBuf>,
     is_in_ring: bool,
+    /// Of the file that was closed before what was written was forced to the disk.
+    pin: Option<CountedPin>,
     /// What the fdatasync before a close said: from then on the file's bytes are unknown.
     failure: Option<String>,
 }
@@ -296,6 +328,7 @@ impl SegmentFile {
                 is_in_ring: open.is_some(),
                 open: open.map(OpenFile::new),
                 renamed: None,
+                pin: None,
                 failure: None,
             }),
         }
@@ -399,11 +432,21 @@ impl SegmentFile {
         let file = self.get()?;
         // Before the sync: bytes that are written meanwhile set it again.
         self.is_written.store(false, Ordering::Release);
-        let synced = disk::sync(&file, &self.path);
+        let synced = disk::sync(&file, &self.path).and_then(|()| self.unpin());
         if synced.is_err() {
             self.is_written.store(true, Ordering::Release);
         }
         synced
+    }
+
+    /// Lets go of a file that was closed before its bytes were forced to the disk, and tells of
+    /// those that were lost since it was opened.
+    fn unpin(&self) -> io::Result<()> {
+        if self.place().pin.is_none() {
+            return Ok(());
+        }
+        let pin = self.place_mut().pin.take();
+        pin.map_or(Ok(()), |pin| pin.0.take_failure())
     }
 
     /// Gives the file another name.
@@ -430,25 +473,23 @@ impl SegmentFile {
     /// Closes the file unless it was used lately or is in use; false if it stays in the ring.
     ///
     /// Linux reports a failed write-back to each descriptor that was open when it happened, and,
-    /// if none was, to the first one opened after it (errseq, since 4.13). But the report
-    /// is kept with the inode in memory, and an inode that no descriptor holds may be dropped once
-    /// its pages are clean, which a failed write-back makes them. A later open finds no error and
-    /// an fdatasync succeeds, though the bytes are lost. So written bytes are forced to the disk
-    /// while the descriptor that wrote them is still there.
+    /// if it was reported to none, to the first one opened after it (errseq, since 4.13). But the
+    /// report is kept with the inode in memory, and an inode that nothing holds may be dropped
+    /// once its pages are clean, which a failed write-back makes them. A later open then finds no
+    /// error and an fdatasync succeeds, though the bytes are lost. So the inode of a written file
+    /// is pinned until its bytes were forced to the disk; where that is not possible, they are
+    /// forced to it now.
     fn close_if_idle(&self, may_sync: bool) -> bool {
         if self.is_used.swap(false, Ordering::Relaxed) {
             return false;
         }
-        let has_to_sync = || {
-            self.syncs_before_close.load(Ordering::Relaxed)
-                && self.is_written.load(Ordering::Acquire)
-        };
-        if may_sync && has_to_sync() {
+        if may_sync && self.has_to_stay() {
             // Without the lock: readers go on meanwhile.
             let open = self.place().open.clone();
             if let Some(file) = open {
                 self.is_written.store(false, Ordering::Release);
-                if let Err(error) = disk::sync(&file, &self.path) {
+                let synced = disk::sync(&file, &self.path).and_then(|()| self.unpin());
+                if let Err(error) = synced {
                     let failure = format!("{}: {error}", self.path.display());
                     self.place_mut().failure.get_or_insert(failure);
                 }
@@ -460,12 +501,17 @@ impl SegmentFile {
             Err(TryLockError::WouldBlock) => return false, // it is being used
         };
         // Nobody else has the file and nobody can be given it: what is written is marked so.
-        if !place.is_idle() || has_to_sync() {
+        if !place.is_idle() || (self.has_to_stay() && !place.pin()) {
             return false;
         }
         place.open = None;
         place.is_in_ring = false;
         true
+    }
+
+    /// Whether the file may not be closed as it is.
+    fn has_to_stay(&self) -> bool {
+        self.syncs_before_close.load(Ordering::Relaxed) && self.is_written.load(Ordering::Acquire)
     }
 
     fn place(&self) -> RwLockReadGuard<'_, Place> {
@@ -483,6 +529,15 @@ impl Place {
         self.open
             .as_ref()
             .is_none_or(|file| Arc::strong_count(&file.0) == 1)
+    }
+
+    /// Pins the open file; says whether it is. A pin stays until the next sync: of the same inode,
+    /// it tells of all that was lost since.
+    fn pin(&mut self) -> bool {
+        if let (None, Some(file)) = (&self.pin, &self.open) {
+            self.pin = CountedPin::of(file);
+        }
+        self.pin.is_some() || self.open.is_none()
     }
 }
 

@@ -381,7 +381,7 @@ impl Opening<'_> {
                 break;
             }
             let later_path = file_path(self.directory, later, "log");
-            let file = File::open(&later_path)?;
+            let file = disk::open(&later_path)?;
             let belongs = |_: u64, candidate: &Header| {
                 let base_offset = candidate.base_offset();
                 base_offset >= later && base_offset - later <= PLAUSIBLE_GAP
@@ -639,7 +639,7 @@ fn remove_torn_snapshots(
     let synced_end = scanned.map_or(0, |first| first.base_offset);
     for offset in snapshot::offsets(directory)? {
         let path = file_path(directory, offset, "snapshot");
-        if offset > synced_end && gate.restore(Some(&fs::read(&path)?), &[]).is_err() {
+        if offset > synced_end && gate.restore(Some(&disk::read(&path)?), &[]).is_err() {
             disk::remove_if_there(&path)?;
         }
     }
@@ -680,7 +680,7 @@ fn recover_gate(
         if evidence.is_some_and(|evidence| !evidence.agrees_with(&known, offset)) {
             continue;
         }
-        let bytes = fs::read(file_path(directory, offset, "snapshot"))?;
+        let bytes = disk::read(&file_path(directory, offset, "snapshot"))?;
         if gate.restore(Some(&bytes), &known).is_ok() {
             (replay_start, entries, is_restored) = (offset, known, true);
             break;

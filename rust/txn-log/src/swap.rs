@@ -13,7 +13,7 @@
 //!
 //! [`finish_swaps`] does the same for what a crash left, and removes what is not yet decided.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl PartitionLog {
         }
         for extension in ["txnindex", "log"] {
             let path = cleaned(extension);
-            disk::sync(&File::open(&path)?, &path)?;
+            disk::sync(&disk::open(&path)?, &path)?;
             disk::rename(&path, &path.with_extension("swap"))?;
         }
         disk::sync_directory(&self.directory)?;
@@ -176,7 +176,7 @@ fn finish_swap(directory: &Path, base_offset: i64) -> Result<(), OpenError> {
 
 /// The offset after the last batch of a cleaned segment, which has to be whole.
 fn end_offset_of(path: &Path, base_offset: i64) -> Result<i64, OpenError> {
-    let file = File::open(path)?;
+    let file = disk::open(path)?;
     let mut scanner = Scanner::headers(&file, 0, file.metadata()?.len());
     let mut end_offset = base_offset;
     loop {

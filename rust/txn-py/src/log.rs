@@ -609,6 +609,12 @@ fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> TickedTuple {
     })
 }
 
+/// Raises the soft limit of open files to the hard one; returns the limit.
+#[pyfunction]
+fn raise_descriptor_limit() -> std::io::Result<u64> {
+    txn_sys::raise_descriptor_limit()
+}
+
 /// Sets how many segment files this process has open at a time.
 #[pyfunction]
 fn set_open_files_max(py: Python<'_>, max: usize) {
@@ -805,6 +811,7 @@ fn damaged(position: usize, reason: String) -> CorruptLog {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPartitionLog>()?;
     module.add_function(wrap_pyfunction!(tick, module)?)?;
+    module.add_function(wrap_pyfunction!(raise_descriptor_limit, module)?)?;
     module.add_function(wrap_pyfunction!(set_open_files_max, module)?)?;
     module.add_function(wrap_pyfunction!(open_files, module)?)?;
     module.add_function(wrap_pyfunction!(close_idle_files, module)?)?;

@@ -1,14 +1,16 @@
 //! The system calls txn needs beyond the standard library, behind safe functions.
 //!
-//! `rustix` offers all of them without `unsafe`, so this crate has none yet; it is the one
-//! place where an `unsafe` block may be written, with its `// SAFETY:` sentence.
-#![forbid(unsafe_code)]
+//! `rustix` offers most of them without `unsafe`. This crate is the one place where an `unsafe`
+//! block may be written, with its `// SAFETY:` sentence.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::ptr;
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -99,4 +101,65 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
         code,
         Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
     )
+}
+
+/// Raises this process's soft limit of open files to the hard one; returns the limit.
+///
+/// # Errors
+/// What setrlimit(2) says; the limit is as before.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limits = getrlimit(Resource::Nofile);
+    if limits.current != limits.maximum {
+        limits.current = limits.maximum;
+        setrlimit(Resource::Nofile, limits)?;
+    }
+    Ok(limits.current.unwrap_or(u64::MAX)) // `None`: there is no limit
+}
+
+/// Keeps an open file's inode, and what the kernel notes of its failed writes, in memory without a
+/// descriptor.
+///
+/// It is a mapping of one byte that nobody can read: a mapping holds the open file it was made
+/// of. Cost: a mapping of the process's `vm.max_map_count` (65,530 by default).
+#[derive(Debug)]
+pub struct Pin {
+    address: usize,
+}
+
+impl Pin {
+    /// Pins an open file, which may be closed then.
+    ///
+    /// # Errors
+    /// What mmap(2) says: there are too many mappings, or the file system has none.
+    pub fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses an address where nothing is mapped, and without any
+        // permission the mapping makes no memory accessible.
+        let mapped = unsafe { mmap(ptr::null_mut(), 1, ProtFlags::empty(), flags, file, 0) };
+        let address = mapped?.expose_provenance();
+        Ok(Self { address })
+    }
+
+    /// Reports, once, that bytes of the file could not be written since it was opened: also what
+    /// was told to others meanwhile.
+    ///
+    /// # Errors
+    /// As for `sync_data`.
+    pub fn take_failure(&self) -> io::Result<()> {
+        let address = ptr::with_exposed_provenance_mut(self.address);
+        // SAFETY: the mapping is this value's own and there until it is dropped; msync reads and
+        // writes no memory through it.
+        Ok(rustix::io::retry_on_intr(|| unsafe {
+            msync(address, 1, MsyncFlags::SYNC)
+        })?)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let address = ptr::with_exposed_provenance_mut(self.address);
+        // SAFETY: the mapping is this value's own, and nobody has a reference into it.
+        let _ = unsafe { munmap(address, 1) };
+    }
 }

@@ -10,7 +10,6 @@
 mod offset;
 mod time;
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -163,7 +162,7 @@ fn absolute(base_offset: i64, (timestamp, relative_offset): (i64, u32)) -> Times
 }
 
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+    match disk::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -1,0 +1,61 @@
+"""File descriptors: how many this process may have, and what they are for.
+
+A socket, a segment file and a pipe all take one. So neither clients nor partitions may take all
+that there are: connections and segment files have a share each, and the rest is left to
+everything else, such as checkpoints, snapshots, the threads of a recovery and the program around
+an embedded broker.
+"""
+
+from typing import Final, NamedTuple
+
+from txn import _core
+from txn.logs import log
+
+OTHERS: Final = 160
+"""Left to everything else: by measurement a broker takes some 40, those that close its logs or
+recover them 3 for each of their threads."""
+
+FILES_OF_EMBEDDED: Final = 512
+"""The most segment files of brokers inside a program, whose own descriptors then have numbers
+that its `select()` may still take (1,023 at most)."""
+
+FILES_MIN: Final = 16
+
+
+class Shares(NamedTuple):
+    """How many connections and how many segment files there may be at a time."""
+
+    connections: int
+    files: int
+
+
+def share(limit: int, max_connections: int) -> Shares:
+    """Divide `limit` descriptors; connections get half of them, or as many as they may be."""
+    left = max(limit - OTHERS, limit // 4, 2 * FILES_MIN)
+    connections = min(max_connections, left // 2)
+    return Shares(connections, left - connections)
+
+
+def claim(max_connections: int, *, is_requested: bool) -> Shares:
+    """Raise this process's soft limit to its hard one, and divide what there is.
+
+    Args:
+        max_connections: `max.connections`.
+        is_requested: Somebody asked for so many, and is told if they cannot be.
+    """
+    try:
+        limit = _core.raise_descriptor_limit()
+    except OSError as error:  # a sandbox forbids it
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        log.warning("descriptors.limit_not_raised", limit=limit, reason=str(error))
+    shares = share(limit, max_connections)
+    if is_requested and shares.connections < max_connections:
+        log.warning(
+            "descriptors.too_few",
+            limit=limit,
+            max_connections=max_connections,
+            connections=shares.connections,
+        )
+    return shares

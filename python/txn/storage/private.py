@@ -1,0 +1,50 @@
+"""Files and directories for this user alone: modes 0600 and 0700, whatever the umask.
+
+Records, keys and transactional ids stand in a broker's files. A mode is given as a file is made,
+not by the umask, which is the whole process's and an embedded broker is not alone in. A
+directory or file that is there keeps the mode it has; one that is replaced whole is a new one.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing. Raises OSError."""
+    for directory in reversed((path, *path.parents)):
+        if not directory.exists():
+            with suppress(FileExistsError):  # somebody else was faster
+                directory.mkdir(DIRECTORY_MODE)
+    if not path.is_dir():
+        raise NotADirectoryError(20, os.strerror(20), str(path))
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file, made if `flags` say so, and return its descriptor. Raises OSError."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], object]) -> None:
+    """Replace a file whole or not at all; its directory is the caller's to force to the disk.
+
+    Args:
+        path: The file; may be missing.
+        temporary: A name in the same directory that nobody else uses.
+        text: What it holds then.
+        force: Forces a descriptor's file to the disk.
+
+    Raises OSError.
+    """
+    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with os.fdopen(descriptor, "w") as file:
+        os.fchmod(file.fileno(), FILE_MODE)  # one that a kill left may have another
+        file.write(text)
+        file.flush()
+        force(file.fileno())
+    temporary.rename(path)
