@@ -246,9 +246,13 @@ class Cleaner:
         end: int,
         delete_retention_ms: int,
         now_ms: int,
-    ) -> tuple[int, int, int, int] | None:
+    ) -> tuple[int, int, int, int, tuple[int, str, int, int, str] | None] | None:
         """Compact the sealed segments of a log below `end`: (where the dirty part begins now, bytes
-        before, bytes after, keys). None if it was stopped, or segments were removed meanwhile.
+        before, bytes after, keys, unreadable). None if it was stopped, or segments were removed
+        meanwhile.
+
+        `unreadable` tells of batches, from `first_dirty_offset` on, that stay as they are because
+        nobody can read their records: how many, and path, position, offset and fault of the first.
 
         Not to be called for the same log by two threads at once. Raises CorruptLogError, OSError,
         ValueError (the gate failed). The log is whole then."""

@@ -29,6 +29,8 @@ from clients import (
     transactional_producer,
 )
 from compacted import ON_CALL, Pair, compact, compacted_topic, fill, put, roll
+from compacted import SEGMENT_BYTES as COMPACTED_SEGMENT_BYTES
+from packed import CODECS, sealed
 from txn.inspect.verify import verify
 from wire_client import RawConnection
 
@@ -164,6 +166,58 @@ def test_a_compacted_topic_refuses_records_without_a_key(tmp_path: Path) -> None
         producer = plain_producer(broker.bootstrap_servers)
         with pytest.raises(KafkaException, match="INVALID_RECORD"):
             send(producer, "prices", [b"no key"])
+
+
+def test_a_batch_that_nobody_can_read_is_kept_and_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Earlier versions took such batches, and gave the topic up until the next start."""
+    with open_broker(tmp_path) as broker:
+        compacted_topic(broker, "prices")
+        send_keyed(broker, lap=0)
+    segment = tmp_path / "prices-0" / f"{0:020}.log"
+    spoiled = bytearray(segment.read_bytes())
+    end = 12 + int.from_bytes(spoiled[8:12], "big")
+    spoiled[22] |= CODECS["zstd"]
+    first = spoiled[:end] = sealed(spoiled[:end])
+    segment.write_bytes(spoiled)
+
+    for lap in (1, 2):
+        with open_broker(tmp_path) as broker:
+            send_keyed(broker, lap)
+            compact(broker)
+            size = log_bytes(tmp_path / "prices-0")
+            consumer = Consumer(
+                {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"g{lap}"}
+            )
+            consumer.assign([TopicPartition("prices", 0, 1)])
+            message = consumer.poll(WAIT_S)
+            consumer.close()
+            assert message is not None
+            assert not message.error()
+        assert segment.read_bytes()[:end] == first
+        assert size < 8 * COMPACTED_SEGMENT_BYTES
+
+    lines = [line for line in caplog.messages if line.startswith("log.unreadable_batches_kept")]
+    assert len(lines) == 1
+    for fact in (
+        "topic=prices",
+        "partition=0",
+        "batches=1",
+        str(segment),
+        "position=0",
+        "offset=0",
+    ):
+        assert fact in lines[0]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def send_keyed(broker: txn.Broker, lap: int) -> None:
+    producer = plain_producer(broker.bootstrap_servers)
+    put(producer, "prices", [("first", f"{lap}")])
+    for number in range(50):
+        put(producer, "prices", [(f"key-{n}", f"{lap}-{number}") for n in range(20)])
+    roll(producer, "prices")
 
 
 def test_a_cleaning_goes_on_where_the_last_one_ended_after_a_restart(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ done by `_core.Cleaner`, without the interpreter and at most as fast as
 `cleaner-offset-checkpoint`; without it the whole log counts as dirty.
 
 A log whose batches are damaged is left alone until the next start. Any other failure is tried
-again after `log.cleaner.backoff.ms`.
+again after `log.cleaner.backoff.ms`. Batches with a right checksum that cannot be read stay as
+they are; the cleaning that meets them first says so (`log.unreadable_batches_kept`).
 """
 
 import threading
@@ -117,7 +118,7 @@ class Compaction:
         )
         if done is None:
             return False
-        end, bytes_before, bytes_after, keys = done
+        end, bytes_before, bytes_after, keys, unreadable = done
         with self._lock:
             self._cleaned_ends[chosen.log.key] = end
         self._checkpoint.write()
@@ -130,6 +131,18 @@ class Compaction:
             bytes_after=bytes_after,
             keys=keys,
         )
+        if unreadable is not None:
+            batches, path, position, offset, reason = unreadable
+            log.warning(
+                "log.unreadable_batches_kept",
+                topic=topic.name,
+                partition=store.index,
+                batches=batches,
+                path=path,
+                position=position,
+                offset=offset,
+                reason=reason,
+            )
         return True
 
     def _candidates(self) -> Iterator[Candidate[CompactedLog]]:

@@ -119,46 +119,114 @@ pub fn decompress(
 /// # Errors
 /// `Damaged` with the codec's reason; only memory can run out.
 pub fn compress(codec: Codec, input: &[u8], output: &mut Vec<u8>) -> Result<(), CompressionError> {
-    let done = match codec {
-        Codec::None => {
-            output.extend_from_slice(input);
-            Ok(())
-        }
-        Codec::Gzip => compress_gzip(input, output),
-        Codec::Snappy => compress_snappy(input, output),
-        Codec::Lz4 => compress_lz4(input, output),
-        Codec::Zstd => zstd::stream::copy_encode(input, output, zstd::DEFAULT_COMPRESSION_LEVEL),
-    };
-    done.map_err(|error| CompressionError::Damaged {
+    let packed = Packer::new(codec, std::mem::take(output)).and_then(|mut packer| {
+        packer.write(input)?;
+        packer.finish()
+    });
+    *output = packed.map_err(|error| CompressionError::Damaged {
         codec,
         reason: error.to_string(),
-    })
+    })?;
+    Ok(())
 }
 
-fn compress_gzip(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
-    let mut encoder = flate2::write::GzEncoder::new(output, flate2::Compression::default());
-    encoder.write_all(input)?;
-    encoder.finish().map(|_| ())
+/// Compresses what it is given, piece by piece.
+pub(crate) enum Packer {
+    None(Vec<u8>),
+    Gzip(flate2::write::GzEncoder<Vec<u8>>),
+    Snappy {
+        output: Vec<u8>,
+        /// Less than a block.
+        pending: Vec<u8>,
+    },
+    Lz4(Box<lz4_flex::frame::FrameEncoder<Vec<u8>>>),
+    Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
 }
 
-fn compress_snappy(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
-    output.extend_from_slice(&XERIAL_MAGIC);
-    output.extend_from_slice(&1i32.to_be_bytes());
-    output.extend_from_slice(&1i32.to_be_bytes());
+impl Packer {
+    /// Appends to `output`.
+    ///
+    /// # Errors
+    /// The codec has no memory.
+    pub fn new(codec: Codec, mut output: Vec<u8>) -> io::Result<Self> {
+        Ok(match codec {
+            Codec::None => Self::None(output),
+            Codec::Gzip => Self::Gzip(flate2::write::GzEncoder::new(
+                output,
+                flate2::Compression::default(),
+            )),
+            Codec::Snappy => {
+                output.extend_from_slice(&XERIAL_MAGIC);
+                output.extend_from_slice(&1i32.to_be_bytes());
+                output.extend_from_slice(&1i32.to_be_bytes());
+                let pending = Vec::new();
+                Self::Snappy { output, pending }
+            }
+            Codec::Lz4 => {
+                let info = lz4_flex::frame::FrameInfo::new()
+                    .block_size(lz4_flex::frame::BlockSize::Max64KB)
+                    .block_mode(lz4_flex::frame::BlockMode::Independent);
+                Self::Lz4(Box::new(lz4_flex::frame::FrameEncoder::with_frame_info(
+                    info, output,
+                )))
+            }
+            Codec::Zstd => Self::Zstd(zstd::stream::write::Encoder::new(
+                output,
+                zstd::DEFAULT_COMPRESSION_LEVEL,
+            )?),
+        })
+    }
+
+    /// Takes some bytes.
+    ///
+    /// # Errors
+    /// The codec's.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::None(output) => {
+                output.extend_from_slice(bytes);
+                Ok(())
+            }
+            Self::Gzip(encoder) => encoder.write_all(bytes),
+            Self::Snappy { output, pending } => {
+                pending.extend_from_slice(bytes);
+                let whole = pending.len() / XERIAL_BLOCK_BYTES * XERIAL_BLOCK_BYTES;
+                append_snappy(&pending[..whole], output)?;
+                pending.drain(..whole);
+                Ok(())
+            }
+            Self::Lz4(encoder) => encoder.write_all(bytes),
+            Self::Zstd(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    /// Ends the stream and gives the output back.
+    ///
+    /// # Errors
+    /// The codec's.
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::None(output) => Ok(output),
+            Self::Gzip(encoder) => encoder.finish(),
+            Self::Snappy {
+                mut output,
+                pending,
+            } => {
+                append_snappy(&pending, &mut output)?;
+                Ok(output)
+            }
+            Self::Lz4(encoder) => encoder.finish().map_err(io::Error::other),
+            Self::Zstd(encoder) => encoder.finish(),
+        }
+    }
+}
+
+fn append_snappy(content: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
     let mut encoder = snap::raw::Encoder::new();
-    for block in input.chunks(XERIAL_BLOCK_BYTES) {
+    for block in content.chunks(XERIAL_BLOCK_BYTES) {
         let compressed = encoder.compress_vec(block).map_err(io::Error::other)?;
         output.extend_from_slice(&(compressed.len() as i32).to_be_bytes());
         output.extend_from_slice(&compressed);
     }
     Ok(())
-}
-
-fn compress_lz4(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
-    let info = lz4_flex::frame::FrameInfo::new()
-        .block_size(lz4_flex::frame::BlockSize::Max64KB)
-        .block_mode(lz4_flex::frame::BlockMode::Independent);
-    let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, output);
-    encoder.write_all(input)?;
-    encoder.finish().map(|_| ()).map_err(io::Error::other)
 }

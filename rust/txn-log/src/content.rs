@@ -152,7 +152,7 @@ fn at(index: i32, reason: &'static str) -> ContentError {
 }
 
 /// One record, field by field, wherever the pieces of its batch's content end.
-struct RecordReader<'o, 'a> {
+pub(crate) struct RecordReader<'o, 'a> {
     opening: &'o mut Opening<'a>,
     index: i32,
     /// Bytes of the record that are not read.
@@ -164,7 +164,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     ///
     /// # Errors
     /// As [`walk`].
-    fn new(opening: &'o mut Opening<'a>, index: i32) -> Result<Self, ContentError> {
+    pub fn new(opening: &'o mut Opening<'a>, index: i32) -> Result<Self, ContentError> {
         let mut reader = Self {
             opening,
             index,
@@ -173,6 +173,11 @@ impl<'o, 'a> RecordReader<'o, 'a> {
         let length = reader.varint("its length is cut")?;
         reader.left = usize::try_from(length).map_err(|_| at(index, "its length is negative"))?;
         Ok(reader)
+    }
+
+    /// How many of its bytes are not read.
+    pub fn left(&self) -> usize {
+        self.left
     }
 
     fn read(mut self, visitor: &mut impl Visitor) -> Result<RecordHead, ContentError> {
@@ -205,7 +210,11 @@ impl<'o, 'a> RecordReader<'o, 'a> {
         })
     }
 
-    fn byte(&mut self, cut: &'static str) -> Result<u8, ContentError> {
+    /// Reads a byte; `cut` is what is wrong if there is none.
+    ///
+    /// # Errors
+    /// As [`walk`].
+    pub fn byte(&mut self, cut: &'static str) -> Result<u8, ContentError> {
         let next = self.opening.piece()?.first().copied();
         match (next, self.left.checked_sub(1)) {
             (Some(byte), Some(left)) => {
@@ -222,7 +231,11 @@ impl<'o, 'a> RecordReader<'o, 'a> {
         Ok((raw >> 1) as i32 ^ -((raw & 1) as i32))
     }
 
-    fn varlong(&mut self, cut: &'static str) -> Result<i64, ContentError> {
+    /// Reads a zigzag varint of 64 bits.
+    ///
+    /// # Errors
+    /// As [`walk`].
+    pub fn varlong(&mut self, cut: &'static str) -> Result<i64, ContentError> {
         let raw = self.unsigned(10, cut)?;
         Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
     }
@@ -259,7 +272,10 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     }
 
     /// Goes over so many bytes, and shows them piece by piece.
-    fn pass(&mut self, bytes: usize, mut see: impl FnMut(&[u8])) -> Result<(), ContentError> {
+    ///
+    /// # Errors
+    /// As [`walk`].
+    pub fn pass(&mut self, bytes: usize, mut see: impl FnMut(&[u8])) -> Result<(), ContentError> {
         let mut missing = bytes;
         while missing > 0 {
             let piece = self.opening.piece()?;

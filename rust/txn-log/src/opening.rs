@@ -47,6 +47,7 @@ const LZ4_WINDOW_BYTES: usize = 64 << 10;
 /// An lz4 sequence yields at most this many bytes for each of its own.
 const LZ4_RATIO_MAX: usize = 255;
 
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const GZIP_HEADER_BYTES: usize = 10;
 const GZIP_TRAILER_BYTES: usize = 8;
 
@@ -215,8 +216,10 @@ impl<'a> Opening<'a> {
         } else if self.reading == Reading::Strict {
             let reason = format!("{} bytes follow its stream", self.input.len());
             return Err(self.damaged(reason));
-        } else if self.codec == Codec::Lz4 {
-            self.stage = Stage::End; // Java's client reads no further
+        } else if self.codec == Codec::Lz4
+            || (self.codec == Codec::Gzip && !self.input.starts_with(&GZIP_MAGIC))
+        {
+            self.stage = Stage::End; // Java's client passes over the rest
         } else {
             self.stage = Stage::Start;
         }
@@ -257,7 +260,7 @@ impl<'a> Opening<'a> {
     fn begin_gzip(&mut self) -> Result<(), CompressionError> {
         const CUT: &str = "the gzip header is cut";
         let [first, second, method, flags, ..] = self.read::<GZIP_HEADER_BYTES>(CUT)?;
-        if (first, second) != (0x1f, 0x8b) {
+        if [first, second] != GZIP_MAGIC {
             return Err(self.damaged("it does not begin as gzip does"));
         }
         if method != 8 || flags & 0xe0 != 0 {

@@ -120,7 +120,7 @@ fn records_of(batch: &BatchView<'_>) -> Vec<Stored> {
         batch.codec().unwrap(),
         batch.records(),
         &mut content,
-        1 << 20,
+        1 << 24,
     )
     .unwrap();
     Records::new(&content, batch.record_count())
@@ -511,6 +511,129 @@ fn a_damaged_offset_ends_a_cleaning_too() {
         fs::write(path, &bytes).unwrap();
         assert!(cleaner().clean(&log, &cleaning(0, 100)).is_err());
         assert_eq!(fs::read(path).unwrap(), bytes);
+    }
+}
+
+/// Makes a stored batch one whose checksum is right and that nobody can open, as earlier versions
+/// took them from clients.
+fn spoil(directory: &Path, change: impl Fn(&mut [u8])) {
+    let path = directory.join(format!("{:020}.log", 0));
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    let size = Header::parse(&bytes).unwrap().size();
+    let crc = crc32c::crc32c(&bytes[21..size]);
+    bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+}
+
+#[test]
+fn a_batch_that_nobody_can_read_stays_and_the_cleaning_goes_on() {
+    type Change = fn(&mut [u8]);
+    let changes: [Change; 4] = [
+        |bytes| bytes[22] |= 1, // gzip that is none
+        |bytes| bytes[65] = 9,  // another offset delta
+        |bytes| bytes[57..61].copy_from_slice(&1i32.to_be_bytes()), // fewer records
+        |bytes| bytes[69] = 0x7f, // a length that overruns
+    ];
+    for change in changes {
+        let root = temporary();
+        let directory = root.path().join("t-0");
+        let (log, _) = reopen(&directory, true);
+        append(&log, &[(1, "a", Some("1")), (1, "b", Some("1"))]);
+        for lap in 2..30 {
+            append(&log, &[(lap, "a", Some("2")), (lap, "b", Some("2"))]);
+        }
+        log.close().unwrap();
+        drop(log);
+        spoil(&directory, change);
+        let (log, _) = reopen(&directory, true);
+        let first = |log: &PartitionLog| {
+            let bytes = stored_bytes(log);
+            bytes[..Header::parse(&bytes).unwrap().size()].to_vec()
+        };
+        let spoiled = first(&log);
+
+        let cleaned = clean(&log, 0, 100);
+
+        let told = cleaned.unreadable.expect("it is told of");
+        assert_eq!((told.batches, told.position, told.offset), (1, 0, 0));
+        assert_eq!(told.path, directory.join(format!("{:020}.log", 0)));
+        assert!(cleaned.bytes_after < cleaned.bytes_before);
+        assert_eq!(first(&log), spoiled);
+        let again = clean(&log, cleaned.end, 100);
+        assert_eq!(again.unreadable, None, "once is enough");
+        assert_eq!(first(&log), spoiled);
+        log.close().unwrap();
+        drop(log);
+        let (log, _) = reopen(&directory, true);
+        assert_eq!(first(&log), spoiled);
+    }
+}
+
+/// A batch of which half can be read: what it says of a key must not supersede what can be read.
+#[test]
+fn keys_of_an_unreadable_batch_supersede_nothing() {
+    let root = temporary();
+    let directory = root.path().join("t-0");
+    let (log, _) = reopen(&directory, true);
+    append(&log, &[(1, "a", Some("readable"))]);
+    let second = append(&log, &[(2, "a", Some("lost")), (2, "b", Some("lost"))]);
+    for lap in 3..30 {
+        append(&log, &[(lap, "c", Some("2"))]);
+    }
+    log.close().unwrap();
+    drop(log);
+    let path = directory.join(format!("{:020}.log", 0));
+    let mut bytes = fs::read(&path).unwrap();
+    let at = Header::parse(&bytes).unwrap().size();
+    let size = Header::parse(&bytes[at..]).unwrap().size();
+    bytes[at + size - 1] = 1; // the second record has -1 headers
+    let crc = crc32c::crc32c(&bytes[at + 21..at + size]);
+    bytes[at + 17..at + 21].copy_from_slice(&crc.to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let (log, _) = reopen(&directory, true);
+
+    let cleaned = clean(&log, 0, 100);
+
+    assert_eq!(cleaned.unreadable.unwrap().offset, second);
+    let bytes = stored_bytes(&log);
+    let readable = BatchView::parse(&bytes).unwrap();
+    assert_eq!(
+        records_of(&readable)[0].3.as_deref(),
+        Some(&b"readable"[..])
+    );
+}
+
+/// Content larger than what is held at once is filtered as it is opened, to the same result.
+#[test]
+fn a_batch_that_is_large_inside_is_thinned_out() {
+    let large = "x".repeat(3 << 20);
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let root = temporary();
+        let settings = Settings {
+            segment_bytes: 1 << 20,
+            ..COMPACTED
+        };
+        let directory = root.path().join("t-0");
+        let (log, _) = common::try_open(&directory, settings, true).unwrap();
+        let records = [
+            (1, "a", Some("old")),
+            (2, "b", Some(large.as_str())),
+            (3, "c", Some("old")),
+        ];
+        let mut batch = keyed(-1, codec, &records).seal().unwrap();
+        log.append(CLIENT, &mut batch).unwrap();
+        append(&log, &[(4, "a", Some("new")), (4, "c", None)]);
+        while log.sealed_segments().unwrap().is_empty() {
+            append(&log, &[(5, "roll", Some(&"r".repeat(100_000)))]);
+        }
+        let cleaned = clean(&log, 0, 100);
+        assert_eq!(cleaned.unreadable, None);
+        let bytes = stored_bytes(&log);
+        let thinned = records_of(&BatchView::parse(&bytes).unwrap());
+        assert_eq!(thinned.len(), 1, "{codec:?}");
+        assert_eq!(thinned[0].2, b"b");
+        assert_eq!(thinned[0].3.as_deref(), Some(large.as_bytes()));
     }
 }
 

@@ -1,13 +1,18 @@
 //! `Cleaner`: the speed and the memory that all cleanings of a broker share.
 
 use pyo3::prelude::*;
-use txn_log::compaction::{CleanError, Cleaner, Cleaning};
+use txn_log::compaction::{CleanError, Cleaner, Cleaning, Unreadable};
 
 use crate::log::{PyPartitionLog, corrupt_log, gate_failed, io_failed};
 
 /// What compaction runs with; see `txn_log::compaction`.
 #[pyclass(frozen, name = "Cleaner", module = "txn._core")]
 pub struct PyCleaner(Cleaner);
+
+/// Where the dirty part begins, bytes before, bytes after, keys, batches that cannot be read.
+type CleanedTuple = (i64, u64, u64, u64, Option<UnreadableTuple>);
+/// How many; path, position and offset of the first; what is wrong with it.
+type UnreadableTuple = (u64, String, u64, i64, String);
 
 #[pymethods]
 impl PyCleaner {
@@ -26,7 +31,7 @@ impl PyCleaner {
         end: i64,
         delete_retention_ms: i64,
         now_ms: i64,
-    ) -> PyResult<Option<(i64, u64, u64, u64)>> {
+    ) -> PyResult<Option<CleanedTuple>> {
         let cleaning = Cleaning {
             first_dirty_offset,
             end,
@@ -39,6 +44,17 @@ impl PyCleaner {
                 cleaned.bytes_before,
                 cleaned.bytes_after,
                 cleaned.keys,
+                cleaned.unreadable.map(|found| {
+                    let path = found.path.display().to_string();
+                    let Unreadable {
+                        batches,
+                        position,
+                        offset,
+                        reason,
+                        ..
+                    } = found;
+                    (batches, path, position, offset, reason)
+                }),
             ))),
             Err(CleanError::Interrupted) => Ok(None),
             Err(CleanError::Io(error)) => Err(io_failed(&error)),

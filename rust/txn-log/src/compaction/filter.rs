@@ -11,17 +11,24 @@
 //! its way through the log still meets them. That cleaning notes the time: attribute bit 6
 //! says that the base timestamp is it, and the records' deltas count from there.
 //!
-//! Kept records are copied byte for byte, unless their timestamp deltas change. Base timestamp
-//! and codec stay, the largest timestamp is that of the records left. Source: Kafka,
+//! # Memory
+//! Content of up to 1 MiB is opened once and held; larger content is opened anew by each reading,
+//! piece by piece, and written piece by piece.
+//!
+//! Kept records are copied, unless their timestamp deltas change. Base timestamp and codec stay, the largest timestamp is that of the records left. Source: Kafka,
 //! `MemoryRecords.filterTo`; it makes the base timestamp that of the first record left.
 
-use crate::batch::{self, BatchView, HEADER_BYTES, Header};
-use crate::compaction::offset_map::OffsetMap;
-use crate::compression::{self, Codec};
-use crate::records::{Record, Records, read_varint, read_varlong, varlong_size, write_varlong};
+use std::ops::ControlFlow;
 
-/// Largest content of one batch that is opened.
-pub(crate) const CONTENT_BYTES_MAX: usize = 512 << 20;
+use crate::batch::{self, BatchView, HEADER_BYTES, Header};
+use crate::compaction::offset_map::{KeyHasher, OffsetMap};
+use crate::compression::{self, Codec, CompressionError, Packer};
+use crate::content::{self, RecordHead, RecordReader, Visitor};
+use crate::opening::{Opening, Reading};
+use crate::records::{varlong_size, write_varlong};
+
+/// Largest content of one batch that is held.
+const HELD_BYTES_MAX: usize = 1 << 20;
 
 /// What is left of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +53,15 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    fn keeps(&self, record: &Record<'_>, offset: i64, are_deletes_due: bool) -> bool {
-        let Some(key) = record.key else {
-            return false;
-        };
+    fn keeps(
+        &self,
+        record: &RecordHead,
+        key: &KeyHasher,
+        offset: i64,
+        are_deletes_due: bool,
+    ) -> bool {
         let is_last = self.last_offsets.get(key).is_none_or(|last| offset >= last);
-        is_last && !(record.value.is_none() && are_deletes_due)
+        record.has_key && is_last && (record.has_value || !are_deletes_due)
     }
 
     fn is_due(&self, header: &Header) -> bool {
@@ -65,7 +75,130 @@ impl Rules<'_> {
     }
 }
 
+/// The content of a batch, to be read as often as is needed.
+pub(crate) struct Source<'a> {
+    codec: Codec,
+    bytes: &'a [u8],
+    count: i32,
+    last_offset_delta: i32,
+}
+
+impl<'a> Source<'a> {
+    /// Opens a batch; `held` is for its content.
+    ///
+    /// # Errors
+    /// What the codec says.
+    pub fn of(batch: &BatchView<'a>, held: &'a mut Vec<u8>) -> Result<Self, String> {
+        let codec = batch.codec().map_err(|error| error.to_string())?;
+        let mut source = Self {
+            codec,
+            bytes: batch.records(),
+            count: batch.record_count(),
+            last_offset_delta: batch.last_offset_delta(),
+        };
+        if codec == Codec::None {
+            return Ok(source);
+        }
+        held.clear();
+        match compression::decompress(codec, source.bytes, held, HELD_BYTES_MAX) {
+            Ok(()) => (source.codec, source.bytes) = (Codec::None, held),
+            Err(CompressionError::TooLarge { .. }) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(source)
+    }
+
+    fn open(&self) -> Opening<'a> {
+        Opening::new(self.codec, self.bytes, Reading::Lenient, usize::MAX)
+    }
+
+    /// Reads every record, whose offsets have to rise and lie in the batch.
+    ///
+    /// # Errors
+    /// What is wrong with them; those before it were visited.
+    pub fn read(&self, visitor: &mut impl Visitor) -> Result<(), String> {
+        let mut in_place = InPlace {
+            visitor,
+            least: 0,
+            most: self.last_offset_delta,
+            out_of_place: None,
+        };
+        content::walk(&mut self.open(), self.count, &mut in_place)
+            .map_err(|error| error.to_string())?;
+        match in_place.out_of_place {
+            None => Ok(()),
+            Some(delta) => Err(format!("a record has the offset delta {delta}")),
+        }
+    }
+
+    /// Reads every record, to see whether all can be read.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn check(&self) -> Result<(), String> {
+        self.read(&mut |_: &RecordHead| ControlFlow::Continue(()))
+    }
+}
+
+/// Passes records on while their offsets rise within the batch.
+struct InPlace<'v, V> {
+    visitor: &'v mut V,
+    least: i32,
+    most: i32,
+    out_of_place: Option<i32>,
+}
+
+impl<V: Visitor> Visitor for InPlace<'_, V> {
+    fn key(&mut self, piece: &[u8]) {
+        self.visitor.key(piece);
+    }
+
+    fn record(&mut self, record: &RecordHead) -> ControlFlow<()> {
+        let delta = record.offset_delta;
+        if delta < self.least || delta > self.most {
+            self.out_of_place = Some(delta);
+            return ControlFlow::Break(());
+        }
+        self.least = delta.saturating_add(1);
+        self.visitor.record(record)
+    }
+}
+
+/// Which records of a batch stay.
+struct Choice<'a> {
+    rules: &'a Rules<'a>,
+    base_offset: i64,
+    base_timestamp: i64,
+    are_deletes_due: bool,
+    key: KeyHasher,
+    keeps: Vec<bool>,
+    kept: usize,
+    has_tombstones: bool,
+    max_timestamp: i64,
+}
+
+impl Visitor for Choice<'_> {
+    fn key(&mut self, piece: &[u8]) {
+        self.key.write(piece);
+    }
+
+    fn record(&mut self, record: &RecordHead) -> ControlFlow<()> {
+        let key = std::mem::replace(&mut self.key, self.rules.last_offsets.hasher());
+        let offset = self.base_offset + i64::from(record.offset_delta);
+        let keeps = self.rules.keeps(record, &key, offset, self.are_deletes_due);
+        if keeps {
+            let timestamp = self.base_timestamp.wrapping_add(record.timestamp_delta);
+            self.kept += 1;
+            self.has_tombstones |= !record.has_value;
+            self.max_timestamp = self.max_timestamp.max(timestamp);
+        }
+        self.keeps.push(keeps);
+        ControlFlow::Continue(())
+    }
+}
+
 /// Filters a data batch. `has_to_stay`: at least its header; of an aborted one no more than it.
+/// `held` is for its content.
 ///
 /// # Errors
 /// What is wrong with the batch's content.
@@ -74,36 +207,38 @@ pub(crate) fn filter_data(
     is_aborted: bool,
     has_to_stay: bool,
     rules: &Rules<'_>,
+    held: &mut Vec<u8>,
 ) -> Result<Left, String> {
     if is_aborted || batch.record_count() == 0 {
         return Ok(without_records(batch, has_to_stay));
     }
-    let mut opened = Vec::new();
-    let content = content_of(batch, &mut opened)?;
-    let are_deletes_due = rules.is_due(batch);
-    let mut kept: Vec<&[u8]> = Vec::with_capacity(batch.record_count() as usize);
-    let mut has_tombstones = false;
-    let mut max_timestamp = -1;
-    for_each_record(content, batch.record_count(), |bytes, record| {
-        let offset = batch.base_offset() + i64::from(record.offset_delta);
-        if rules.keeps(record, offset, are_deletes_due) {
-            kept.push(bytes);
-            has_tombstones |= record.value.is_none();
-            max_timestamp = max_timestamp.max(batch.base_timestamp() + record.timestamp_delta);
-        }
-    })?;
-    if batch.is_log_append_time() {
-        max_timestamp = batch.max_timestamp();
-    }
-    if kept.is_empty() {
+    let source = Source::of(batch, held)?;
+    let mut choice = Choice {
+        rules,
+        base_offset: batch.base_offset(),
+        base_timestamp: batch.base_timestamp(),
+        are_deletes_due: rules.is_due(batch),
+        key: rules.last_offsets.hasher(),
+        keeps: Vec::new(),
+        kept: 0,
+        has_tombstones: false,
+        max_timestamp: -1,
+    };
+    source.read(&mut choice)?;
+    if choice.kept == 0 {
         return Ok(without_records(batch, has_to_stay));
     }
-    let is_horizon_new = has_tombstones && batch.delete_horizon_ms().is_none();
-    if kept.len() == batch.record_count() as usize && !is_horizon_new {
+    let is_horizon_new = choice.has_tombstones && batch.delete_horizon_ms().is_none();
+    if choice.kept == choice.keeps.len() && !is_horizon_new {
         return Ok(Left::Whole);
     }
+    let max_timestamp = if batch.is_log_append_time() {
+        batch.max_timestamp()
+    } else {
+        choice.max_timestamp
+    };
     let horizon_ms = is_horizon_new.then(|| rules.horizon_ms());
-    rewrite(batch, &kept, max_timestamp, horizon_ms).map(Left::Rewritten)
+    rewrite(batch, &source, &choice.keeps, max_timestamp, horizon_ms).map(Left::Rewritten)
 }
 
 /// Filters a marker. `is_idle`: of its transaction nothing else is left. `has_to_stay`: it is
@@ -118,17 +253,21 @@ pub(crate) fn filter_marker(
     is_idle: bool,
     has_to_stay: bool,
     rules: &Rules<'_>,
+    held: &mut Vec<u8>,
 ) -> Result<Left, String> {
     if !is_idle {
         return Ok(Left::Whole);
     }
     if batch.delete_horizon_ms().is_none() && batch.record_count() > 0 {
-        let mut opened = Vec::new();
-        let content = content_of(batch, &mut opened)?;
-        let mut kept = Vec::new();
-        for_each_record(content, batch.record_count(), |bytes, _| kept.push(bytes))?;
+        let source = Source::of(batch, held)?;
+        let mut keeps = Vec::new();
+        source.read(&mut |_: &RecordHead| {
+            keeps.push(true);
+            ControlFlow::Continue(())
+        })?;
         let horizon_ms = Some(rules.horizon_ms());
-        return rewrite(batch, &kept, batch.max_timestamp(), horizon_ms).map(Left::Rewritten);
+        let left = rewrite(batch, &source, &keeps, batch.max_timestamp(), horizon_ms);
+        return left.map(Left::Rewritten);
     }
     let is_due = rules.is_due(batch) || batch.record_count() == 0;
     Ok(if is_due && !has_to_stay {
@@ -136,45 +275,6 @@ pub(crate) fn filter_marker(
     } else {
         Left::Whole
     })
-}
-
-/// The uncompressed records of a batch; `opened` holds them if they had to be opened.
-///
-/// # Errors
-/// What the codec says.
-pub(crate) fn content_of<'a>(
-    batch: &BatchView<'a>,
-    opened: &'a mut Vec<u8>,
-) -> Result<&'a [u8], String> {
-    let codec = batch.codec().map_err(|error| error.to_string())?;
-    if codec == Codec::None {
-        return Ok(batch.records());
-    }
-    opened.clear();
-    compression::decompress(codec, batch.records(), opened, CONTENT_BYTES_MAX)
-        .map_err(|error| error.to_string())?;
-    Ok(opened)
-}
-
-/// Calls `see` with every record and its bytes, length included.
-fn for_each_record<'a>(
-    content: &'a [u8],
-    count: i32,
-    mut see: impl FnMut(&'a [u8], &Record<'a>),
-) -> Result<(), String> {
-    let mut from = content;
-    for index in 0..count {
-        let mut body = from;
-        let length = read_varint(&mut body).and_then(|length| usize::try_from(length).ok());
-        let end = length.map(|length| from.len() - body.len() + length);
-        let (bytes, rest) = end
-            .and_then(|end| from.split_at_checked(end))
-            .ok_or_else(|| format!("record {index} of the batch reaches over its end"))?;
-        let record = Records::new(bytes, 1).next().expect("one was asked for");
-        see(bytes, &record.map_err(|error| error.to_string())?);
-        from = rest;
-    }
-    Ok(())
 }
 
 fn without_records(batch: &BatchView<'_>, has_to_stay: bool) -> Left {
@@ -196,49 +296,62 @@ fn without_records(batch: &BatchView<'_>, has_to_stay: bool) -> Left {
 /// The batch with the kept records only; with a new horizon, their timestamps count from it.
 fn rewrite(
     batch: &BatchView<'_>,
-    kept: &[&[u8]],
+    source: &Source<'_>,
+    keeps: &[bool],
     max_timestamp: i64,
     horizon_ms: Option<i64>,
 ) -> Result<Vec<u8>, String> {
     let mut header = Header {
         max_timestamp,
-        record_count: kept.len() as i32,
+        record_count: keeps.iter().filter(|&&keeps| keeps).count() as i32,
         ..*batch.header()
     };
-    let mut content = Vec::with_capacity(batch.records().len());
-    match horizon_ms {
-        None => kept
-            .iter()
-            .for_each(|bytes| content.extend_from_slice(bytes)),
-        Some(horizon_ms) => {
-            header.attributes = batch::with_delete_horizon(header.attributes);
-            header.base_timestamp = horizon_ms;
-            let earlier_by = batch.base_timestamp().wrapping_sub(horizon_ms);
-            for &bytes in kept {
-                shift_timestamp(bytes, earlier_by, &mut content);
-            }
-        }
+    let mut earlier_by = 0;
+    if let Some(horizon_ms) = horizon_ms {
+        header.attributes = batch::with_delete_horizon(header.attributes);
+        header.base_timestamp = horizon_ms;
+        earlier_by = batch.base_timestamp().wrapping_sub(horizon_ms);
     }
     let codec = batch.codec().map_err(|error| error.to_string())?;
-    let mut bytes = vec![0; HEADER_BYTES];
-    compression::compress(codec, &content, &mut bytes).map_err(|error| error.to_string())?;
+    let bytes = pack(source, keeps, earlier_by, codec).map_err(|error| error.to_string())?;
     Ok(seal(header, bytes))
 }
 
-/// Appends a record whose timestamp delta is larger by `by`.
-fn shift_timestamp(record: &[u8], by: i64, output: &mut Vec<u8>) {
-    const READ: &str = "the record was read before";
-    let mut body = record;
-    read_varint(&mut body).expect(READ);
-    let (attributes, mut rest) = body.split_first().expect(READ);
-    let timestamp_delta = read_varlong(&mut rest).expect(READ).wrapping_add(by);
-    write_varlong(
-        (1 + varlong_size(timestamp_delta) + rest.len()) as i64,
-        output,
-    );
-    output.push(*attributes);
-    write_varlong(timestamp_delta, output);
-    output.extend_from_slice(rest);
+/// Packs the kept records behind room for a header, each timestamp delta larger by `earlier_by`.
+fn pack(
+    source: &Source<'_>,
+    keeps: &[bool],
+    earlier_by: i64,
+    codec: Codec,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut packer = Packer::new(codec, vec![0; HEADER_BYTES])?;
+    let mut opening = source.open();
+    let mut front = Vec::new();
+    for (index, &keeps) in (0..).zip(keeps) {
+        let mut record = RecordReader::new(&mut opening, index)?;
+        if !keeps {
+            let rest = record.left();
+            record.pass(rest, |_| {})?;
+            continue;
+        }
+        let attributes = record.byte("it has no attributes")?;
+        let timestamp_delta = record.varlong("its timestamp delta is cut")?;
+        let timestamp_delta = timestamp_delta.wrapping_add(earlier_by);
+        let rest = record.left();
+        let length = 1 + varlong_size(timestamp_delta) + rest;
+        front.clear();
+        write_varlong(length as i64, &mut front);
+        front.push(attributes);
+        write_varlong(timestamp_delta, &mut front);
+        let mut written = packer.write(&front);
+        record.pass(rest, |piece| {
+            if written.is_ok() {
+                written = packer.write(piece);
+            }
+        })?;
+        written?;
+    }
+    Ok(packer.finish()?)
 }
 
 /// Writes a header with the right length and checksum before the records in `bytes`.
@@ -255,6 +368,7 @@ mod tests {
     use super::*;
     use crate::builder::{BatchBuilder, encode_marker};
     use crate::gate::Marker;
+    use crate::records::Records;
 
     const NOW_MS: i64 = 5000;
 
@@ -262,7 +376,9 @@ mod tests {
     fn with_rules<T>(superseded: &[&[u8]], now_ms: i64, run: impl FnOnce(&Rules<'_>) -> T) -> T {
         let mut last_offsets = OffsetMap::new(1 << 16, 0.9, 100);
         for key in superseded {
-            assert!(last_offsets.put(key, 100));
+            let mut hasher = last_offsets.hasher();
+            hasher.write(key);
+            assert!(last_offsets.put(&hasher, 100));
         }
         run(&Rules {
             last_offsets: &last_offsets,
@@ -302,9 +418,10 @@ mod tests {
     fn records(bytes: &[u8]) -> Vec<Seen> {
         let batch = BatchView::parse(bytes).unwrap();
         batch.validate().unwrap();
-        let mut opened = Vec::new();
-        let content = content_of(&batch, &mut opened).unwrap();
-        Records::new(content, batch.record_count())
+        let mut content = Vec::new();
+        let codec = batch.codec().unwrap();
+        compression::decompress(codec, batch.records(), &mut content, usize::MAX).unwrap();
+        Records::new(&content, batch.record_count())
             .map(|record| {
                 let record = record.unwrap();
                 (
@@ -325,7 +442,7 @@ mod tests {
         let bytes = builder.seal().unwrap();
         let batch = BatchView::parse(&bytes).unwrap();
         let left = with_rules(&[], NOW_MS, |rules| {
-            filter_data(&batch, false, false, rules)
+            filter_data(&batch, false, false, rules, &mut Vec::new())
         });
         assert_eq!(left, Ok(Left::Whole));
     }
@@ -342,7 +459,7 @@ mod tests {
             let bytes = five(codec);
             let batch = BatchView::parse(&bytes).unwrap();
             let left = with_rules(&[&[0], &[2], &[4]], NOW_MS, |rules| {
-                rewritten(filter_data(&batch, false, false, rules))
+                rewritten(filter_data(&batch, false, false, rules, &mut Vec::new()))
             });
             let thinned = BatchView::parse(&left).unwrap();
             let expected = Header {
@@ -363,18 +480,18 @@ mod tests {
         let bytes = five(Codec::None);
         let batch = BatchView::parse(&bytes).unwrap();
         let first = with_rules(&[], NOW_MS, |rules| {
-            rewritten(filter_data(&batch, false, false, rules))
+            rewritten(filter_data(&batch, false, false, rules, &mut Vec::new()))
         });
         assert_eq!(records(&first), records(&bytes));
         let dated = BatchView::parse(&first).unwrap();
         assert_eq!(dated.delete_horizon_ms(), Some(NOW_MS + 1000));
         assert_eq!(dated.max_timestamp(), 2004);
         let before = with_rules(&[], NOW_MS + 999, |rules| {
-            filter_data(&dated, false, false, rules)
+            filter_data(&dated, false, false, rules, &mut Vec::new())
         });
         assert_eq!(before, Ok(Left::Whole));
         let then = with_rules(&[], NOW_MS + 1000, |rules| {
-            rewritten(filter_data(&dated, false, false, rules))
+            rewritten(filter_data(&dated, false, false, rules, &mut Vec::new()))
         });
         assert_eq!(records(&then), records(&bytes)[..4]);
         let still_dated = BatchView::parse(&then).unwrap();
@@ -386,8 +503,11 @@ mod tests {
         let bytes = five(Codec::Lz4);
         let batch = BatchView::parse(&bytes).unwrap();
         let left = with_rules(&[], NOW_MS, |rules| {
-            assert_eq!(filter_data(&batch, true, false, rules), Ok(Left::Nothing));
-            rewritten(filter_data(&batch, true, true, rules))
+            assert_eq!(
+                filter_data(&batch, true, false, rules, &mut Vec::new()),
+                Ok(Left::Nothing)
+            );
+            rewritten(filter_data(&batch, true, true, rules, &mut Vec::new()))
         });
         let empty = BatchView::parse(&left).unwrap();
         empty.validate().unwrap();
@@ -395,10 +515,12 @@ mod tests {
         assert_eq!((empty.base_offset(), empty.last_offset()), (40, 44));
         assert_eq!((empty.base_sequence(), empty.producer_epoch()), (11, 3));
         assert_eq!(empty.codec(), Ok(Codec::None));
-        let again = with_rules(&[], NOW_MS, |rules| filter_data(&empty, false, true, rules));
+        let again = with_rules(&[], NOW_MS, |rules| {
+            filter_data(&empty, false, true, rules, &mut Vec::new())
+        });
         assert_eq!(again, Ok(Left::Whole));
         let gone = with_rules(&[], NOW_MS, |rules| {
-            filter_data(&empty, false, false, rules)
+            filter_data(&empty, false, false, rules, &mut Vec::new())
         });
         assert_eq!(gone, Ok(Left::Nothing));
     }
@@ -414,11 +536,11 @@ mod tests {
         });
         let batch = BatchView::parse(&bytes).unwrap();
         let needed = with_rules(&[], NOW_MS, |rules| {
-            filter_marker(&batch, false, false, rules)
+            filter_marker(&batch, false, false, rules, &mut Vec::new())
         });
         assert_eq!(needed, Ok(Left::Whole));
         let left = with_rules(&[], NOW_MS, |rules| {
-            rewritten(filter_marker(&batch, true, false, rules))
+            rewritten(filter_marker(&batch, true, false, rules, &mut Vec::new()))
         });
         let dated = BatchView::parse(&left).unwrap();
         dated.validate().unwrap();
@@ -429,7 +551,7 @@ mod tests {
         );
         let at = |now_ms: i64, has_to_stay: bool| {
             with_rules(&[], now_ms, |rules| {
-                filter_marker(&dated, true, has_to_stay, rules)
+                filter_marker(&dated, true, has_to_stay, rules, &mut Vec::new())
             })
         };
         assert_eq!(at(NOW_MS + 999, false), Ok(Left::Whole));
@@ -446,7 +568,7 @@ mod tests {
         header.write(&mut bytes);
         let batch = BatchView::parse(&bytes).unwrap();
         let left = with_rules(&[], NOW_MS, |rules| {
-            filter_data(&batch, false, false, rules)
+            filter_data(&batch, false, false, rules, &mut Vec::new())
         });
         assert!(left.unwrap_err().contains("record 4"));
     }

@@ -24,7 +24,10 @@
 //! 5. The last batch of every cleaned segment: it tells how far the segment reaches, so that
 //!    a start after a crash knows whose place it takes.
 //!
-//! Every batch that is read is checked; damage ends the cleaning and changes nothing.
+//! Every batch that is read is checked; damage ends the cleaning and changes nothing. A batch
+//! whose checksum is right and whose records cannot be read is no damage: its client sent it so,
+//! to an earlier version or another broker. It stays as it is, its keys count for nothing, and
+//! [`Cleaned::unreadable`] tells of it, once.
 //!
 //! # Where Kafka differs
 //! It keeps an empty batch for a producer's newest sequence only, and empties markers that
@@ -42,24 +45,25 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use crate::aborted;
 use crate::batch::{BatchError, BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
+use crate::content::{RecordHead, Visitor};
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
 use crate::gate::{AbortedTxn, LastBatch};
 use crate::log::PartitionLog;
 use crate::open_files::OpenFile;
-use crate::records::Records;
 use crate::scan::{ScanError, Scanner};
 use crate::swap::Sealed;
-use filter::{Left, Rules, content_of, filter_data, filter_marker};
-use offset_map::OffsetMap;
+use filter::{Left, Rules, Source, filter_data, filter_marker};
+use offset_map::{KeyHasher, OffsetMap};
 use throttle::Throttle;
 use transactions::{Ended, Transactions};
 
@@ -83,8 +87,23 @@ pub struct Cleaning {
     pub now_ms: i64,
 }
 
+/// Batches that stay as they are because their records cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// How many there are in the part that was dirty.
+    pub batches: u64,
+    /// The file of the first one.
+    pub path: PathBuf,
+    /// Where it is in it, after the cleaning.
+    pub position: u64,
+    /// Its base offset.
+    pub offset: i64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
 /// What a cleaning did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Where the dirty part begins now; below what was asked for if the memory was full.
     pub end: i64,
@@ -94,6 +113,8 @@ pub struct Cleaned {
     pub bytes_after: u64,
     /// Keys noted.
     pub keys: u64,
+    /// What it met for the first time and could not read.
+    pub unreadable: Option<Unreadable>,
 }
 
 /// Why a log was not cleaned. It is whole, and some of it may be clean.
@@ -192,6 +213,8 @@ impl Cleaner {
             needed: &needed,
             transactions: Transactions::new(needed.aborted.clone()),
             idle_aborts: Vec::new(),
+            held: Vec::new(),
+            start,
             end,
             cleaned: Cleaned {
                 end,
@@ -241,24 +264,29 @@ impl Cleaner {
     ) -> Result<i64, CleanError> {
         let mut transactions = Transactions::new(aborted);
         let mut noted_end = start;
-        let mut opened = Vec::new();
+        let mut held = Vec::new();
         for segment in dirty {
             let mut batches = Walk::new(self, segment)?;
-            while let Some((position, batch)) = batches.next()? {
+            while let Some((_, batch)) = batches.next()? {
                 if batch.is_control() {
                     if let Some((is_commit, _)) = decode_marker(batch.records()) {
                         transactions.pass_marker(&batch, is_commit);
                     }
                 } else if !transactions.pass_data(&batch) && batch.last_offset() >= start {
-                    let damaged = |reason| damaged(segment, position, reason);
-                    let content = content_of(&batch, &mut opened).map_err(damaged)?;
-                    for record in Records::new(content, batch.record_count()) {
-                        let record = record.map_err(|error| damaged(error.to_string()))?;
-                        let offset = batch.base_offset() + i64::from(record.offset_delta);
-                        if let Some(key) = record.key
-                            && offset >= start
-                            && !last_offsets.put(key, offset)
-                        {
+                    // Read to its end first: keys of a batch that cannot be read do not supersede.
+                    if let Ok(source) = Source::of(&batch, &mut held)
+                        && source.check().is_ok()
+                    {
+                        let mut notes = Notes {
+                            key: last_offsets.hasher(),
+                            last_offsets: &mut *last_offsets,
+                            base_offset: batch.base_offset(),
+                            start,
+                            is_full: false,
+                        };
+                        let read = source.read(&mut notes);
+                        debug_assert!(read.is_ok(), "it was read before");
+                        if notes.is_full {
                             return Ok(noted_end);
                         }
                     }
@@ -268,6 +296,31 @@ impl Cleaner {
             noted_end = segment.end_offset;
         }
         Ok(noted_end)
+    }
+}
+
+/// Notes the keys of one batch.
+struct Notes<'a> {
+    last_offsets: &'a mut OffsetMap,
+    key: KeyHasher,
+    base_offset: i64,
+    start: i64,
+    is_full: bool,
+}
+
+impl Visitor for Notes<'_> {
+    fn key(&mut self, piece: &[u8]) {
+        self.key.write(piece);
+    }
+
+    fn record(&mut self, record: &RecordHead) -> ControlFlow<()> {
+        let key = std::mem::replace(&mut self.key, self.last_offsets.hasher());
+        let offset = self.base_offset + i64::from(record.offset_delta);
+        if record.has_key && offset >= self.start && !self.last_offsets.put(&key, offset) {
+            self.is_full = true;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -324,6 +377,9 @@ struct Pass<'a> {
     transactions: Transactions,
     /// Markers of aborted transactions of which nothing is left.
     idle_aborts: Vec<i64>,
+    /// For the content of the batch that is looked at.
+    held: Vec<u8>,
+    start: i64,
     end: i64,
     cleaned: Cleaned,
 }
@@ -375,9 +431,13 @@ impl Pass<'_> {
             let mut batches = Walk::new(self.cleaner, segment)?;
             while let Some((position, batch)) = batches.next()? {
                 let is_last = is_last_segment && position + batch.size() as u64 == segment.size;
-                let left = self
-                    .filter(&batch, is_last, &mut entries)
-                    .map_err(|reason| damaged(segment, position, reason))?;
+                let left = match self.filter(&batch, is_last, &mut entries) {
+                    Ok(left) => left,
+                    Err(reason) => {
+                        self.note_unreadable(&batch, &group[0].path, output.position(), reason);
+                        Left::Whole
+                    }
+                };
                 let bytes = match &left {
                     Left::Whole => batch.bytes(),
                     Left::Rewritten(bytes) => bytes,
@@ -399,7 +459,25 @@ impl Pass<'_> {
         Ok((size, entries))
     }
 
+    /// Keeps in mind, for who is told of this cleaning, a batch that earlier ones have not met.
+    fn note_unreadable(&mut self, header: &Header, path: &Path, position: u64, reason: String) {
+        if header.base_offset() < self.start {
+            return;
+        }
+        let first = self.cleaned.unreadable.get_or_insert_with(|| Unreadable {
+            batches: 0,
+            path: path.to_owned(),
+            position,
+            offset: header.base_offset(),
+            reason,
+        });
+        first.batches += 1;
+    }
+
     /// What is left of one batch; an entry that its marker needs is added to `entries`.
+    ///
+    /// # Errors
+    /// Why its records cannot be read.
     fn filter(
         &mut self,
         batch: &BatchView<'_>,
@@ -412,7 +490,7 @@ impl Pass<'_> {
         let has_to_stay = is_last || self.needed.holds(batch);
         if !batch.is_control() {
             let is_aborted = self.transactions.pass_data(batch);
-            return filter_data(batch, is_aborted, has_to_stay, &self.rules);
+            return filter_data(batch, is_aborted, has_to_stay, &self.rules, &mut self.held);
         }
         let ended = match decode_marker(batch.records()) {
             Some((is_commit, _)) => {
@@ -428,7 +506,8 @@ impl Pass<'_> {
         if let Ended::Aborted(entry) = ended {
             entries.push(entry);
         }
-        filter_marker(batch, ended == Ended::Nothing, has_to_stay, &self.rules)
+        let is_idle = ended == Ended::Nothing;
+        filter_marker(batch, is_idle, has_to_stay, &self.rules, &mut self.held)
     }
 }
 
@@ -519,7 +598,10 @@ impl<'a> Walk<'a> {
         self.cleaner.spend(header.size() as u64)?;
         let bytes = self.scanner.bytes(position, header.size())?;
         let batch = BatchView::parse(bytes).map_err(|error| corrupt(position, error))?;
-        batch.validate().map_err(|error| corrupt(position, error))?;
+        match batch.validate() {
+            Ok(()) | Err(BatchError::Timestamp { .. }) => {} // another broker takes such times
+            Err(error) => return Err(corrupt(position, error)),
+        }
         // Offsets are under no checksum.
         let (value, end_offset) = (batch.base_offset(), segment.end_offset);
         if value < self.next_offset || batch.last_offset() >= end_offset {
@@ -550,6 +632,11 @@ impl<'a> Output<'a> {
             written: 0,
             pending: Vec::new(),
         })
+    }
+
+    /// Where the next bytes go.
+    fn position(&self) -> u64 {
+        self.written + self.pending.len() as u64
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

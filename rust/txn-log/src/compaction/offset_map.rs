@@ -5,15 +5,32 @@
 //! be lost: the hash is two SipHash-1-3 with random keys of their own, whose collision nobody
 //! can provoke and chance will not (2^-69 for a thousand million keys).
 //!
+//! A key may come in pieces ([`KeyHasher`]).
+//!
 //! Open addressing, linear probing. Kafka's `SkimpyOffsetMap` has entries of the same size.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::collections::hash_map::{DefaultHasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
 
 /// Bytes of memory per entry.
 pub(crate) const ENTRY_BYTES: usize = 24;
 
 type Entry = [u64; 3];
+
+/// The hash of a key, as its bytes come.
+#[derive(Clone)]
+pub(crate) struct KeyHasher([DefaultHasher; 2]);
+
+impl KeyHasher {
+    /// Some bytes of the key.
+    pub fn write(&mut self, piece: &[u8]) {
+        self.0.iter_mut().for_each(|hasher| hasher.write(piece));
+    }
+
+    fn finish(&self) -> [u64; 2] {
+        [self.0[0].finish(), self.0[1].finish()]
+    }
+}
 
 /// Key → last offset.
 pub(crate) struct OffsetMap {
@@ -42,8 +59,8 @@ impl OffsetMap {
     }
 
     /// Notes that the key stands at `offset`; false if the key is new and the map is full.
-    pub fn put(&mut self, key: &[u8], offset: i64) -> bool {
-        let hash = self.hash(key);
+    pub fn put(&mut self, key: &KeyHasher, offset: i64) -> bool {
+        let hash = key.finish();
         let slot = self.slot_of(hash);
         if self.entries[slot][2] == 0 {
             if self.len == self.len_max {
@@ -56,8 +73,8 @@ impl OffsetMap {
     }
 
     /// The last offset noted for a key.
-    pub fn get(&self, key: &[u8]) -> Option<i64> {
-        let slot = self.slot_of(self.hash(key));
+    pub fn get(&self, key: &KeyHasher) -> Option<i64> {
+        let slot = self.slot_of(key.finish());
         self.entries[slot][2]
             .checked_sub(1)
             .map(|offset| offset as i64)
@@ -68,8 +85,12 @@ impl OffsetMap {
         self.len
     }
 
-    fn hash(&self, key: &[u8]) -> [u64; 2] {
-        [self.hashers[0].hash_one(key), self.hashers[1].hash_one(key)]
+    /// For a key of which nothing has come yet.
+    pub fn hasher(&self) -> KeyHasher {
+        KeyHasher([
+            self.hashers[0].build_hasher(),
+            self.hashers[1].build_hasher(),
+        ])
     }
 
     /// The slot that holds a hash, or the free one it belongs to; one is always free.
@@ -91,6 +112,21 @@ mod tests {
 
     use super::*;
 
+    fn hashed(map: &OffsetMap, key: &[u8]) -> KeyHasher {
+        let mut hasher = map.hasher();
+        hasher.write(key);
+        hasher
+    }
+
+    fn put(map: &mut OffsetMap, key: &[u8], offset: i64) -> bool {
+        let key = hashed(map, key);
+        map.put(&key, offset)
+    }
+
+    fn get(map: &OffsetMap, key: &[u8]) -> Option<i64> {
+        map.get(&hashed(map, key))
+    }
+
     #[test]
     fn an_entry_has_the_size_kafka_reckons_with() {
         assert_eq!(size_of::<Entry>(), ENTRY_BYTES);
@@ -99,12 +135,12 @@ mod tests {
     #[test]
     fn the_last_offset_of_a_key_counts() {
         let mut map = OffsetMap::new(1 << 20, 0.9, 100);
-        assert!(map.put(b"a", 0));
-        assert!(map.put(b"b", 1));
-        assert!(map.put(b"a", 2));
-        assert_eq!(map.get(b"a"), Some(2));
-        assert_eq!(map.get(b"b"), Some(1));
-        assert_eq!(map.get(b"c"), None);
+        assert!(put(&mut map, b"a", 0));
+        assert!(put(&mut map, b"b", 1));
+        assert!(put(&mut map, b"a", 2));
+        assert_eq!(get(&map, b"a"), Some(2));
+        assert_eq!(get(&map, b"b"), Some(1));
+        assert_eq!(get(&map, b"c"), None);
         assert_eq!(map.len(), 2);
     }
 
@@ -112,20 +148,20 @@ mod tests {
     fn a_full_map_takes_known_keys_only() {
         let mut map = OffsetMap::new(10 * ENTRY_BYTES, 0.5, u64::MAX);
         for key in 0..5u8 {
-            assert!(map.put(&[key], i64::from(key)));
+            assert!(put(&mut map, &[key], i64::from(key)));
         }
-        assert!(!map.put(&[5], 5));
-        assert!(map.put(&[4], 6));
-        assert_eq!(map.get(&[4]), Some(6));
-        assert_eq!(map.get(&[5]), None);
+        assert!(!put(&mut map, &[5], 5));
+        assert!(put(&mut map, &[4], 6));
+        assert_eq!(get(&map, &[4]), Some(6));
+        assert_eq!(get(&map, &[5]), None);
     }
 
     #[test]
     fn the_smallest_map_takes_one_key() {
         let mut map = OffsetMap::new(0, 0.9, 0);
-        assert!(map.put(b"a", 7));
-        assert!(!map.put(b"b", 8));
-        assert_eq!(map.get(b"a"), Some(7));
+        assert!(put(&mut map, b"a", 7));
+        assert!(!put(&mut map, b"b", 8));
+        assert_eq!(get(&map, b"a"), Some(7));
     }
 
     #[test]
@@ -136,15 +172,28 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_key_in_pieces_is_the_same_key(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..5),
+        ) {
+            let mut map = OffsetMap::new(1 << 10, 0.9, 10);
+            prop_assert!(put(&mut map, &pieces.concat(), 7));
+            let mut hasher = map.hasher();
+            for piece in &pieces {
+                hasher.write(piece);
+            }
+            prop_assert_eq!(map.get(&hasher), Some(7));
+        }
+
+        #[test]
         fn it_answers_as_a_plain_map_does(puts in prop::collection::vec((0..200u16, 0..1000i64), 0..400)) {
             let mut map = OffsetMap::new(1 << 20, 0.9, puts.len() as u64);
             let mut plain: HashMap<u16, i64> = HashMap::new();
             for (key, offset) in puts {
-                prop_assert!(map.put(&key.to_be_bytes(), offset));
+                prop_assert!(put(&mut map, &key.to_be_bytes(), offset));
                 plain.insert(key, offset);
             }
             for key in 0..200u16 {
-                prop_assert_eq!(map.get(&key.to_be_bytes()), plain.get(&key).copied());
+                prop_assert_eq!(get(&map, &key.to_be_bytes()), plain.get(&key).copied());
             }
         }
     }
