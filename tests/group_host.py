@@ -61,6 +61,8 @@ class FakeHost:
         self.durability = Durability.PROCESS
         self.time_ms = 1_000_000
         self.clock_step_ms = 0
+        self.refused: dict[int, str] = {}
+        """Partitions of `__consumer_offsets` that were said to be damaged, and why."""
         self.topics = dict(TOPICS)
         self.offsets = tuple(
             BreakableStore(OFFSETS_TOPIC, index)
@@ -99,7 +101,11 @@ class FakeHost:
         return False
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        raise AssertionError("groups find no damage in partitions of topics")
+        assert topic == OFFSETS_TOPIC, "groups find no damage in partitions of topics"
+        self.refused[index] = reason
+
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        return False
 
     def coordinator_partitions(self, topic: str) -> tuple[PartitionStore, ...]:
         assert topic == OFFSETS_TOPIC

@@ -2,8 +2,24 @@
 
 from pathlib import Path
 
+import txn
 from txn import _core
+from txn.clock import now_ms
 from txn.inspect.segments import Batch, walk
+from txn.storage.base import ProducerIdentity
+
+
+def let_hang(
+    broker: txn.Broker, topic: str, producer_id: int, value: bytes, *, age_ms: int = 0
+) -> int:
+    """Append a transactional batch to partition 0 of a running broker, past its coordinator.
+
+    Returns its offset. See `let_in_late` for the arguments.
+    """
+    store = broker._node.partition(topic, 0)
+    assert store is not None
+    producer = ProducerIdentity(producer_id, 0)
+    return store.append([(None, value)], timestamp_ms=now_ms() - age_ms, producer=producer)
 
 
 def let_in_late(data: Path, topic: str, producer_id: int, value: bytes, *, age_ms: int = 0) -> int:

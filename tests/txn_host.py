@@ -8,7 +8,7 @@ a part of the rest. Timers run when the test moves the clock.
 import asyncio
 import heapq
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -164,6 +164,25 @@ class MemoryTimer:
         self.call = None
 
 
+class MemoryPartitions:
+    """The partitions of a coordinator's topic."""
+
+    def __init__(self, host: "MemoryHost", topic: str) -> None:
+        self._host = host
+        self._topic = topic
+
+    def __len__(self) -> int:
+        return len(self._host.topics[self._topic])
+
+    def __getitem__(self, index: int) -> FaultyStore:
+        store = self._host.topics[self._topic][index]
+        self._host.partition(self._topic, index)
+        return store
+
+    def __iter__(self) -> Iterator[FaultyStore]:
+        return (self[index] for index in range(len(self)))
+
+
 class MemoryHost:
     """Implements `txn.broker.host.Host`, with everything in reach of the test."""
 
@@ -182,6 +201,10 @@ class MemoryHost:
         self.sequences: dict[tuple[str, int, int], int] = {}
         self.next_producer_id = 1_000
         self.unopenable: set[TopicPartition] = set()
+        self.accepted: set[TopicPartition] = set()
+        """Partitions whose loss an operator accepted."""
+        self.refused: dict[TopicPartition, str] = {}
+        """Partitions that were said to be damaged, and why."""
         self.forced: set[int] = set()
         """The producer ids whose batches are on the disk before they are acknowledged."""
         self.crash_at: int | None = None
@@ -226,11 +249,15 @@ class MemoryHost:
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
         self.unopenable.add((topic, index))
+        self.refused[topic, index] = reason
 
-    def coordinator_partitions(self, topic: str) -> tuple[FaultyStore, ...]:
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.accepted
+
+    def coordinator_partitions(self, topic: str) -> "MemoryPartitions":
         if topic not in self.topics:
             self.create_topic(topic, 2)
-        return tuple(self.topics[topic])
+        return MemoryPartitions(self, topic)
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         return uuid.uuid5(uuid.NAMESPACE_OID, topic) if topic in self.topics else None

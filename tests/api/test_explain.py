@@ -31,7 +31,7 @@ from clients import (
 )
 from command_line import run_txn
 from entities import entity_builder
-from late_batch import let_in_late
+from late_batch import let_hang, let_in_late
 from txn import _core
 from txn.explain import abort, cluster, connection
 from txn.wire.messages import encode_response
@@ -534,8 +534,10 @@ def test_help_has_examples_and_exit_codes(arguments: tuple[str, ...]) -> None:
 # ---------------------------------------------------------------- what hangs
 
 
-def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
-    """txn lets nothing hang, but takes over directories in which something does."""
+def test_P9_a_directory_in_which_a_transaction_hangs_is_not_served_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be a late write of an older broker, or what it was ended by is lost."""
     data = tmp_path / "data"
     with txn.Broker(data, durability="process") as broker:
         create_topic(broker.bootstrap_servers, "orders")
@@ -544,7 +546,20 @@ def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
     code, out, _ = run_txn("transactions", "hanging", "--data", data)
     assert (code, out.splitlines()[0]) == (1, f"orders-0 since offset {offset}: hanging")
     with txn.Broker(data, durability="process") as broker:
+        told = [record.getMessage() for record in caplog.records]
+        code, _, err = run_txn("explain", "orders", "--bootstrap", broker.bootstrap_servers)
+    (damaged,) = [line for line in told if "log.damaged" in line]
+    assert f"producer 1000 with epoch 0 has a transaction open since offset {offset}" in damaged
+    assert "no transactional id in __transaction_state has this producer id" in damaged
+    assert (code, "orders-0" in err) == (2, True)
+
+
+def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
         servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"before"])
+        offset = let_hang(broker, "orders", 1_000, b"late")
         send(plain_producer(servers), "orders", [b"after"])
         code, out, _ = run_txn("transactions", "hanging", "--json", "--bootstrap", servers)
         (held,) = json.loads(out)

@@ -18,7 +18,7 @@ from clients import (
     send,
     transactional_producer,
 )
-from late_batch import let_in_late
+from late_batch import let_hang
 from peers.jars import NODE_4_2, class_path, java_executable
 
 SECONDS_MAX = 120.0
@@ -96,13 +96,11 @@ def test_kafka_log_dirs_tells_sizes(txn_broker: str, unique: Callable[[str], str
 
 def test_kafka_transactions_finds_what_hangs_and_aborts_it(tmp_path: Path) -> None:
     """It takes for hanging what is older than the longest timeout and known to no coordinator."""
-    data = tmp_path / "data"
-    with txn.Broker(data, durability="process") as broker:
-        create_topic(broker.bootstrap_servers, "orders")
-        send(plain_producer(broker.bootstrap_servers), "orders", [b"before"])
-    offset = let_in_late(data, "orders", 1_000, b"late", age_ms=HOUR_MS)
-    with txn.Broker(data, durability="process") as broker:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
         servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"before"])
+        offset = let_hang(broker, "orders", 1_000, b"late", age_ms=HOUR_MS)
         send(plain_producer(servers), "orders", [b"after"])
         found = run(TRANSACTIONS, servers, "find-hanging", "--topic", "orders").splitlines()
         columns = dict(zip(found[0].split("\t"), found[1].split("\t"), strict=True))

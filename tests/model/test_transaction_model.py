@@ -633,6 +633,7 @@ class PowerFailures(World):
         self.host = host
         self.coordinator = TransactionCoordinator(host)
         self.coordinator.recover(power_failed=power_failed, stores=host.stores())
+        assert host.refused == {}, "P9: what is whole was taken for damaged"
         host.unfinished_syncs = []
         if power_failed:
             self.stable = {p: min(self.stable[p], self._end_of(p)) for p in PARTITIONS}

@@ -29,12 +29,15 @@ from sim.plan import (
     make_prepared_refusal_plan,
     make_purger_plan,
     make_two_phase_plan,
+    make_unmark_plan,
+    make_unread_power_plan,
     make_upgrade_crash_plan,
     make_upgrade_plan,
 )
 from txn.broker import groups, transactions
 from txn.broker.flow import Force
 from txn.broker.markers import Markers
+from txn.broker.orphans import Orphans
 from txn.broker.transactions import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.transaction import decide, timeouts
@@ -480,6 +483,22 @@ def _damaged_decisions_are_passed_over(stack: ExitStack) -> None:
     _replaced(stack, TransactionCoordinator, "_replay", make)
 
 
+def _open_transactions_are_not_compared(stack: ExitStack) -> None:
+    _replaced(
+        stack,
+        TransactionCoordinator,
+        "_refuse_unexplained",
+        lambda _: lambda self, stores, unread: None,
+    )
+
+
+def _orphans_are_ended_though_a_log_is_unread(stack: ExitStack) -> None:
+    def make(end: Any) -> Any:
+        return lambda self, stores, known, *, unread: end(self, stores, known)
+
+    _replaced(stack, Orphans, "end", make)
+
+
 def _damage_is_shown(stack: ExitStack) -> None:
     stack.enter_context(patch.object(SimLog, "batches", MemoryStore.batches))
 
@@ -780,6 +799,18 @@ RULES = (
         plans=make_damage_plan,
     ),
     Broken("damage is shown", "damage-served", _damage_is_shown, plans=make_damage_plan),
+    Broken(
+        "open transactions are not held against the coordinator",
+        "damage-served",
+        _open_transactions_are_not_compared,
+        plans=make_unmark_plan,
+    ),
+    Broken(
+        "orphans are ended though a log of the coordinator is unread",
+        "lost-write",
+        _orphans_are_ended_though_a_log_is_unread,
+        plans=make_unread_power_plan,
+    ),
     Broken("damage is not named", "damage-unnamed", _damage_is_not_named, plans=make_damage_plan),
     Broken(
         "the cleaner passes the last stable offset",

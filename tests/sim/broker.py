@@ -85,6 +85,16 @@ class Failures:
             self.seen.append(error)
 
 
+class WatchedNode(Node):
+    """A node that tells the simulation which partitions it refuses."""
+
+    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
+        storage = self._storage
+        assert isinstance(storage, SimStorage), "it is simulated"
+        storage.damage = storage.damage or CorruptLogError(f"{topic}-{index}: {reason}")
+        super().refuse_partition(topic, index, reason)
+
+
 class Broker:
     """One process."""
 
@@ -136,7 +146,7 @@ class Broker:
         broker to put back a copy.
         """
         try:
-            self.node = Node(
+            self.node = WatchedNode(
                 settings=BrokerSettings(self._settings),
                 storage=self.storage,
                 scheduler=self,

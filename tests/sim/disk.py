@@ -97,6 +97,24 @@ class File:
         self.believed = 0
         """Recovery reads no checksum of the first batches: they lie below the recovery point."""
 
+    def copy(self) -> "File":
+        """The file as it is now, for an operator to put back."""
+        kept = File(self.topic_id)
+        for name in File.__slots__:
+            value = getattr(self, name)
+            setattr(kept, name, value.copy() if isinstance(value, list | dict | set) else value)
+        return kept
+
+    def ends_with_a_marker(self) -> StoredBatch | None:
+        """The newest batch, if it ended a transaction."""
+        if not self.batches or self.batches[-1].kind < BatchKind.ABORT_MARKER:
+            return None
+        marker = self.batches[-1]
+        for batch in reversed(self.batches[:-1]):
+            if batch.producer_id == marker.producer_id:
+                return marker if batch.kind is BatchKind.TRANSACTIONAL else None
+        return None
+
     def cut(self, batches: int) -> None:
         """Lose everything but the first batches."""
         lost = self.batches[batches:]
@@ -158,6 +176,8 @@ class Disk:
 
     def __init__(self) -> None:
         self.files: dict[Place, File] = {}
+        self.accepted: set[Place] = set()
+        """The partitions whose loss an operator accepted."""
 
     def lose_power(self, chance: random.Random, bias: str) -> None:
         """Forget unsynced batches: all of them, none, or any number in each file.
@@ -580,6 +600,9 @@ class SimStorage:
 
     def advice_on(self, topic: str, index: int) -> str:
         return "Put back a copy"
+
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        return (topic, index) in self._disk.accepted
 
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
         return []

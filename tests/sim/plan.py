@@ -41,8 +41,9 @@ class Fault:
 
     `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to
     one log fail for a while), "unsyncable" (its next sync fails), "flip" (a bit of one log is
-    wrong; the process dies, too, or nobody would look), "compact" (the cleaner passes one) or
-    "clock" (the time of day is set).
+    wrong; the process dies, too, or nobody would look), "unmark" (the process dies, and a marker
+    is gone that the coordinator had completed), "compact" (the cleaner passes one) or "clock" (the
+    time of day is set).
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Fault:
     batch: int = 0
     """In which batch a bit is wrong, counted round and round; how long segments to clean are."""
     place: Place = ("source", 0)
+    """For "power": if it is a coordinator's, a bit of its log is wrong afterwards."""
 
     def __str__(self) -> str:
         at = f"{self.kind} at {self.at_us / US_PER_S:.3f} s"
@@ -259,6 +261,32 @@ def make_upgrade_crash_plan(seed: int) -> Plan:
     kind, bias = chance.choice(("power", "crash")), chance.choice(("any", "all"))
     fault = Fault(kind, at_us, operations, US_PER_MS, bias=bias)
     return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
+
+
+def make_unmark_plan(seed: int) -> Plan:
+    """A plan in which markers are gone at a start, and nothing else goes wrong.
+
+    Under version 2: there every transaction has an epoch of its own.
+    """
+    chance = random.Random(seed)
+    scripts = tuple(script for script in _scripts(chance) if script.kind != "tv1")
+    times = sorted(chance.sample(range(5_000, US_PER_S), 3))
+    faults = tuple(Fault("unmark", at_us, down_us=US_PER_MS) for at_us in times)
+    return Plan(seed, chance.choice(tuple(Durability)), scripts, faults, ())
+
+
+def make_unread_power_plan(seed: int) -> Plan:
+    """A plan in which the power fails, and a log of the transaction coordinator is damaged."""
+    chance = random.Random(seed)
+    power = Fault(
+        "power",
+        FROM_THE_START,
+        chance.randrange(20, 120),
+        US_PER_MS,
+        bias="all",
+        place=chance.choice([p for p in INTERNAL_PLACES if p[0] == "__transaction_state"]),
+    )
+    return Plan(seed, Durability.COMMIT, _scripts(chance), (power,), ())
 
 
 def make_clock_plan(seed: int) -> Plan:

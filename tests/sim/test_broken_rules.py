@@ -11,6 +11,8 @@ from sim.plan import (
     make_late_plan,
     make_prepared_power_plan,
     make_prepared_refusal_plan,
+    make_unmark_plan,
+    make_unread_power_plan,
     make_upgrade_crash_plan,
     make_upgrade_plan,
 )
@@ -41,6 +43,16 @@ def test_a_broker_that_breaks_no_rule_hands_open_transactions_over_unharmed(
     results = [run_plan(make(seed)) for seed in range(60)]
     assert not [result for result in results if result.anomalies]
     assert sum(result.committed for result in results) > 60
+
+
+@pytest.mark.parametrize("make", [make_unmark_plan, make_unread_power_plan])
+def test_P9_what_is_gone_or_unread_is_refused_by_name_and_nothing_is_decided_for_it(
+    make: Callable[[int], Plan],
+) -> None:
+    results = [run_plan(make(seed), tells=True) for seed in range(60)]
+    assert not [result for result in results if result.anomalies]
+    refused = [result for result in results if any("will not start" in s for s in result.story)]
+    assert len(refused) > 10
 
 
 @pytest.mark.parametrize("make", [make_prepared_power_plan, make_prepared_refusal_plan])

@@ -19,7 +19,7 @@ from sim.cleaning import Cleaned
 from sim.clients import Client, PlainProducer, TransactionalProducer
 from sim.clients import World as ClientsWorld
 from sim.copiers import GROUP, SOURCES, Copier
-from sim.disk import Disk, Place, SimLog
+from sim.disk import Disk, File, Place, SimLog
 from sim.history import Anomaly, Attempt, Fate, History
 from sim.network import Connection, DisconnectedError, NetworkFault
 from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_places
@@ -30,7 +30,7 @@ from sim.upgrades import Upgrade
 from txn.broker.host import Durability
 from txn.broker.node import Node
 from txn.coordinator.transaction.records import encode_key, encode_value
-from txn.coordinator.transaction.states import Txn, TxnState
+from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 from txn.errors import CorruptLogError
 from txn.wire.hashing import coordinator_partition
 
@@ -102,6 +102,8 @@ class World(ClientsWorld):
         """The group's offsets as last looked at."""
         self._armed: Fault | None = None
         self._before_crash: dict[Place, tuple[object, ...]] = {}
+        self._unmarked: dict[Place, File] = {}
+        """Logs whose last marker is gone, as they were before."""
         self._restart_due: Entry | None = None
 
     def run(self) -> Result:
@@ -219,6 +221,11 @@ class World(ClientsWorld):
             Anomaly("recovery-divergence", f"{place[0]}-{place[1]}: {text}")
             for place, text in broker.storage.diverged
         ]
+        for place in self._unmarked:
+            text = f"it started on {place[0]}-{place[1]}, of which a marker is gone"
+            self.history.found("damage-served", text)
+        self._unmarked.clear()
+        self.disk.accepted.clear()
         self.history.anomalies += [
             *judge_damage(broker),
             *judge_coordinator(broker),
@@ -249,10 +256,12 @@ class World(ClientsWorld):
         else:
             if fault is not None and fault.kind == "flip":
                 self._flip(fault)
+            if fault is not None and fault.kind == "unmark":
+                self._unmark(broker)
             self._before_crash = {
                 place: log.state()
                 for place, log in broker.storage.logs.items()
-                if log.is_quiet and log is not broker.died_at
+                if log.is_quiet and log is not broker.died_at and place not in self._unmarked
             }
         self._restart_later(fault.down_us if fault is not None else 1_000)
 
@@ -262,9 +271,39 @@ class World(ClientsWorld):
             offset = file.flip(fault.batch, is_believed=fault.bias != "scanned")
             self.history.say("fault", f"a bit of the batch at {offset} is wrong")
 
+    def _unmark(self, broker: Broker) -> None:
+        """Lose a marker that ended a transaction which the coordinator had completed."""
+        assert broker.node is not None, "it had started"
+        at_rest = {
+            producer_id
+            for _, txn in broker.node.transactions.transactions.items()
+            if txn.state in AT_REST
+            for producer_id in (txn.producer_id, txn.previous_producer_id)
+        }
+        for place in PLACES:
+            file = self.disk.files.get(place)
+            marker = None if file is None else file.ends_with_a_marker()
+            if file is not None and marker is not None and marker.producer_id in at_rest:
+                self.history.say("fault", f"the last marker of {place[0]}-{place[1]} is gone")
+                self._unmarked[place] = file.copy()
+                file.cut(len(file.batches) - 1)
+                return
+
     def _put_back(self, refusal: CorruptLogError) -> None:
-        """An operator puts a copy in the place of the log that was said to be damaged."""
+        """An operator puts a copy in the place of the log that was said to be damaged.
+
+        Where a transaction hung before the run, its loss is accepted instead.
+        """
         self.history.say("broker", f"will not start: {refusal.message}")
+        for place, file in self._unmarked.items():
+            if refusal.message.startswith(f"{place[0]}-{place[1]}: producer "):
+                self.disk.files[place] = file
+                self._unmarked.clear()
+                return
+        if f"producer {HANGING.producer_id} " in refusal.message:
+            hanging = {place for script in self.plan.scripts for place in hanging_places(script)}
+            self.disk.accepted |= hanging
+            return
         for (topic, index), file in self.disk.files.items():
             is_named = f"{topic}-{index}" in refusal.message
             if is_named and any(str(offset) in refusal.message for offset in file.damaged):
@@ -276,6 +315,8 @@ class World(ClientsWorld):
 
     def _lose_power(self, fault: Fault) -> None:
         self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
+        if fault.place[0].startswith("__"):
+            self._flip(fault)
         self.power_failed = self.power_ever_failed = True
         self._follower.power_failed()
 

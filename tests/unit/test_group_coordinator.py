@@ -10,7 +10,7 @@ from txn.broker.groups import Committer
 from txn.broker.host import Durability
 from txn.coordinator.group.classic import GroupState, Leaver
 from txn.coordinator.group.records import OffsetKey, OffsetValue, encode_offset_key
-from txn.errors import CorruptLogError, StorageError
+from txn.errors import StorageError
 
 MINUTE_MS = 60_000
 RETENTION = {"offsets_retention_minutes": 10, "offsets_retention_check_interval_ms": MINUTE_MS}
@@ -391,8 +391,51 @@ def test_P9_damaged_record_is_reported_by_partition_and_offset() -> None:
     store = node.log_of("g")
     key = encode_offset_key(OffsetKey("g", "orders", 0))
     offset = store.append([(key, b"\x00\x04\x00")], timestamp_ms=0)
-    with pytest.raises(CorruptLogError, match=f"-{store.index} .* offset {offset}"):
-        node.restart()
+    node.restart()
+    assert list(node.host.refused) == [store.index]
+    assert (
+        f"-{store.index} holds a damaged record at offset {offset}"
+        in (node.host.refused[store.index])
+    )
+
+
+def damaged() -> tuple[GroupNode, Committer]:
+    """A broker that cannot read the partition of group "g", and serves another group."""
+    node = GroupNode()
+    member = node.form("g")
+    node.commit("g", 1)
+    node.commit(OTHER_GROUP, 5)
+    key = encode_offset_key(OffsetKey("g", "orders", 0))
+    node.log_of("g").append([(key, b"\x00\x04\x00")], timestamp_ms=0)
+    node.restart()
+    return node, member
+
+
+OTHER_GROUP = "h"
+"""Of another partition of `__consumer_offsets`."""
+
+
+def test_P9_groups_of_a_damaged_partition_are_not_coordinated_here() -> None:
+    """Their members would be told that they are unknown, and consume from the beginning."""
+    node, member = damaged()
+    assert node.commit("g", 2) is ErrorCode.not_coordinator
+    heartbeat = node.groups.heartbeat("g", member.member_id, None, 1)
+    assert heartbeat is ErrorCode.not_coordinator
+    assert node.commit_in_transaction("g", 3) is ErrorCode.not_coordinator
+    with pytest.raises(StorageError, match="which keeps group 'g'"):
+        node.groups.leave("g", (Leaver(member.member_id),))
+    with pytest.raises(StorageError, match="which keeps group 'g'"):
+        node.groups.delete_group("g")
+    assert node.groups.group("g") is None
+
+
+def test_P9_groups_of_other_partitions_go_on_beside_a_damaged_one() -> None:
+    node, _ = damaged()
+    assert node.groups.group_partition(OTHER_GROUP) != node.groups.group_partition("g")
+    assert node.offset(OTHER_GROUP) == 5
+    assert node.commit(OTHER_GROUP, 6) is ErrorCode.none
+    node.host.pass_time(20 * MINUTE_MS)
+    assert node.offset(OTHER_GROUP) == 6
 
 
 def test_records_of_other_protocols_are_passed_over() -> None:

@@ -134,8 +134,10 @@ class GroupCoordinator:
         self.transactions = transactions
         self.make_id = make_id
         self._stores: CoordinatorPartitions = ()
-        self._tables: tuple[OffsetTable, ...] = ()
+        self._tables: list[OffsetTable] = []
         self._groups: dict[str, Group] = {}
+        self._unread: set[int] = set()
+        """Partitions of `__consumer_offsets` that cannot be read."""
         self._passed_over = 0
         """Records at recovery of protocols that this broker does not speak."""
         self._timers: dict[str, tuple[int, Timer]] = {}
@@ -148,17 +150,14 @@ class GroupCoordinator:
     def recover(self) -> None:
         """Replay `__consumer_offsets`, then start the members' sessions and the clean-up.
 
-        Raises:
-            CorruptLogError: a stored record does not follow its schema.
+        A partition that cannot be read is out of service, and all groups that it keeps are: what
+        is asked of them is answered with NOT_COORDINATOR.
         """
         self._stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
-        self._tables = tuple(OffsetTable() for _ in range(len(self._stores)))
-        for index, table in enumerate(self._tables):
-            if self.host.is_untouched(OFFSETS_TOPIC, index):
-                continue  # it was never written
-            store = self._stores[index]
-            for batch in store.batches():
-                self._replay(store, table, batch)
+        self._tables = [OffsetTable() for _ in range(len(self._stores))]
+        for index in range(len(self._stores)):
+            if not self.host.is_untouched(OFFSETS_TOPIC, index):  # else it was never written
+                self._load(index)
         if self._passed_over:
             log.warning(
                 "group.records_passed_over",
@@ -172,6 +171,18 @@ class GroupCoordinator:
     def group_partition(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps a group."""
         return coordinator_partition(group_id, len(self._stores))
+
+    def is_loaded(self, group_id: str) -> bool:
+        """Say whether what is stored of a group could be read, so that it can be served."""
+        return not self._unread or self.group_partition(group_id) not in self._unread
+
+    def forget_partition(self, index: int) -> None:
+        """Serve the groups of a partition no longer; it is damaged. For a start alone."""
+        self._unread.add(index)
+        self._tables[index] = OffsetTable()
+        for group_id in list(self._groups):
+            if self.group_partition(group_id) == index:
+                self._forget(group_id)
 
     def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
         """A marker was appended to a partition: pending offsets count from now on, or never."""
@@ -193,6 +204,9 @@ class GroupCoordinator:
 
     def join(self, group_id: str, request: Join, reply: Callable[[JoinAnswer], object]) -> None:
         """Let a member join; `reply` is called once, now or when the round is complete."""
+        if not self.is_loaded(group_id):
+            reply(JoinAnswer(ErrorCode.not_coordinator, request.member_id))
+            return
         self._joins[request.ticket] = reply
         limits = Limits(
             self.host.setting("group.initial.rebalance.delay.ms"),
@@ -210,6 +224,9 @@ class GroupCoordinator:
 
     def sync(self, group_id: str, request: Sync, reply: Callable[[SyncAnswer], object]) -> None:
         """Give a member its assignment; `reply` is called once, now or when the leader is here."""
+        if not self.is_loaded(group_id):
+            reply(SyncAnswer(ErrorCode.not_coordinator))
+            return
         self._syncs[request.ticket] = reply
         outcome = sync(self._groups.get(group_id), request, now_ms=self.host.monotonic_ms())
         try:
@@ -221,6 +238,8 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """Prolong a member's session; the code says if it has to join again."""
+        if not self.is_loaded(group_id):
+            return ErrorCode.not_coordinator
         now_ms = self.host.monotonic_ms()
         group = self._groups.get(group_id)
         group, error = heartbeat(group, member_id, instance_id, generation, now_ms=now_ms)
@@ -231,6 +250,7 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed."""
+        self._require_loaded(group_id)
         group = self._groups.get(group_id)
         outcome, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
         self._carry_out(group_id, outcome)
@@ -246,6 +266,8 @@ class GroupCoordinator:
         knows_group_not_found: bool,
     ) -> ErrorCode:
         """Commit offsets, all or none. NONE: they are stored and count."""
+        if not self.is_loaded(committer.group_id):
+            return ErrorCode.not_coordinator
         group = self._groups.get(committer.group_id)
         error = commit_refusal(
             group,
@@ -283,6 +305,8 @@ class GroupCoordinator:
         would stay pending for ever. So it is asked once more, with nothing between the question and
         the append; the client tries again and learns how it ended.
         """
+        if not self.is_loaded(committer.group_id):
+            return ErrorCode.not_coordinator
         index = self.group_partition(committer.group_id)
         place = (OFFSETS_TOPIC, index)
         joining = self.transactions.join(
@@ -360,6 +384,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
         """Delete offsets of a group. Raises StorageError."""
+        self._require_loaded(group_id)
         index = self.group_partition(group_id)
         known = self._tables[index].keys_of_group(group_id)
         self._delete_offsets(index, known & set(keys))
@@ -381,6 +406,7 @@ class GroupCoordinator:
 
     def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group without members and all its offsets. Raises StorageError."""
+        self._require_loaded(group_id)
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.group_id_not_found
@@ -484,6 +510,32 @@ class GroupCoordinator:
         return None not in (known, stored.value.topic_id) and known != stored.value.topic_id
 
     # ------------------------------------------------------------ recovery
+
+    def _load(self, index: int) -> None:
+        """Replay a partition, or do without it."""
+        try:
+            store = self._stores[index]
+            for batch in store.batches():
+                self._replay(store, self._tables[index], batch)
+            return
+        except CorruptLogError as error:
+            self.forget_partition(index)
+            self.host.refuse_partition(OFFSETS_TOPIC, index, error.message)
+            reason = error.message
+        except (StorageError, OSError) as error:
+            self.forget_partition(index)
+            reason = str(error)
+        log.error("group.groups_not_served", partition=f"{OFFSETS_TOPIC}-{index}", reason=reason)
+
+    def _require_loaded(self, group_id: str) -> None:
+        """Raises StorageError: what is stored of a group could not be read."""
+        if not self.is_loaded(group_id):
+            index = self.group_partition(group_id)
+            raise StorageError(
+                f"{OFFSETS_TOPIC}-{index}, which keeps group {group_id!r}, cannot be read",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+            )
 
     def _replay(self, store: PartitionStore, table: OffsetTable, batch: StoredBatch) -> None:
         if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):

@@ -97,6 +97,10 @@ class Host(Protocol):
         """
         ...
 
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        """Say whether an operator gave up, for this start, what a partition lost."""
+        ...
+
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of `__transaction_state` or `__consumer_offsets`, made if need be."""
         ...

@@ -92,6 +92,10 @@ class LogStorage(Protocol):
         """Say what an operator can do about a partition that is damaged."""
         ...
 
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        """Say whether an operator gave up, for this start, what a partition lost."""
+        ...
+
     def discard(self, deleted: Collection[uuid.UUID]) -> None:
         """Remove what a deletion that was cut short left of topics. Raises StorageError."""
         ...
@@ -256,6 +260,12 @@ class Node:
         self.partitions[topic].withdraw(index, CorruptLogError(advised))
         # The sockets ask again for the log of each partition.
         self._catalog.add_topic(self.image.topics[topic], self.partitions[topic])
+        if topic == OFFSETS_TOPIC:
+            self.groups.forget_partition(index)
+
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        """Say whether an operator gave up, for this start, what a partition lost."""
+        return self._storage.accepts_loss(topic, index)
 
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of a coordinator's topic, made if need be.

@@ -1,19 +1,34 @@
 """Orphans: what a power failure left open on a partition, and `__transaction_state` knows not of.
 
 The log of the coordinator may have lost more than the partition did. No client and no timeout
-would ever end such a transaction (P5), so the start does.
+would ever end such a transaction (P5), so the start does. But while a partition of
+`__transaction_state` cannot be read, a producer that nobody knows may be one of its own, and
+its transaction decided: that one stays open, and an operator is told what it waits for.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txn.broker.host import RETRY_MS, Host
 from txn.broker.markers import Markers
 from txn.coordinator.transaction.decide import outcome_of_orphan
+from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.coordinator.transaction.states import Outcome, Producer, TopicPartition, Txn
 from txn.errors import StorageError
 from txn.logs import log
 from txn.storage.base import PartitionStore
+
+
+def tell_left_open(found: OpenTransaction, unread: Sequence[str]) -> None:
+    """Tell an operator of a transaction that nothing ends, as its owner may be unread."""
+    log.error(
+        "txn.left_open",
+        partition=f"{found.partition[0]}-{found.partition[1]}",
+        producer_id=found.producer.producer_id,
+        producer_epoch=found.producer.producer_epoch,
+        first_offset=found.first_offset,
+        waits_for=",".join(unread),
+    )
 
 
 class Orphans:
@@ -37,8 +52,20 @@ class Orphans:
         else:
             self._when_ended.append(call)
 
-    def end(self, stores: Iterable[PartitionStore], known: Iterable[Txn]) -> None:
-        """End what partitions hold open of which no known transaction says so."""
+    def end(
+        self,
+        stores: Iterable[PartitionStore],
+        known: Iterable[Txn],
+        *,
+        unread: Sequence[str] = (),
+    ) -> None:
+        """End what partitions hold open of which no known transaction says so.
+
+        Args:
+            stores: Every partition a transaction may have written to.
+            known: The transactions of every id that could be read.
+            unread: The partitions of `__transaction_state` that could not be.
+        """
         owners = {
             producer_id: txn
             for txn in known
@@ -52,8 +79,19 @@ class Orphans:
                 if active.current_txn_start_offset < 0 or is_known:
                     continue
                 producer = Producer(active.producer_id, active.producer_epoch)
+                if owner is None and unread:
+                    found = OpenTransaction(partition, producer, active.current_txn_start_offset)
+                    tell_left_open(found, unread)
+                    self._waiting.add((partition, producer))
+                    continue
                 epoch = max(active.coordinator_epoch, 0)
                 self._end_one(store, producer, outcome_of_orphan(owner, producer), epoch)
+
+    def abort(self, found: OpenTransaction) -> None:
+        """Abort a transaction whose partition's loss an operator accepted."""
+        store = self._host.partition(*found.partition)
+        assert store is not None, f"{found.partition} is open"
+        self._end_one(store, found.producer, Outcome.ABORT, 0)
 
     def _end_one(
         self, store: PartitionStore, producer: Producer, outcome: Outcome, coordinator_epoch: int

@@ -45,7 +45,7 @@ from txn.broker.acting_clients import ActingClients
 from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
 from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, HangUpError, Host, Timer
 from txn.broker.markers import Markers
-from txn.broker.orphans import Orphans
+from txn.broker.orphans import Orphans, tell_left_open
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
@@ -65,6 +65,12 @@ from txn.coordinator.transaction.decide import (
     decide_verify,
 )
 from txn.coordinator.transaction.listing import Filter
+from txn.coordinator.transaction.open_transactions import (
+    OpenTransaction,
+    fault_of,
+    owners_of,
+    unexplained,
+)
 from txn.coordinator.transaction.producer_ids import ProducerIds
 from txn.coordinator.transaction.records import (
     TRANSACTIONAL_ID_BYTES_MAX,
@@ -137,6 +143,11 @@ class TransactionCoordinator:
         self._logs: CoordinatorPartitions = ()
         self._log_count = 0
         """Of `_logs`, which never grow; 0 until they are first asked for."""
+        self._unread: dict[int, str] = {}
+        """Partitions of `__transaction_state` that could not be read, and why."""
+        self._is_behind = False
+        """Whether the power failed, and a partition that could not be read may know of more."""
+        self._told_delays: dict[str, str] = {}
         self._connections = LatestConnections()
         self._deadlines: dict[str, Deadline] = {}
         self._begun_ms: dict[str, int] = {}
@@ -170,6 +181,8 @@ class TransactionCoordinator:
         """
         if transactional_id is None:
             return self._new_producer()
+        if not self.is_loaded(transactional_id):
+            return _refused(ErrorCode.not_coordinator)
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
             return _refused(ErrorCode.invalid_request)
         if is_two_phase:
@@ -194,6 +207,8 @@ class TransactionCoordinator:
         """Join partitions, all of which exist, to a transaction."""
         if not transactional_id:
             return ErrorCode.invalid_request
+        if not self.is_loaded(transactional_id):
+            return ErrorCode.not_coordinator
         return self._flows.run(
             transactional_id, self._add(transactional_id, producer, partitions, client_version)
         )
@@ -204,6 +219,8 @@ class TransactionCoordinator:
         """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.invalid_request)
+        if not self.is_loaded(transactional_id):
+            return dict.fromkeys(partitions, ErrorCode.not_coordinator)
         return self._flows.run(
             transactional_id, self._verify_all(transactional_id, producer, partitions)
         )
@@ -225,6 +242,9 @@ class TransactionCoordinator:
             Kafka's error code for each partition, 0 where the batch may be stored.
         """
         producer = Producer(producer_id, producer_epoch)
+        if not self.is_loaded(transactional_id):
+            code = int(_as_of_a_batch(ErrorCode.not_coordinator))
+            return dict.fromkeys(partitions, code)
         return self._flows.run(
             transactional_id,
             self._join(transactional_id, producer, transaction_version, partitions),
@@ -284,9 +304,15 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return _refused(ErrorCode.invalid_request)
+        if not self.is_loaded(transactional_id):
+            return _refused(ErrorCode.not_coordinator)
         return self._flows.run(
             transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
         )
+
+    def is_loaded(self, transactional_id: str) -> bool:
+        """Say whether what is stored of an id could be read, so that it can be decided on."""
+        return not self._unread or self._shard_of(transactional_id) not in self._unread
 
     def find(self, wanted: Filter) -> list[tuple[str, Txn]]:
         """Every transactional id that passes a filter."""
@@ -314,6 +340,8 @@ class TransactionCoordinator:
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
+            if self._unread and _is_open_at(store, marker.producer_id, 0):
+                return ErrorCode.coordinator_not_available  # it may be another's, and decided
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
                 return ErrorCode.invalid_producer_epoch
             self.markers.append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
@@ -619,6 +647,7 @@ class TransactionCoordinator:
             completed = complete(txn, now_ms=self._host.now_ms())
             following_ms = self._following_timeouts.get(transactional_id, txn.timeout_ms)
             self._write(transactional_id, completed._replace(timeout_ms=following_ms))
+            self._told_delays.pop(transactional_id, None)
             self._following_timeouts.pop(transactional_id, None)
             yield from self._force_log(transactional_id)
         except StorageError as error:
@@ -752,10 +781,16 @@ class TransactionCoordinator:
 
     def _log_of(self, transactional_id: str) -> PartitionStore:
         """The partition of `__transaction_state` that keeps an id."""
+        index = self._shard_of(transactional_id)
+        assert index not in self._unread, f"{transactional_id} could not be read"
+        return self._logs[index]
+
+    def _shard_of(self, transactional_id: str) -> int:
+        """The number of that partition."""
         if not self._log_count:
             self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
             self._log_count = len(self._logs)
-        return self._logs[coordinator_partition(transactional_id, self._log_count)]
+        return coordinator_partition(transactional_id, self._log_count)
 
     # ------------------------------------------------------------ time
 
@@ -783,7 +818,9 @@ class TransactionCoordinator:
         self._flows.run(transactional_id, self._time_out(transactional_id))
 
     def _retry_later(self, transactional_id: str, error: StorageError) -> None:
-        log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
+        if self._told_delays.get(transactional_id) != error.message:  # told once, tried for long
+            self._told_delays[transactional_id] = error.message
+            log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
         self._host.call_at(
             self._host.monotonic_ms() + RETRY_MS,
             lambda: self._flows.run(transactional_id, self._finish(transactional_id)),
@@ -848,23 +885,31 @@ class TransactionCoordinator:
         `decide_after_power_failure`. What another system decides on waits for that even so: of it
         nothing is lost that was acknowledged, unless with `durability=process`.
 
+        A partition of `__transaction_state` that cannot be read is out of service; nothing is
+        decided for its ids, nor for a producer that nobody knows, since it may be one of those.
+        Without a power failure a partition that holds a transaction open which no record explains
+        is damaged and is refused (`open_transactions`).
+
         Args:
             power_failed: The machine stopped without the broker closing its logs, and no start
                 has come since of which `call_when_recovered` was heard.
-            stores: With `power_failed`: every partition a transaction may have written to.
-
-        Raises:
-            CorruptLogError: a record of `__transaction_state` cannot be read.
+            stores: Every partition a transaction may have written to.
         """
-        if self._host.partition(TRANSACTIONS_TOPIC, 0) is not None:
+        if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
             self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
-            for store in self._logs:
-                self._replay(store)
+            self._log_count = len(self._logs)
+            for index in range(self._log_count):
+                self._load(index)
         for transactional_id, _ in self.transactions.awake():
             run_blocking(self._finish(transactional_id))
+        unread = [f"{TRANSACTIONS_TOPIC}-{index}" for index in self._unread]
         if power_failed:
+            self._is_behind = bool(unread)
             self._fence_everybody()
-            self._orphans.end(stores, [txn for _, txn in self.transactions.items()])
+            known = [txn for _, txn in self.transactions.items()]
+            self._orphans.end(stores, known, unread=unread)
+        else:
+            self._refuse_unexplained(stores, unread)
         for transactional_id, txn in self.transactions.awake():
             if txn.state is TxnState.ONGOING:
                 age_ms = timeouts.age_at_start(txn, self._host.now_ms())
@@ -875,17 +920,51 @@ class TransactionCoordinator:
             if txn.is_two_phase:  # a process before this one may have promised less
                 with suppress(StorageError):
                     run_blocking(self._force(self._stores_of(txn.partitions)))
-        run_blocking(self._force(self._logs))
+        loaded = (index for index in range(len(self._logs)) if index not in self._unread)
+        run_blocking(self._force(self._logs[index] for index in loaded))
         self._sweep_later()
 
     @property
     def is_recovered(self) -> bool:
         """Whether nothing is left of a power failure; else the next start has to look again."""
-        return self._orphans.are_ended
+        return self._orphans.are_ended and not self._is_behind
 
     def call_when_recovered(self, call: Callable[[], object]) -> None:
         """Make a call once nothing is left of a power failure: at once, if nothing is."""
-        self._orphans.call_when_ended(call)
+        if not self._is_behind:
+            self._orphans.call_when_ended(call)
+
+    def _load(self, index: int) -> None:
+        """Replay a partition of `__transaction_state`, or do without it."""
+        try:
+            self._replay(self._logs[index])
+            return
+        except CorruptLogError as error:
+            self._unread[index] = error.message
+            self._host.refuse_partition(TRANSACTIONS_TOPIC, index, error.message)
+        except (StorageError, OSError) as error:
+            self._unread[index] = str(error)
+        for transactional_id in self.transactions:
+            if self._shard_of(transactional_id) == index:
+                self.transactions.apply(transactional_id, None)
+        log.error(
+            "txn.ids_not_served",
+            partition=f"{TRANSACTIONS_TOPIC}-{index}",
+            reason=self._unread[index],
+        )
+
+    def _refuse_unexplained(self, stores: Iterable[PartitionStore], unread: Sequence[str]) -> None:
+        """Refuse the partitions that hold a transaction open which no record explains."""
+        found = [each for store in stores for each in _open_in(store)]
+        if unexplained(found, owners_of(self.transactions.awake())):
+            owners = owners_of(self.transactions.items())
+            for each, owner in unexplained(found, owners):
+                if owner is None and unread:
+                    tell_left_open(each, unread)
+                elif self._host.accepts_loss(*each.partition):
+                    self._orphans.abort(each)
+                else:
+                    self._host.refuse_partition(*each.partition, fault_of(each, owner))
 
     def _replay(self, store: PartitionStore) -> None:
         for batch in store.batches():
@@ -922,6 +1001,21 @@ class TransactionCoordinator:
             run_blocking(self._finish(transactional_id))
 
 
+def _open_in(store: PartitionStore) -> list[OpenTransaction]:
+    """The transactions that a partition holds open."""
+    if store.gate.first_unstable_offset() < 0:
+        return []
+    return [
+        OpenTransaction(
+            (store.topic, store.index),
+            Producer(active.producer_id, active.producer_epoch),
+            active.current_txn_start_offset,
+        )
+        for active in store.producers()
+        if active.current_txn_start_offset >= 0
+    ]
+
+
 def _is_open_at(store: PartitionStore, producer_id: int, producer_epoch: int) -> bool:
     """Say whether a partition holds a transaction of this producer open, at this epoch or later."""
     return any(
@@ -941,6 +1035,6 @@ def _as_of_a_batch(code: ErrorCode) -> ErrorCode:
     """Say it as Produce and TxnOffsetCommit do; their clients act on these codes."""
     if code is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch
-    if code is ErrorCode.coordinator_not_available:
+    if code in (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator):
         return ErrorCode.kafka_storage_error
     return code

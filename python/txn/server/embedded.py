@@ -317,8 +317,9 @@ class _Service:
         )
 
     def _note_boot(self) -> None:
-        """End what a power failure left, unless a disk kept a partition from being looked at."""
-        if not self._directory.power_failed or self.node.is_all_open:
+        """Note that a power failure is over, unless a partition could not be looked at."""
+        is_seen_whole = self.node.is_all_open and not self.node.has_damage
+        if not self._directory.power_failed or is_seen_whole:
             self._directory.note_boot()
 
     @property

@@ -515,6 +515,10 @@ class NativeStorage:
         """Say what an operator can do about a partition that is damaged."""
         return advice_on_damage(self.root, topic, index)
 
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        """Say whether an operator gave up, for this start, what a partition lost."""
+        return False
+
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[Opened]:
         """Open partitions, in this order; after a crash several at a time.
 

@@ -40,6 +40,7 @@ from txn.coordinator.group.records import NEVER, NO_LEADER_EPOCH, OffsetKey, Off
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
@@ -58,6 +59,9 @@ random part."""
 
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
+
+OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
+"""The first version of OffsetFetch with an error code of its own."""
 
 OPERATIONS_NOT_ASKED: Final = -(2**31)
 
@@ -335,15 +339,29 @@ def offset_fetch(groups: GroupCoordinator, request: Any, context: Context) -> An
     if context.api_version >= 8:
         return {
             "groups": [
-                {"group_id": asked.group_id, "error_code": ErrorCode.none}
-                | {"topics": _fetched(groups, asked, context, is_stable_only)}
+                {"group_id": asked.group_id}
+                | _fetched_of_group(groups, asked, context, is_stable_only)
                 for asked in request.groups
             ]
         }
-    return {
-        "error_code": ErrorCode.none,
-        "topics": _fetched(groups, request, context, is_stable_only),
-    }
+    return _fetched_of_group(groups, request, context, is_stable_only)
+
+
+def _fetched_of_group(
+    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool
+) -> dict[str, Any]:
+    if groups.is_loaded(asked.group_id):
+        topics = _fetched(groups, asked, context, is_stable_only)
+        return {"error_code": ErrorCode.none, "topics": topics}
+    code = ErrorCode.not_coordinator
+    if context.api_version >= OFFSET_FETCH_FAILS_WHOLE_FROM:
+        return {"error_code": code, "topics": []}
+    topics = [
+        _named(topic)
+        | {"partitions": [_no_offset(index, code) for index in topic.partition_indexes]}
+        for topic in asked.topics
+    ]
+    return {"error_code": code, "topics": topics}
 
 
 def _fetched(
@@ -408,6 +426,8 @@ def _no_offset(partition: int, code: ErrorCode) -> dict[str, Any]:
 
 def offset_delete(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Delete offsets of topics that the group's members do not consume."""
+    if not groups.is_loaded(request.group_id):
+        return {"error_code": ErrorCode.not_coordinator, "topics": []}
     group = groups.group(request.group_id)
     fault = _delete_fault(group)
     if fault is not ErrorCode.none:
@@ -469,25 +489,22 @@ def describe_groups(groups: GroupCoordinator, request: Any, context: Context) ->
     operations = GROUP_OPERATIONS if is_asked else OPERATIONS_NOT_ASKED
     return {
         "groups": [
-            _described(groups.group(group_id), group_id, context)
-            | {"authorized_operations": operations}
+            _described(groups, group_id, context) | {"authorized_operations": operations}
             for group_id in request.groups
         ]
     }
 
 
-def _described(group: Group | None, group_id: str, context: Context) -> dict[str, Any]:
+def _described(groups: GroupCoordinator, group_id: str, context: Context) -> dict[str, Any]:
+    group = groups.group(group_id)
+    if not groups.is_loaded(group_id):
+        partition = groups.group_partition(group_id)
+        message = f"Partition {partition} of {OFFSETS_TOPIC}, which keeps it, cannot be read."
+        return _not_described(group_id, ErrorCode.not_coordinator, message, "")
     if group is None:
-        is_known_error = context.api_version >= 6
-        return {
-            "error_code": ErrorCode.group_id_not_found if is_known_error else ErrorCode.none,
-            "error_message": f"Group {group_id} not found.",
-            "group_id": group_id,
-            "group_state": GroupState.DEAD.value,
-            "protocol_type": "",
-            "protocol_data": "",
-            "members": [],
-        }
+        code = ErrorCode.group_id_not_found if context.api_version >= 6 else ErrorCode.none
+        message = f"Group {group_id} not found."
+        return _not_described(group_id, code, message, GroupState.DEAD.value)
     is_stable = group.state is GroupState.STABLE
     return {
         "error_code": ErrorCode.none,
@@ -500,6 +517,18 @@ def _described(group: Group | None, group_id: str, context: Context) -> dict[str
             _described_member(member, group.protocol if is_stable else None)
             for member in group.members.values()
         ],
+    }
+
+
+def _not_described(group_id: str, code: ErrorCode, message: str, state: str) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
     }
 
 

@@ -21,7 +21,7 @@ from txn.config import parse_topic_settings
 from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
-from txn.metadata.image import Topic, name_fault
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, name_fault
 from txn.wire.messages import encode_entry, encode_response, join_entries
 
 METADATA, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 19, 20
@@ -198,9 +198,28 @@ def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
         place = {"node_id": -1, "host": "", "port": -1}
     verdict = {"error_code": code, "error_message": message}
     if context.api_version < 4:
-        return place | verdict
+        return place | verdict | _unread(node, kind, request.key)
     keys: Iterable[str] = request.coordinator_keys
-    return {"coordinators": [{"key": key} | place | verdict for key in keys]}
+    return {
+        "coordinators": [{"key": key} | place | verdict | _unread(node, kind, key) for key in keys]
+    }
+
+
+def _unread(node: Node, kind: int, key: str) -> dict[str, Any]:
+    """The fields that differ where what is stored of a key cannot be read."""
+    if kind == GROUP_KEY and not node.groups.is_loaded(key):
+        topic = OFFSETS_TOPIC
+    elif kind == TRANSACTION_KEY and not node.transactions.is_loaded(key):
+        topic = TRANSACTIONS_TOPIC
+    else:
+        return {}
+    return {
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+        "error_code": ErrorCode.coordinator_not_available,
+        "error_message": f"The partition of {topic} that keeps {key!r} is out of service.",
+    }
 
 
 async def create_topics(node: Node, request: Any, context: Context) -> Answer:

@@ -41,7 +41,7 @@ def describe_transactions(
     """Tell where transactional ids stand; to `txn explain` also who acts for them."""
     answer = {
         "transaction_states": [
-            _description(transactional_id, coordinator.transactions.get(transactional_id))
+            _description(coordinator, transactional_id)
             for transactional_id in request.transactional_ids
         ]
     }
@@ -60,11 +60,14 @@ def _extras(coordinator: TransactionCoordinator, transactional_id: str, txn: Txn
     return {"updated_ms": txn.updated_ms} | ({} if client is None else client._asdict())
 
 
-def _description(transactional_id: str, txn: Txn | None) -> dict[str, Any]:
+def _description(coordinator: TransactionCoordinator, transactional_id: str) -> dict[str, Any]:
+    txn = coordinator.transactions.get(transactional_id)
     if txn is None:
-        unknown = (
-            ErrorCode.transactional_id_not_found if transactional_id else ErrorCode.invalid_request
-        )
+        unknown = ErrorCode.transactional_id_not_found
+        if not transactional_id:
+            unknown = ErrorCode.invalid_request
+        elif not coordinator.is_loaded(transactional_id):
+            unknown = ErrorCode.not_coordinator
         return _state_fields(unknown, transactional_id, "", 0, 0, NOBODY, [])
     return _state_fields(
         ErrorCode.none,

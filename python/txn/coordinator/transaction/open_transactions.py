@@ -1,0 +1,115 @@
+"""Whether the coordinator's records explain a transaction that a partition holds open.
+
+A record or marker that was acknowledged is in its log, and in this order: the partition joins
+the transaction, its first batch, Prepare, the markers, Complete. So whenever the process is
+killed, an open transaction of a partition is one of these:
+
+    Ongoing    of this producer id and epoch, with this partition
+    Prepare    of this producer id, with this partition: its marker is still to come
+
+Anything else says that a marker or a record of `__transaction_state` is gone. After a power
+failure that is expected (`broker.orphans`); else it is damage. Going on would show an aborted
+transaction as committed, or hide a committed one. A broker before KIP-890 left the same where
+a write came late, which is told as the other possibility.
+
+Pure. Sources: KIP-98, KIP-664, KIP-890.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from txn.coordinator.transaction.decide import ended_as
+from txn.coordinator.transaction.states import (
+    COMPLETED,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Producer,
+    TopicPartition,
+    Txn,
+    TxnState,
+)
+
+
+class OpenTransaction(NamedTuple):
+    """What a partition holds open."""
+
+    partition: TopicPartition
+    producer: Producer
+    first_offset: int
+
+
+class Owner(NamedTuple):
+    """A transactional id and its state."""
+
+    transactional_id: str
+    txn: Txn
+
+
+def owners_of(known: Iterable[tuple[str, Txn]]) -> dict[int, Owner]:
+    """Find the owner of each producer id, the one before an exhausted id included."""
+    owners: dict[int, Owner] = {}
+    previous: dict[int, Owner] = {}
+    for transactional_id, txn in known:
+        owner = Owner(transactional_id, txn)
+        owners[txn.producer_id] = owner
+        if txn.previous_producer_id != NO_PRODUCER_ID:
+            previous[txn.previous_producer_id] = owner
+    return previous | owners
+
+
+def is_explained(found: OpenTransaction, owner: Owner | None) -> bool:
+    """Say whether the coordinator's record accounts for an open transaction."""
+    if owner is None or found.partition not in owner.txn.partitions:
+        return False
+    txn = owner.txn
+    if txn.producer_id != found.producer.producer_id:
+        return False
+    if txn.state is TxnState.ONGOING:
+        return txn.producer_epoch == found.producer.producer_epoch
+    return txn.state in PREPARED and txn.producer_epoch >= found.producer.producer_epoch
+
+
+def is_completed(found: OpenTransaction, owner: Owner | None) -> bool:
+    """Say whether the coordinator has completed a transaction of this producer id and epoch."""
+    if owner is None or owner.txn.state not in COMPLETED:
+        return False
+    return owner.txn.producer == found.producer or ended_as(owner.txn, found.producer)
+
+
+def fault_of(found: OpenTransaction, owner: Owner | None) -> str:
+    """Say what contradicts an open transaction that nothing explains."""
+    producer_id, producer_epoch = found.producer
+    return (
+        f"producer {producer_id} with epoch {producer_epoch} has a transaction open since offset "
+        f"{found.first_offset}, but {_contradiction(found, owner)}. Either a marker or a record "
+        "of __transaction_state is lost; or, in a directory of Apache Kafka, a write came after "
+        "its transaction had ended (before KIP-890)"
+    )
+
+
+def _contradiction(found: OpenTransaction, owner: Owner | None) -> str:
+    if owner is None:
+        return "no transactional id in __transaction_state has this producer id"
+    txn = owner.txn
+    name = f"transactional id {owner.transactional_id!r}"
+    if is_completed(found, owner):
+        outcome = "COMMIT" if txn.state is TxnState.COMPLETE_COMMIT else "ABORT"
+        return f"{name} completed it as {outcome} at {_time(txn.updated_ms)}"
+    where = "" if found.partition in txn.partitions else ", without this partition"
+    return (
+        f"{name} is in {txn.state.label} with producer {txn.producer_id} and epoch "
+        f"{txn.producer_epoch} since {_time(txn.updated_ms)}{where}"
+    )
+
+
+def _time(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def unexplained(
+    found: Iterable[OpenTransaction], owners: Mapping[int, Owner]
+) -> list[tuple[OpenTransaction, Owner | None]]:
+    """List the open transactions that nothing explains, each with the owner of its producer id."""
+    with_owner = ((each, owners.get(each.producer.producer_id)) for each in found)
+    return [(each, owner) for each, owner in with_owner if not is_explained(each, owner)]

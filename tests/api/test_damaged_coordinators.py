@@ -1,0 +1,248 @@
+"""A start on a coordinator's log that is damaged, or that lost what a partition still shows.
+
+The broker serves everything else, decides nothing for what it cannot read, and says so.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kio.schema.errors import ErrorCode
+
+import txn
+from clients import commit_values, create_topic, read_all, send, transactional_producer
+from entities import entity_builder
+from txn import _core
+from txn.wire.hashing import coordinator_partition
+from wire_client import RawConnection, request
+
+FIND_COORDINATOR, INIT_PRODUCER_ID, LIST_TRANSACTIONS = 10, 22, 66
+OFFSET_FETCH, HEARTBEAT, DESCRIBE_GROUPS = 9, 12, 15
+SHARDS = 50
+BROKEN, SOUND = "pay", "loader"
+"""Transactional ids and groups of different partitions of either coordinator's topic."""
+
+
+def shard(topic: str, key: str) -> str:
+    return f"{topic}-{coordinator_partition(key, SHARDS)}"
+
+
+def cut_last_batch(directory: Path) -> None:
+    """Remove the newest batch, to the byte, as nothing that crashes does."""
+    path = sorted(directory.glob("*.log"))[-1]
+    batches, _, _ = _core.SegmentReader(str(path)).batches(0, 1 << 30)
+    with path.open("r+b") as file:
+        file.truncate(batches[-1][0])
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[tuple[Path, txn.Broker]]:
+    """A broker, and the directory that a kill of it left: a copy made while it ran.
+
+    With `durability=process` a transaction is completed when its end is answered.
+    """
+    with txn.Broker(tmp_path / "live", durability="process") as broker:
+        yield tmp_path / "left", broker
+
+
+def kill(broker: txn.Broker, left: Path) -> Path:
+    """Leave the directory as SIGKILL would."""
+    shutil.copytree(broker.path, left)
+    return left
+
+
+def ask(broker: txn.Broker, key: int, version: int, **wanted: Any) -> Any:
+    with RawConnection(broker.bootstrap_servers) as connection:
+        return connection.call(entity_builder(request(key, version))(wanted))
+
+
+# ---------------------------------------------------------------- a log of decisions
+
+
+@pytest.fixture
+def unread(left: tuple[Path, txn.Broker]) -> Path:
+    """A directory whose record of `BROKEN`, with a transaction open, is damaged."""
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    for transactional_id in (BROKEN, SOUND):
+        commit_values(transactional_producer(servers, transactional_id), "orders", [b"committed"])
+    producer = transactional_producer(servers, BROKEN)
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    kill(broker, path)
+    log = path / shard("__transaction_state", BROKEN) / f"{0:020}.log"
+    stored = bytearray(log.read_bytes())
+    stored[100] ^= 1
+    log.write_bytes(stored)
+    return path
+
+
+def test_P9_a_damaged_log_of_decisions_keeps_none_of_the_others_from_being_served(
+    unread: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One flipped bit in it ended the start of the whole broker."""
+    with txn.Broker(unread) as broker:
+        servers = broker.bootstrap_servers
+        producer = transactional_producer(servers, SOUND)
+        commit_values(producer, "orders", [b"more"])
+        assert read_all(servers, "orders") == [b"committed", b"committed"]
+        assert read_all(servers, "orders", isolation="read_uncommitted")[-1] == b"more"
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    name = shard("__transaction_state", BROKEN)
+    assert any("log.damaged" in line for line in told)
+    assert any("txn.ids_not_served" in line and name in line for line in told)
+    assert any(
+        "txn.left_open" in line and "orders-0" in line and f"waits_for={name}" in line
+        for line in told
+    )
+
+
+def test_P9_ids_of_a_damaged_log_have_no_coordinator(unread: Path) -> None:
+    with txn.Broker(unread) as broker:
+        keys = [BROKEN, SOUND]
+        found = ask(broker, FIND_COORDINATOR, 4, key_type=1, coordinator_keys=keys)
+        codes = {each.key: each.error_code for each in found.coordinators}
+        assert codes == {BROKEN: ErrorCode.coordinator_not_available, SOUND: ErrorCode.none}
+        begun = ask(
+            broker, INIT_PRODUCER_ID, 4, transactional_id=BROKEN, transaction_timeout=60_000
+        )
+        assert begun.error_code is ErrorCode.not_coordinator
+        listed = ask(broker, LIST_TRANSACTIONS, 1)
+        assert [each.transactional_id for each in listed.transaction_states] == [SOUND]
+
+
+def test_P2_what_a_damaged_log_has_decided_is_finished_once_it_is_put_back(
+    left: tuple[Path, txn.Broker],
+) -> None:
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    producer = transactional_producer(servers, BROKEN)
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    kill(broker, path)
+    log = path / shard("__transaction_state", BROKEN) / f"{0:020}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    with txn.Broker(path):
+        """It leaves the transaction alone."""
+    log.write_bytes(whole)
+    with txn.Broker(path) as again:
+        fenced = transactional_producer(again.bootstrap_servers, BROKEN)
+        commit_values(fenced, "orders", [b"next"])
+        assert read_all(again.bootstrap_servers, "orders") == [b"next"]
+
+
+# ---------------------------------------------------------------- a log of groups
+
+
+def test_P9_groups_of_a_damaged_log_have_no_coordinator_and_others_go_on(
+    left: tuple[Path, txn.Broker],
+) -> None:
+    """They would have begun again at the beginning, or where `auto.offset.reset` says."""
+    path, broker = left
+    create_topic(broker.bootstrap_servers, "orders")
+    for group in (BROKEN, SOUND, BROKEN):
+        commit_offset(broker.bootstrap_servers, group, 7)
+    kill(broker, path)
+    log = path / shard("__consumer_offsets", BROKEN) / f"{0:020}.log"
+    stored = bytearray(log.read_bytes())
+    stored[100] ^= 1
+    log.write_bytes(stored)
+    with txn.Broker(path) as damaged:
+        found = ask(damaged, FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[BROKEN, SOUND])
+        codes = {each.key: each.error_code for each in found.coordinators}
+        assert codes == {BROKEN: ErrorCode.coordinator_not_available, SOUND: ErrorCode.none}
+        topics = [{"name": "orders", "partition_indexes": [0]}]
+        groups = [{"group_id": group, "topics": topics} for group in (BROKEN, SOUND)]
+        fetched = ask(damaged, OFFSET_FETCH, 8, groups=groups, require_stable=True)
+        assert [each.error_code for each in fetched.groups] == [
+            ErrorCode.not_coordinator,
+            ErrorCode.none,
+        ]
+        older = ask(damaged, OFFSET_FETCH, 1, group_id=BROKEN, topics=topics)
+        assert older.topics[0].partitions[0].error_code is ErrorCode.not_coordinator
+        described = ask(
+            damaged, DESCRIBE_GROUPS, 5, groups=[BROKEN], include_authorized_operations=False
+        )
+        assert described.groups[0].error_code is ErrorCode.not_coordinator
+        beat = ask(damaged, HEARTBEAT, 3, group_id=BROKEN, generation_id=1, member_id="m")
+        assert beat.error_code is ErrorCode.not_coordinator
+        commit_offset(damaged.bootstrap_servers, SOUND, 8)
+        with pytest.raises(KafkaException):
+            commit_offset(damaged.bootstrap_servers, BROKEN, 8)
+
+
+def commit_offset(servers: str, group: str, offset: int) -> None:
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": group, "session.timeout.ms": 6_000}
+    )
+    try:
+        consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+# ---------------------------------------------------------------- open here, completed there
+
+
+def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused(
+    left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The start cut it, `explain` advised to abort what was committed, and the producer went on."""
+    path, broker = left
+    servers = broker.bootstrap_servers
+    for topic in ("orders", "other"):
+        create_topic(servers, topic)
+    producer = transactional_producer(servers, BROKEN)
+    commit_values(producer, "orders", [b"committed"])
+    kill(broker, path)
+    cut_last_batch(path / "orders-0")
+    with txn.Broker(path) as damaged:
+        client = _core.KafkaClient(damaged.bootstrap_servers, timeout_ms=1000)
+        with pytest.raises(_core.KafkaError) as refused:
+            list(client.fetch("orders", 0, 0, 1))
+        assert refused.value.args[1] == ErrorCode.kafka_storage_error
+        commit_values(transactional_producer(damaged.bootstrap_servers, BROKEN), "other", [b"x"])
+    (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
+    assert "partition=0" in told
+    assert "producer 0 with epoch 0 has a transaction open since offset 0" in told
+    assert "'pay' completed it as COMMIT at " in told
+
+
+def message_of(record: object) -> str:
+    return str(record.getMessage())  # type: ignore[attr-defined]
+
+
+def test_P2_records_of_the_coordinator_that_are_gone_are_found_by_what_partitions_hold_open(
+    left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    producer = transactional_producer(servers, BROKEN)
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    kill(broker, path)
+    cut_last_batch(path / shard("__transaction_state", BROKEN))
+    with txn.Broker(path):
+        (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
+    assert "'pay' is in Empty with producer 0 and epoch 0" in told
+    assert "without this partition" in told
+
+
+def test_an_open_transaction_of_a_killed_broker_goes_on(left: tuple[Path, txn.Broker]) -> None:
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    producer = transactional_producer(servers, BROKEN)
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    kill(broker, path)
+    with txn.Broker(path) as again:
+        commit_values(transactional_producer(again.bootstrap_servers, BROKEN), "orders", [b"x"])
+        assert read_all(again.bootstrap_servers, "orders") == [b"x"]
