@@ -102,6 +102,9 @@ class World(ClientsWorld):
         """The group's offsets as last looked at."""
         self._armed: Fault | None = None
         self._before_crash: dict[Place, tuple[object, ...]] = {}
+        hanging = {place for script in plan.scripts for place in hanging_places(script)}
+        self._to_hang = sorted(hanging, reverse=True)
+        """Where transactions are to hang."""
         self._unmarked: dict[Place, File] = {}
         """Logs whose last marker is gone, as they were before."""
         self._restart_due: Entry | None = None
@@ -241,6 +244,7 @@ class World(ClientsWorld):
         broker.node.transactions.call_when_recovered(self._recovered)
         broker.on_death = lambda: self._died(broker)
         broker.on_write = lambda: self._look(broker, 1)
+        self._let_hang(broker)
 
     def _recovered(self) -> None:
         self.power_failed = False
@@ -292,7 +296,7 @@ class World(ClientsWorld):
     def _put_back(self, refusal: CorruptLogError) -> None:
         """An operator puts a copy in the place of the log that was said to be damaged.
 
-        Where a transaction hung before the run, its loss is accepted instead.
+        Where a transaction hangs, its loss is accepted instead.
         """
         self.history.say("broker", f"will not start: {refusal.message}")
         for place, file in self._unmarked.items():
@@ -301,8 +305,7 @@ class World(ClientsWorld):
                 self._unmarked.clear()
                 return
         if f"producer {HANGING.producer_id} " in refusal.message:
-            hanging = {place for script in self.plan.scripts for place in hanging_places(script)}
-            self.disk.accepted |= hanging
+            self.disk.accepted |= set(PLACES)
             return
         for (topic, index), file in self.disk.files.items():
             is_named = f"{topic}-{index}" in refusal.message
@@ -326,11 +329,9 @@ class World(ClientsWorld):
     def _seed(self) -> None:
         """Leave on the disk what was there before the run.
 
-        Transactional ids have a long history, so that their epochs are soon used up;
-        transactions hang.
+        Transactional ids have a long history, so that their epochs are soon used up.
         """
-        hanging = {place for script in self.plan.scripts for place in hanging_places(script)}
-        if self.plan.first_epoch is None and not hanging:
+        if self.plan.first_epoch is None:
             return
         broker = Broker(
             self.agenda,
@@ -342,16 +343,19 @@ class World(ClientsWorld):
         )
         broker.start()
         assert broker.node is not None, "nothing keeps it from starting"
-        for place in sorted(hanging):
-            log = broker.storage.logs[place]
-            log.append([(None, HANGING_VALUE)], timestamp_ms=START_MS, producer=HANGING)
-            attempt = Attempt("hanging", "", "", (-1, -1), 0, Fate.NEVER, {HANGING_VALUE: place})
-            self.history.owner[HANGING_VALUE] = self.history.begin(attempt)
-        if self.plan.first_epoch is not None:
-            self._seed_epochs(broker.node, self.plan.first_epoch)
+        self._seed_epochs(broker.node, self.plan.first_epoch)
         for log in broker.storage.logs.values():
             log.sync()
         broker.loop.is_dead = True
+
+    def _let_hang(self, broker: Broker) -> None:
+        """Write late, past the coordinator, for an operator to find; a start would refuse it."""
+        for place in sorted(self._to_hang):
+            attempt = Attempt("hanging", "", "", (-1, -1), 0, Fate.NEVER, {HANGING_VALUE: place})
+            self.history.owner[HANGING_VALUE] = self.history.begin(attempt)
+        while self._to_hang:
+            log = broker.storage.logs[self._to_hang.pop()]
+            log.append([(None, HANGING_VALUE)], timestamp_ms=START_MS, producer=HANGING)
 
     def _seed_epochs(self, node: Node, first_epoch: int) -> None:
         for producer_id, name in zip(node.allocate_producer_ids(), ("pay", "ship"), strict=False):
