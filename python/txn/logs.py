@@ -11,6 +11,8 @@ import re
 import sys
 from typing import Final
 
+from txn.printable import printable
+
 _PLAIN: Final = re.compile(r'[^\s"=]+')
 
 
@@ -52,7 +54,9 @@ class EventLog:
 
 def _shown(fact: object) -> str:
     text = str(fact)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    if _PLAIN.fullmatch(text) and text.isprintable():
+        return text
+    return printable(json.dumps(text, ensure_ascii=False))
 
 
 _logger = logging.getLogger("txn")

@@ -13,6 +13,7 @@ import sys
 from importlib import import_module
 
 from txn.errors import ConfigError, TxnError
+from txn.printable import printable
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
 
             app()
     except TxnError as error:
-        print(f"txn: {error}", file=sys.stderr)
+        print(f"txn: {printable(error)}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.errors import ConfigError, TxnError
+from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.explain.facts import Source
@@ -98,7 +99,7 @@ def asked(bootstrap: str | None, data: Path | None) -> Iterator["Source"]:
         finally:
             cluster.close()
     except (TxnError, OSError) as error:
-        print(f"txn: {printable(str(error))}", file=sys.stderr)
+        print(f"txn: {printable(error)}", file=sys.stderr)
         sys.exit(NOT_ASKED)
 
 
@@ -122,13 +123,6 @@ def note_state(state: Any) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print text without a blank line at its end."""
     print("\n".join(map(printable, lines)).rstrip("\n"))
-
-
-def printable(line: str) -> str:
-    """A line with what a terminal would obey written out; clients choose their own names."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
-    )
 
 
 def print_json(data: Any) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from txn.errors import DirectoryError
+from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.inspect.outcome import Outcome
@@ -57,23 +58,28 @@ def dump(
     from txn.inspect.dump import dump as entries_of
     from txn.inspect.dump import files_to_dump
 
-    is_damaged = False
+    is_damaged = is_unread = False
     try:
         for file in files_to_dump(path):
             if not as_json:
-                print(file)
+                print(printable(file))
             try:
                 for entry in entries_of(file, is_deep=deep):
                     is_damaged = is_damaged or entry.get("fault") is not None
                     print(_as_json({"file": str(file), **entry}) if as_json else _as_text(entry))
-            except FileNotFoundError:  # of a broker at work
-                print(f"txn: {file} went away while it was looked at", file=sys.stderr)
+            except FileNotFoundError:  # of a broker at work, or a link that leads nowhere
+                print(f"txn: {printable(file)} is not there any more", file=sys.stderr)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                is_unread = True
+                print(f"txn: {printable(_unread(file, error))}", file=sys.stderr)
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (DirectoryError, OSError) as error:
         _give_up(error)
-    sys.exit(1 if is_damaged else 0)
+    sys.exit(2 if is_unread else 1 if is_damaged else 0)
 
 
 @log_app.command()
@@ -89,7 +95,7 @@ def verify(
     Reads every batch, follows offsets, replays producers and transactions, and holds indexes,
     snapshots, checkpoints and metadata against that. Each finding names the file, the
     position, what is wrong, and what to do; nothing is changed. Exit code 1 if there are
-    findings, 2 if a file could not be read.
+    findings, 2 if a file could not be read: it is named, and all others are looked at.
     """
     from txn.inspect.verify import verify as look_at
 
@@ -104,7 +110,7 @@ def verify(
         print(json.dumps(_outcome_as_data(outcome, seconds)))
     else:
         _show(outcome, seconds)
-    sys.exit(1 if outcome.findings else 0)
+    sys.exit(2 if outcome.unread else 1 if outcome.findings else 0)
 
 
 @contextmanager
@@ -136,15 +142,19 @@ def _progress() -> Iterator["Report"]:
 def _show(outcome: "Outcome", seconds: float) -> None:
     for finding in sorted(outcome.findings, key=lambda each: (each.path, each.position or 0)):
         where = "" if finding.position is None else f" at byte {finding.position}"
-        print(f"{finding.path}{where}: {finding.what}\n    {finding.advice}")
+        print(printable(f"{finding.path}{where}: {finding.what}"))
+        print(f"    {printable(finding.advice)}")
     for note in sorted(outcome.notes):
-        print(f"note: {note.path}: {note.what}")
+        print(printable(f"note: {note.path}: {note.what}"))
+    for unread in sorted(outcome.unread):
+        print(printable(f"not read: {unread.path}: {unread.reason}"))
     rate = outcome.bytes_read / seconds / 1e6
     print(
         f"{outcome.partitions:,} partitions, {outcome.segments:,} segments, "
         f"{outcome.batches:,} batches, {outcome.records:,} records; "
         f"{outcome.bytes_read / 1e6:,.1f} MB in {seconds:.1f} s ({rate:,.0f} MB/s); "
         f"{outcome.state.value}: {_count(len(outcome.findings))}"
+        + (f", {len(outcome.unread):,} not read" if outcome.unread else "")
     )
 
 
@@ -170,13 +180,20 @@ def _outcome_as_data(outcome: "Outcome", seconds: float) -> dict[str, Any]:
             }
             for finding in outcome.findings
         ],
+        "unread": [
+            {"file": str(unread.path), "reason": unread.reason} for unread in outcome.unread
+        ],
         "notes": [{"file": str(note.path), "what": note.what} for note in outcome.notes],
     }
 
 
 def _give_up(error: Exception) -> NoReturn:
-    print(f"txn: {error}", file=sys.stderr)
+    print(f"txn: {printable(error)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _unread(path: Path, error: OSError) -> str:
+    return f"{path} cannot be read: {error.strerror or error}"
 
 
 def _as_json(entry: dict[str, Any]) -> str:
@@ -193,8 +210,10 @@ def _bytes_as_json(value: bytes) -> str | dict[str, str]:
 def _as_text(entry: dict[str, Any]) -> str:
     """One line: what it is, then `name=value` for all there is; records stand further in."""
     kind, *fields = entry.items()
-    words = [f"{name}={_word(value)}" for name, value in fields if value not in (None, [])]
-    return f"{'    ' if kind[1] == 'record' else '  '}{kind[1]} {' '.join(words)}"
+    words = [
+        f"{printable(name)}={_word(value)}" for name, value in fields if value not in (None, [])
+    ]
+    return f"{'    ' if kind[1] == 'record' else '  '}{printable(kind[1])} {' '.join(words)}"
 
 
 def _word(value: Any) -> str:
@@ -206,5 +225,7 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_word(each) for each in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{name}={_word(each)}' for name, each in value.items())}}}"
+        return (
+            f"{{{', '.join(f'{printable(name)}={_word(each)}' for name, each in value.items())}}}"
+        )
     return str(value)

@@ -14,9 +14,9 @@ from txn.cli.explain import (
     asked,
     print_json,
     print_lines,
-    printable,
 )
 from txn.errors import ConfigError, RejectedError
+from txn.printable import printable
 
 transactions_app = typer.Typer(
     help="See transactions, find those that hang, end one.",
@@ -223,17 +223,17 @@ def abort(
                     )
                 plan = plan_by_offset(source, partitions[0], start_offset)
             if isinstance(plan, NothingOpen):
-                print(plan.why)
+                print(printable(plan.why))
                 return
             print(f"To be aborted: {printable(plan.what)}.")
             for consequence in plan.consequences:
-                print(f"  - {consequence}")
+                print(f"  - {printable(consequence)}")
             if dry_run:
                 return
             _confirm(yes)
-            print(carry_out(source, plan))
+            print(printable(carry_out(source, plan)))
         except RejectedError as error:
-            print(f"txn: {printable(str(error))}", file=sys.stderr)
+            print(f"txn: {printable(error)}", file=sys.stderr)
             sys.exit(1)
 
 

@@ -20,6 +20,7 @@ from txn.errors import CorruptLogError, DirectoryError
 from txn.explain.facts import Ends, LoggedBatch, OpenTransaction, Owner, StateRecord, state_record
 from txn.explain.fetched import logged, records_in
 from txn.inspect import segments, texts
+from txn.inspect.files import read_named, read_text
 from txn.inspect.layout import (
     PartitionFiles,
     State,
@@ -119,7 +120,7 @@ class Directory:
         if partition not in self._replayed:
             log_starts: Mapping[TopicPartition, int] = {}
             with suppress(FileNotFoundError, ValueError):  # `txn log verify` finds fault with it
-                log_starts = texts.read_checkpoint((self._root / LOG_STARTS).read_text())
+                log_starts = texts.read_checkpoint(read_text(self._root / LOG_STARTS))
             files = list_partition(self._directories[partition])
             self._replayed[partition] = Replayed(files, log_starts.get(partition, 0))
         return self._replayed[partition]
@@ -210,7 +211,7 @@ class Replayed:
         for offset in reversed(files.snapshots):
             if files.segments[0] <= offset <= end_offset:
                 with suppress(ValueError):
-                    self.gate.restore(files.read(offset, ".snapshot"), ())
+                    self.gate.restore(read_named(files, offset, ".snapshot"), ())
                     return offset
         return files.segments[0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from txn.errors import DirectoryError
-from txn.inspect import indexes, texts
+from txn.inspect import files, indexes, texts
 from txn.inspect.layout import (
     METADATA_TOPIC,
     Kind,
@@ -35,32 +35,33 @@ def files_to_dump(path: Path) -> Iterator[Path]:
     Raises:
         DirectoryError: there is nothing of Kafka's.
     """
-    if path.is_file():
+    if not path.is_dir():
+        if not path.exists():
+            raise DirectoryError(f"{path} is not there", path=str(path))
         if kind_of(path) is None:
             raise DirectoryError(f"{path} is no file of a log, by its name", path=str(path))
         yield path
         return
-    if not path.is_dir():
-        raise DirectoryError(f"{path} is not there", path=str(path))
     places = [path] if is_partition(path) else [path, *partitions_in(path)]
-    files = [file for place in places for file in files_in(place)]
-    if not files:
+    found = [file for place in places for file in files_in(place)]
+    if not found:
         raise DirectoryError(
             f"{path} holds no files of a log. Give a data directory, a partition's directory "
             "or a file",
             path=str(path),
         )
-    yield from files
+    yield from found
 
 
 def dump(path: Path, *, is_deep: bool) -> Iterator[Entry]:
     """Tell what is in a file; records only if it is to be deep. Raises OSError."""
     kind = kind_of(path)
     assert kind is not None, f"{path} is no file of a log"
-    if kind in (Kind.LOG, Kind.METADATA_SNAPSHOT):
-        yield from _batches(path, is_deep)
-        return
     try:
+        if kind in (Kind.LOG, Kind.METADATA_SNAPSHOT):
+            files.require_plain(path)
+            yield from _batches(path, is_deep)
+            return
         yield from _READERS[kind](path)
     except ValueError as error:
         yield {"entry": "damage", "fault": str(error)}
@@ -153,24 +154,24 @@ def _base_offset(path: Path) -> int:
 
 
 def _index(path: Path) -> Iterator[Entry]:
-    data = indexes.without_reserve(path.read_bytes(), indexes.OFFSET_ENTRY)
+    data = indexes.without_reserve(files.read_bytes(path), indexes.OFFSET_ENTRY)
     for entry in indexes.offset_entries(data, _base_offset(path)):
         yield {"entry": "index", **entry._asdict()}
 
 
 def _time_index(path: Path) -> Iterator[Entry]:
-    data = indexes.without_reserve(path.read_bytes(), indexes.TIME_ENTRY)
+    data = indexes.without_reserve(files.read_bytes(path), indexes.TIME_ENTRY)
     for entry in indexes.time_entries(data, _base_offset(path)):
         yield {"entry": "timeindex", **entry._asdict()}
 
 
 def _txn_index(path: Path) -> Iterator[Entry]:
-    for entry in indexes.aborted_entries(path.read_bytes()):
+    for entry in indexes.aborted_entries(files.read_bytes(path)):
         yield {"entry": "aborted", **entry._asdict()}
 
 
 def _snapshot(path: Path) -> Iterator[Entry]:
-    for producer_id, state in decode_snapshot(path.read_bytes()).items():
+    for producer_id, state in decode_snapshot(files.read_bytes(path)).items():
         yield _producer(producer_id, state)
 
 
@@ -191,26 +192,26 @@ def _producer(producer_id: int, state: ProducerState) -> Entry:
 
 
 def _checkpoint(path: Path) -> Iterator[Entry]:
-    for (topic, index), offset in sorted(texts.read_checkpoint(path.read_text()).items()):
+    for (topic, index), offset in sorted(texts.read_checkpoint(files.read_text(path)).items()):
         yield {"entry": "checkpoint", "topic": topic, "partition": index, "offset": offset}
 
 
 def _leader_epochs(path: Path) -> Iterator[Entry]:
-    for leader_epoch, start in texts.read_leader_epochs(path.read_text()):
+    for leader_epoch, start in texts.read_leader_epochs(files.read_text(path)):
         yield {"entry": "leader-epoch", "leader_epoch": leader_epoch, "start_offset": start}
 
 
 def _partition_metadata(path: Path) -> Iterator[Entry]:
-    topic_id = texts.read_topic_id(path.read_text())
+    topic_id = texts.read_topic_id(files.read_text(path))
     yield {"entry": "partition", "topic_id": encode_id(topic_id)}
 
 
 def _meta_properties(path: Path) -> Iterator[Entry]:
-    yield {"entry": "properties", **texts.read_properties(path.read_text())}
+    yield {"entry": "properties", **texts.read_properties(files.read_text(path))}
 
 
 def _json(path: Path) -> Iterator[Entry]:
-    yield {"entry": path.name, **texts.read_json(path.read_text())}
+    yield {"entry": path.name, **texts.read_json(files.read_text(path))}
 
 
 _READERS: Final[Mapping[Kind, Callable[[Path], Iterator[Entry]]]] = {

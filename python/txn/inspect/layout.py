@@ -95,11 +95,6 @@ class PartitionFiles:
         """The path of a file named by an offset."""
         return self.directory / f"{offset:020}{suffix}"
 
-    def read(self, offset: int, suffix: str) -> bytes:
-        """The bytes of a file named by an offset; empty if it is not there."""
-        path = self.file(offset, suffix)
-        return path.read_bytes() if path.name in self.names else b""
-
 
 def kind_of(path: Path) -> Kind | None:
     """Say what a file is, by its name; None if it is nothing of Kafka's."""
@@ -152,7 +147,7 @@ def list_partition(directory: Path) -> PartitionFiles:
 def files_in(directory: Path) -> Iterator[Path]:
     """The files of a directory that are Kafka's, by name."""
     for path in sorted(directory.iterdir()):
-        if kind_of(path) not in (None, Kind.LOCK) and path.is_file():
+        if kind_of(path) not in (None, Kind.LOCK):
             yield path
 
 

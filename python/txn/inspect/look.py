@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from txn.inspect import indexes, segments, texts
+from txn.inspect import files, indexes, segments, texts
 from txn.inspect.layout import LEFTOVER, State, list_partition
-from txn.inspect.outcome import Outcome, Surroundings, read_text
+from txn.inspect.outcome import Outcome, Surroundings, read_bytes, read_text
 from txn.inspect.replay import Replay
 from txn.storage.ids import encode_id
 
@@ -39,7 +39,8 @@ class PartitionLook:
 
     Attributes:
         outcome: What was found.
-        ends: Base offset of the first segment and log end offset, None without segments.
+        ends: Base offset of the first segment and log end offset, None without segments. An end
+            that could not be read is beyond every offset: nothing contradicts it.
         metadata_snapshots: Names of its `.checkpoint` files, which are not looked at here.
     """
 
@@ -55,30 +56,54 @@ class PartitionLook:
             self._files = list_partition(directory)
             self._verify()
         except FileNotFoundError as error:
-            if surroundings.state is not State.IN_USE:
-                raise
-            self.outcome.note(Path(error.filename), "it went away while it was looked at")
+            path = Path(error.filename or directory)
+            if surroundings.state is State.IN_USE:
+                self.outcome.note(path, "it went away while it was looked at")
+            else:
+                self._not_read(path, error)
+        except OSError as error:
+            self._not_read(Path(error.filename or directory), error)
+
+    def _not_read(self, path: Path, error: OSError) -> None:
+        self.outcome.not_read(path, error)
+        self.ends = (0, texts.OFFSET_MAX)
 
     def _verify(self) -> None:
-        files = self._files
+        found = self._files
         self._verify_topic_id()
         self._note_other_files()
-        if not files.segments:
+        if not found.segments:
             return
-        replay = Replay(files, self._around, self.outcome)
+        replay = Replay(found, self._around, self.outcome)
         runs: list[tuple[Path, EpochRun]] = []
-        next_offset = files.segments[0]
-        for base_offset in files.segments:
-            path = files.file(base_offset, ".log")
+        next_offset, is_known = found.segments[0], True
+        for base_offset in found.segments:
+            path = found.file(base_offset, ".log")
             if base_offset < next_offset:
                 what = f"it begins at offset {base_offset}, {next_offset} is the next"
                 self.outcome.find(path, None, what)
                 replay.stop()
-            elif base_offset > next_offset and not self._around.may_be_missing(base_offset):
+            elif (
+                base_offset > next_offset
+                and is_known
+                and not self._around.may_be_missing(base_offset)
+            ):
                 what = f"offsets {next_offset} to {base_offset - 1} are missing before it"
                 self.outcome.find(path, None, what)
-            next_offset = self._verify_segment(base_offset, replay, runs)
-        self.ends = files.segments[0], next_offset
+            next_offset, is_known = base_offset, False
+            try:
+                files.require_plain(path)
+                next_offset = self._verify_segment(base_offset, replay, runs)
+                is_known = True
+                continue
+            except files.UnusableError as error:
+                self.outcome.find(path, None, str(error))
+            except OSError as error:
+                if self._around.state is State.IN_USE and isinstance(error, FileNotFoundError):
+                    raise
+                self.outcome.not_read(Path(error.filename or path), error)
+            replay.stop()
+        self.ends = found.segments[0], next_offset if is_known else texts.OFFSET_MAX
         replay.finish(next_offset)
         self._verify_leader_epochs(runs)
 
@@ -94,13 +119,13 @@ class PartitionLook:
             self.outcome.find(path, None, what)
 
     def _note_other_files(self) -> None:
-        files = self._files
-        for name in sorted(files.names):
-            path = files.directory / name
+        known = self._files
+        for name in sorted(known.names):
+            path = known.directory / name
             if LEFTOVER.fullmatch(name):
                 self.outcome.note(path, "it was on its way in or out; the next start deals with it")
             elif path.suffix in (".index", ".timeindex", ".txnindex"):
-                if path.with_suffix(".log").name in files.names:
+                if path.with_suffix(".log").name in known.names:
                     continue
                 if self._around.state is State.LEFT:
                     # A swap or a removal was cut short between one file and the next.
@@ -119,9 +144,9 @@ class PartitionLook:
         self, base_offset: int, replay: Replay, runs: list[tuple[Path, EpochRun]]
     ) -> int:
         """Check a segment and feed its batches to the replay; return the next offset."""
-        files, outcome = self._files, self.outcome
-        path = files.file(base_offset, ".log")
-        is_last = base_offset == files.segments[-1]
+        found, outcome = self._files, self.outcome
+        path = found.file(base_offset, ".log")
+        is_last = base_offset == found.segments[-1]
         check = segments.check(
             path,
             base_offset,
@@ -139,12 +164,12 @@ class PartitionLook:
         if is_last and self._around.state is not State.CLEAN and faults:
             faults = self._without_torn_tail(path, faults, check.end)
         for suspect, position, _, _, reason in faults:
-            outcome.find(files.file(base_offset, SUSPECTS[suspect]), position, reason)
+            outcome.find(found.file(base_offset, SUSPECTS[suspect]), position, reason)
         if check.faults_left_out:
             outcome.find(path, None, f"{check.faults_left_out} more faults are in this segment")
-        for position, expected, found in check.gaps:
-            if not self._around.may_be_missing(found):
-                what = f"offsets {expected} to {found - 1} are missing before this batch"
+        for position, expected, begin in check.gaps:
+            if not self._around.may_be_missing(begin):
+                what = f"offsets {expected} to {begin - 1} are missing before this batch"
                 outcome.find(path, position, what)
         if check.is_damaged:
             replay.stop()
@@ -157,10 +182,13 @@ class PartitionLook:
 
     def _index(self, base_offset: int, suffix: str, layout: struct.Struct) -> bytes:
         path = self._files.file(base_offset, suffix)
-        data = self._files.read(base_offset, suffix)
+        is_there = path.name in self._files.names
+        data = read_bytes(path, self.outcome) if is_there else b""
+        if data is None:
+            return b""
         if self._around.state is not State.CLEAN:
             return indexes.without_reserve(data, layout)
-        if path.name not in self._files.names:
+        if not is_there:
             self.outcome.note(path, "it is missing; the next start rebuilds it")
         return data
 

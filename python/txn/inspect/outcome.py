@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
 
+from txn.inspect import files
 from txn.inspect.layout import Kind, State, kind_of
 
 T = TypeVar("T")
@@ -48,6 +49,14 @@ class Note:
     what: str
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Unread:
+    """A file or directory that could not be read, and why: nothing is known of it."""
+
+    path: Path
+    reason: str
+
+
 @dataclass(slots=True)
 class Outcome:
     """What was found, and how much was looked at."""
@@ -55,6 +64,7 @@ class Outcome:
     state: State = State.CLEAN
     findings: list[Finding] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -70,10 +80,15 @@ class Outcome:
         """Add a note."""
         self.notes.append(Note(path, what))
 
+    def not_read(self, path: Path, error: OSError) -> None:
+        """Note that something could not be read."""
+        self.unread.append(Unread(path, error.strerror or str(error)))
+
     def take(self, other: "Outcome") -> None:
         """Add what was found in a part."""
         self.findings += other.findings
         self.notes += other.notes
+        self.unread += other.unread
         self.partitions += other.partitions
         self.segments += other.segments
         self.batches += other.batches
@@ -105,8 +120,28 @@ class Surroundings:
 
 def read_text(path: Path, read: Callable[[str], T], outcome: Outcome) -> T | None:
     """Read a text file; what is wrong with it is found, and nothing is known then."""
+    data = read_bytes(path, outcome)
+    if data is None:
+        return None
     try:
-        return read(path.read_text())
+        return read(data.decode())
     except ValueError as error:
         outcome.find(path, None, str(error))
         return None
+
+
+def read_bytes(path: Path, outcome: Outcome) -> bytes | None:
+    """Read a file; None where the outcome tells why it could not be read.
+
+    Raises:
+        FileNotFoundError: beside a broker at work: it went away while it was looked at.
+    """
+    try:
+        return files.read_bytes(path)
+    except files.UnusableError as error:
+        outcome.find(path, None, str(error))
+    except OSError as error:
+        if outcome.state is State.IN_USE and isinstance(error, FileNotFoundError):
+            raise
+        outcome.not_read(path, error)
+    return None

@@ -11,7 +11,7 @@ from typing import Final
 
 from txn.inspect import indexes
 from txn.inspect.layout import PartitionFiles, State
-from txn.inspect.outcome import Outcome, Surroundings
+from txn.inspect.outcome import Outcome, Surroundings, read_bytes
 from txn.partition import AbortedTxn, Partition, ReplayedBatch
 from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
 from txn.partition.producer_state import ProducerState
@@ -28,18 +28,18 @@ class Replay:
     is left of the log. Behind damage nothing more can be said.
     """
 
-    def __init__(self, files: PartitionFiles, around: Surroundings, outcome: Outcome) -> None:
-        self._files = files
+    def __init__(self, found: PartitionFiles, around: Surroundings, outcome: Outcome) -> None:
+        self._files = found
         self._around = around
         self._outcome = outcome
         self._gate = Partition()
         self._returns = Returns()
         self._abort_markers: dict[int, int] = {}
         self._is_stopped = False
-        self._start = files.segments[0]
+        self._start = found.segments[0]
         self._is_whole = self._start == 0
-        self._snapshots = [offset for offset in files.snapshots if offset > self._start]
-        for offset in files.snapshots:
+        self._snapshots = [offset for offset in found.snapshots if offset > self._start]
+        for offset in found.snapshots:
             if offset > self._start:
                 break
             stored = self._read_snapshot(offset)
@@ -98,7 +98,9 @@ class Replay:
     # -------------------------------------------------------- snapshots
 
     def _read_snapshot(self, offset: int) -> bytes | None:
-        data = self._files.file(offset, ".snapshot").read_bytes()
+        data = read_bytes(self._files.file(offset, ".snapshot"), self._outcome)
+        if data is None:
+            return None
         try:
             decode_snapshot(data)
         except ValueError as error:
@@ -147,7 +149,9 @@ class Replay:
 
     def _compare_index(self, base_offset: int, end: int, expected: Sequence[AbortedTxn]) -> None:
         path = self._files.file(base_offset, ".txnindex")
-        data = self._files.read(base_offset, ".txnindex")
+        data = read_bytes(path, self._outcome) if path.name in self._files.names else b""
+        if data is None:
+            return
         found = indexes.aborted_entries(data)
         left_over = len(data) % indexes.ABORTED_ENTRY.size
         if left_over:

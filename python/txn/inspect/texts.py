@@ -114,7 +114,10 @@ def read_identity(text: str) -> tuple[str, int, uuid.UUID]:
 
 def read_json(text: str) -> dict[str, Any]:
     """Read a JSON object. Raises ValueError."""
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
     return found

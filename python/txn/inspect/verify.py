@@ -29,11 +29,12 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from os.path import lexists  # a link that leads nowhere is there, and cannot be read
 from pathlib import Path
 from typing import Final
 
 from txn.errors import DirectoryError
-from txn.inspect import segments, texts
+from txn.inspect import files, segments, texts
 from txn.inspect.layout import (
     CHECKPOINTS,
     CLEANED,
@@ -79,7 +80,7 @@ def verify(
 
     Raises:
         DirectoryError: there is nothing of Kafka's.
-        OSError: something cannot be read.
+        OSError: the directory itself cannot be read; of what is in it the outcome tells.
     """
     path = path.absolute()
     if not path.exists():
@@ -97,6 +98,7 @@ def verify(
     outcome = _verify_directory(path.parent, is_deep, report)
     outcome.findings = [finding for finding in outcome.findings if finding.path == path]
     outcome.notes = [note for note in outcome.notes if note.path == path]
+    outcome.unread = [unread for unread in outcome.unread if unread.path == path]
     return outcome
 
 
@@ -124,7 +126,7 @@ class DirectoryLook:
         self._is_deep = is_deep
         self._report = report
         self._partitions = partitions_in(root)
-        if not (root / META).exists() and not any(map(_has_segments, self._partitions)):
+        if not lexists(root / META) and not any(map(_has_segments, self._partitions)):
             raise DirectoryError(
                 f"{root} holds no log. Give a data directory, a partition's directory or a file",
                 path=str(root),
@@ -142,7 +144,7 @@ class DirectoryLook:
         """Verify everything."""
         outcome = self._outcome
         self._verify_identity()
-        if (self._root / CLEAN).exists():
+        if lexists(self._root / CLEAN):
             read_text(self._root / CLEAN, texts.read_clean_mark, outcome)
         plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
         partitions, ends = _verify_partitions(plans, outcome.state, self._report)
@@ -150,14 +152,16 @@ class DirectoryLook:
         for name, offsets in self._checkpoints.items():
             self._verify_checkpoint(self._root / name, offsets, ends)
         for entry in sorted(self._root.iterdir()):
-            if entry.is_dir() and entry not in self._partitions:
+            if not entry.is_dir() and partition_of(entry) and kind_of(entry) is None:
+                outcome.find(entry, None, "it has the name of a partition's directory and is none")
+            elif entry.is_dir() and entry not in self._partitions:
                 outcome.note(entry, "a directory on its way in or out, or nothing of Kafka's")
             elif kind_of(entry) is Kind.METADATA_SNAPSHOT:
                 _verify_metadata_snapshot(entry, outcome)
         return outcome
 
     def _checkpoint(self, path: Path) -> dict[Place, int]:
-        if not path.exists():
+        if not lexists(path):
             return {}
         return read_text(path, texts.read_checkpoint, self._outcome) or {}
 
@@ -183,7 +187,7 @@ class DirectoryLook:
 
     def _verify_identity(self) -> None:
         path = self._root / META
-        if not path.exists():
+        if not lexists(path):
             self._outcome.find(path, None, "it is missing")
             return
         identity = read_text(path, texts.read_identity, self._outcome)
@@ -227,10 +231,13 @@ def _read_metadata(directory: Path) -> Image:
     replay = Replay(Image())
     if not directory.is_dir():
         return replay.image
-    files = list_partition(directory)
-    paths = [files.file(base_offset, ".log") for base_offset in files.segments]
-    snapshots = sorted(name for name in files.names if name.endswith(".checkpoint"))
-    if snapshots and files.segments[:1] != (0,):
+    try:
+        found = list_partition(directory)
+    except OSError:
+        return replay.image
+    paths = [found.file(base_offset, ".log") for base_offset in found.segments]
+    snapshots = sorted(name for name in found.names if name.endswith(".checkpoint"))
+    if snapshots and found.segments[:1] != (0,):
         paths.insert(0, directory / snapshots[-1])
     for value in (value for path in paths for value in _values(path)):
         with suppress(ValueError):
@@ -240,7 +247,7 @@ def _read_metadata(directory: Path) -> Image:
 
 def _values(path: Path) -> Iterator[bytes]:
     """The values of the records in a segment's sound batches; none if it has gone away."""
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
         for found in segments.walk(path):
             if isinstance(found, segments.Damage) or found.fault or found.is_control:
                 continue
@@ -250,8 +257,17 @@ def _values(path: Path) -> Iterator[bytes]:
 
 def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
     """Verify a snapshot of the metadata log: batches from offset 0 on, of one leader epoch."""
-    check = segments.check(path, 0, b"", b"", is_deep=True)
-    check.advance(check.end)
+    try:
+        files.require_plain(path)
+        check = segments.check(path, 0, b"", b"", is_deep=True)
+        check.advance(check.end)
+    except files.UnusableError as error:
+        outcome.find(path, None, str(error))
+        return
+    except OSError as error:
+        if outcome.state is not State.IN_USE or not isinstance(error, FileNotFoundError):
+            outcome.not_read(path, error)
+        return
     for _, position, _, _, reason in check.faults:
         outcome.find(path, position, reason)
     for position, expected, found in check.gaps:
@@ -281,8 +297,7 @@ def _verify_partitions(plans: Sequence[Plan], state: State, report: Report) -> t
         for (directory, _), look in zip(plans, looks, strict=True):
             whole.take(look.outcome)
             for name in sorted(look.metadata_snapshots):
-                with suppress(FileNotFoundError):
-                    _verify_metadata_snapshot(directory / name, whole)
+                _verify_metadata_snapshot(directory / name, whole)
             partition = partition_of(directory)
             if partition is not None and look.ends is not None:
                 ends[partition] = look.ends
@@ -296,15 +311,18 @@ def _sealed_end(directory: Path) -> int | None:
 
 
 def _has_segments(directory: Path) -> bool:
-    return bool(list_partition(directory).segments)
+    with suppress(OSError):  # its verification tells
+        return bool(list_partition(directory).segments)
+    return True
 
 
 def _log_bytes(directory: Path) -> int:
     size = 0
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+    with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.endswith(".log"):
-                size += entry.stat().st_size
+            with suppress(OSError):
+                if entry.name.endswith(".log"):
+                    size += entry.stat().st_size
     return size
 
 

@@ -1,0 +1,15 @@
+"""Text that others chose, as a terminal may be given it.
+
+Names of files, topics and clients, keys, values: whatever a terminal would obey or hide is written
+out, line ends, escape sequences and marks that turn the direction of text among it.
+"""
+
+
+def printable(text: object) -> str:
+    """Return a text with every character that does not print written as Python writes it."""
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
+    )
