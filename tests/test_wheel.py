@@ -4,6 +4,7 @@ Deselect with `-m "not wheel"`: it compiles in release mode and installs from th
 """
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -42,17 +43,31 @@ with txn.Broker() as broker:
 """
 
 
+EXTRAS = ("", "spark")
+"""What the pages tell to install, and is installed here."""
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with nothing but the wheel and what it asks for."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "maturin", "build", "--release", "--out", str(place)]
     run(build, cwd=CHECKOUT)
-    (wheel,) = place.glob("txn-*.whl")
-    venv.create(place / "env", with_pip=True)
-    python = place / "env" / "bin" / "python"
-    run([python, "-m", "pip", "install", "--quiet", wheel], cwd=place)
-    return place / "env"
+    (made,) = place.glob("txn-*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path) -> Path:
+    """An environment with nothing but the wheel and what it asks for."""
+    return installed(wheel, "")
+
+
+def installed(wheel: Path, extra: str) -> Path:
+    place = wheel.parent / f"env-{extra}"
+    venv.create(place, with_pip=True)
+    what = f"{wheel}[{extra}]" if extra else str(wheel)
+    run([place / "bin" / "python", "-m", "pip", "install", "--quiet", what], cwd=wheel.parent)
+    return place
 
 
 def test_the_wheel_runs_a_broker_and_a_transaction(environment: Path) -> None:
@@ -67,6 +82,16 @@ def test_the_wheel_brings_the_command(environment: Path) -> None:
     assert "serve" in run([environment / "bin" / "txn", "--help"], cwd=environment)
 
 
+def test_the_readme_runs_with_the_wheel_and_its_extra_and_no_warning(wheel: Path) -> None:
+    """A newcomer's first hour; pandas 3 made PySpark warn, and the example failed."""
+    place = installed(wheel, "spark")
+    page = (CHECKOUT / "README.md").read_text()
+    program = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    (place / "readme.py").write_text(program)
+    output = run([place / "bin" / "python", "-W", "error", "readme.py"], cwd=place)
+    assert "7 apples" in output
+
+
 def run(command: Sequence[str | Path], *, cwd: Path) -> str:
     """Run to success, away from what this interpreter was told to import; return the output."""
     done = subprocess.run(
@@ -77,4 +102,6 @@ def run(command: Sequence[str | Path], *, cwd: Path) -> str:
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environment.items() if not k.startswith("PYTHON")}
+    """Without what tells Python and Spark where to look, and with Spark on loopback."""
+    kept = {k: v for k, v in environment.items() if not k.startswith(("PYTHON", "PYSPARK"))}
+    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}

@@ -40,6 +40,7 @@ def spark() -> Iterator["SparkSession"]:
 
     session = (
         SparkSession.builder.master("local[2,4]")
+        .config("spark.jars", ",".join(connector_jars()))
         .appName("txn-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
@@ -53,6 +54,17 @@ def spark() -> Iterator["SparkSession"]:
     txn.spark.register(session)
     yield session
     session.stop()
+
+
+def connector_jars() -> list[str]:
+    """Spark's own Kafka connector, to be compared with; empty where it cannot be had."""
+    from txn.spark import jars
+    from txn.spark.connector_jars import JarsUnavailableError
+
+    try:
+        return [str(path) for path in jars()]
+    except JarsUnavailableError:
+        return []
 
 
 @pytest.fixture

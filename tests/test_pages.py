@@ -1,0 +1,228 @@
+"""Every code block of README.md and of docs/ is run, or held against the thing it describes.
+
+The Python of a page runs in one process from top to bottom, as a reader types it. Each line of
+a shell block is tried by the row of `LINES` that it matches. A block or a line that no row
+matches fails: there is no way to mark one as not to be run.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from markdown_it import MarkdownIt
+
+import clients
+import test_readme
+import test_wheel
+import txn
+from brokers import BrokerProcess
+from command_line import run_txn
+from peers.kafka import ONE_NODE
+from transactions_page import diagram
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+SHOWN: Final = {
+    ("README.md", False): [],
+    ("README.md", True): [r"\|7 apples\|"],
+    ("docs/spark.md", True): ["7 apples", "3 pears", "1 plum", r"\|ann\| +2\|", "done"],
+}
+"""What the Python of a page prints, among other things, without Spark and with it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced or indented block; an indented one has no language."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    return [
+        Block(str(page.relative_to(ROOT)), token.map[0] + 1, token.info.strip(), token.content)
+        for token in MarkdownIt().parse(page.read_text())
+        if token.type in ("fence", "code_block") and token.map is not None
+    ]
+
+
+BLOCKS: Final = [block for page in PAGES for block in blocks_of(page)]
+
+
+def programs() -> dict[tuple[str, bool], str]:
+    """The Python of each page by (page, whether it needs Spark): from the first block that does."""
+    found: dict[tuple[str, bool], str] = {}
+    for block in BLOCKS:
+        if block.language == "python":
+            needs_spark = (block.page, True) in found or "pyspark" in block.text
+            key = (block.page, needs_spark)
+            found[key] = f"{found.get(key, '')}{block.text}\n"
+    return found
+
+
+PYTHON: Final = programs()
+
+
+def test_blocks_are_found() -> None:
+    assert {block.page for block in BLOCKS} >= {"README.md", "docs/spark.md", "docs/performance.md"}
+    assert set(SHOWN) == set(PYTHON)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [pytest.param(key, marks=[pytest.mark.spark] if key[1] else []) for key in PYTHON],
+    ids=lambda key: f"{key[0]}{' with Spark' if key[1] else ''}",
+)
+def test_python_of_a_page_runs_from_top_to_bottom(key: tuple[str, bool], tmp_path: Path) -> None:
+    """In an empty directory; a warning is an error."""
+    (tmp_path / "program.py").write_text(PYTHON[key])
+    # Of an environment that was not made from the extra `spark`, which asks for an older one.
+    newer_pandas = "ignore:PySpark does not yet fully support pandas"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", newer_pandas, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    for shown in SHOWN[key]:
+        assert re.search(shown, done.stdout), shown
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for block in BLOCKS if block.language != "python"],
+    ids=lambda b: f"{b.page}:{b.line}",
+)
+def test_block_is_what_it_says(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if block.language == "mermaid":
+        assert ["```mermaid", *block.text.splitlines(), "```"] == list(diagram())
+    elif block.language == "console":
+        for command in re.findall(r"^\$ (.*)", block.text, re.MULTILINE):
+            assert command in CONSOLE, f"{block.page}:{block.line}: who compares {command!r}?"
+    elif is_properties(block.text):
+        check_properties(block.text)
+    else:
+        assert block.language in ("sh", ""), (
+            f"{block.page}:{block.line}: what is a {block.language}?"
+        )
+        for line in block.text.splitlines():
+            try_line(re.sub(r"\s+# .*", "", line), tmp_path)
+
+
+CONSOLE: Final = {
+    "txn explain orders --bootstrap 127.0.0.1:9092": (
+        test_readme.test_what_explain_prints_is_what_the_readme_shows
+    )
+}
+"""Commands shown with their output, and the test that compares it."""
+
+
+def is_properties(text: str) -> bool:
+    return all(re.fullmatch(r"[a-z.]+=\S+", line) for line in text.splitlines())
+
+
+def check_properties(text: str) -> None:
+    """The node of the docs is the one that the exchange of directories is tested with."""
+    told = dict(line.split("=", 1) for line in text.splitlines())
+    places = {"controller.quorum.voters", "listeners", "log.dirs"}
+    assert {name: ONE_NODE.get(name) for name in told.keys() - places} == {
+        name: value for name, value in told.items() if name not in places
+    }
+
+
+# ---------------------------------------------------------------- lines of shell
+
+
+def try_line(line: str, place: Path) -> None:
+    for pattern, attempt in LINES.items():
+        if re.fullmatch(pattern, line):
+            attempt(line, place)
+            return
+    raise AssertionError(f"nobody knows how to try {line!r}")
+
+
+def try_pip(line: str, place: Path) -> None:
+    """What it installs is what `test_wheel.py` installs into an empty environment."""
+    _, _, what = shlex.split(line)
+    extra = what.removeprefix(".").strip("[]")
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert not extra or extra in known["optional-dependencies"]
+    assert extra in test_wheel.EXTRAS
+
+
+def try_make(line: str, place: Path) -> None:
+    """The target exists, with all it depends on, and make says what it would run."""
+    command = ["make", "--dry-run", "--always-make", "-C", str(ROOT), *shlex.split(line)[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command_line in re.findall(r"^\.venv/bin/txn (.*)", done.stdout, re.MULTILINE):
+        assert run_txn(*command_line.split(), "--help")[0] == 0
+
+
+def try_serve(line: str, place: Path) -> None:
+    words = shlex.split(line.replace("127.0.0.1:9092", "127.0.0.1:0"))
+    command = [sys.executable, "-m", "txn", *words[1:]]
+    process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as output:
+        said = output.readline()
+        assert said.startswith("listening on "), said
+        servers = said.split()[-1]
+        producer = clients.plain_producer(servers)
+        clients.send(producer, "orders", [b"1"])
+        partitions = (
+            producer.list_topics("orders", timeout=clients.WAIT_S).topics["orders"].partitions
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(clients.WAIT_S) == 0
+    for setting in re.findall(r"-o (\S+)", line):
+        assert setting == f"num.partitions={len(partitions)}"
+    assert (place / "data" / "orders-0").is_dir()
+
+
+def try_log(line: str, place: Path) -> None:
+    with txn.Broker(place / "data") as broker:
+        clients.send(clients.plain_producer(broker.bootstrap_servers), "orders", [b"1"])
+    words = shlex.split(line)
+    code, printed, errors = run_txn(*words[1:])
+    assert (code, errors) == (0, "")
+    assert {"verify": "no findings", "dump": "data/orders-0"}[words[2]] in printed
+
+
+def try_perf(line: str, place: Path) -> None:
+    """The processes that it looks at are those of a running broker."""
+    (search,) = re.findall(r"\$\((.*)\)", line)
+    broker = BrokerProcess(place / "data")
+    try:
+        found = subprocess.run(shlex.split(search), capture_output=True, text=True, check=True)
+        assert str(broker.pid) in found.stdout.split()
+    finally:
+        broker.stop()
+
+
+LINES: Final[dict[str, Callable[[str, Path], None]]] = {
+    r"pip install \S+": try_pip,
+    r"make [a-z-]+( [A-Z]+=.*)?": try_make,
+    r"txn serve .*": try_serve,
+    r"txn log (verify|dump) .*": try_log,
+    r"perf record -g -p \$\(pgrep .*\)": try_perf,
+}
