@@ -543,11 +543,14 @@ class KafkaClient:
         *,
         read_committed: bool = True,
         max_bytes: int = 4 << 20,
+        max_batch_bytes: int = 256 << 20,
         include_keys: bool = True,
         include_values: bool = True,
         include_headers: bool = False,
     ) -> Fetch:
-        """Iterate the records of [start, end). Raises KafkaError 1 when `start` is no longer there."""
+        """Iterate the records of [start, end). `max_batch_bytes`: of one compressed batch, opened.
+
+        Raises KafkaError: 1 when `start` is no longer there, 2 when a batch cannot be read."""
     def init_producer_id(
         self,
         transactional_id: str,

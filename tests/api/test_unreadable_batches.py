@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 import txn
 from brokers import BrokerProcess
 from clients import WAIT_S, create_topic, ends, plain_producer, read_all, read_messages, send
-from packed import CREATED_MS, around, gzip_bomb, produce, records, sealed, unreadable
+from packed import CODECS, CREATED_MS, around, gzip_bomb, produce, records, sealed, unreadable
+from txn import _core
 from wire_client import RawConnection
 from wire_producer import WireProducer, identity
 
@@ -158,6 +159,48 @@ def test_the_largest_timestamp_is_that_of_the_records(shared_servers: str) -> No
         assert consumer.offsets_for_times([later], WAIT_S)[0].offset == 0
     finally:
         consumer.close()
+
+
+def test_a_spark_worker_is_told_of_a_batch_that_comes_to_too_much(shared_servers: str) -> None:
+    create_topic(shared_servers, "wide")
+    with RawConnection(shared_servers) as connection:
+        produce(connection, around("gzip", 1, gzip_bomb(5_000_000)), topic="wide")
+        produce(connection, around("none", 1, records((b"k", b"v"))), topic="wide")
+    client = _core.KafkaClient(shared_servers)
+    assert [chunk["rows"] for chunk in client.fetch("wide", 0, 0, 2)] == [2]
+    with pytest.raises(_core.KafkaError) as refused:
+        list(client.fetch("wide", 0, 0, 2, max_batch_bytes=1_000_000))
+    message = refused.value.args[0]
+    assert "the batch of wide-0 at offset 0 cannot be read: more than 1000000 bytes" in message
+    assert "fetch.batch.bytes" in message
+    assert "start at offset 1" in message
+    rest = client.fetch("wide", 0, 1, 2, max_batch_bytes=1_000_000)
+    assert [chunk["rows"] for chunk in rest] == [1]
+
+
+def test_a_stored_batch_that_nobody_can_read_is_told_to_its_readers_and_passed_by_searches(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As earlier versions stored them: only its readers mind it."""
+    with txn.Broker(tmp_path) as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        with RawConnection(broker.bootstrap_servers) as connection:
+            produce(connection, around("none", 1, records((b"k", b"first"))))
+            produce(connection, around("none", 1, records((b"k", b"second"))))
+    segment = tmp_path / "orders-0" / f"{0:020}.log"
+    spoiled = bytearray(segment.read_bytes())
+    end = 12 + int.from_bytes(spoiled[8:12], "big")
+    spoiled[22] |= CODECS["lz4"]
+    spoiled[:end] = sealed(spoiled[:end])
+    segment.write_bytes(spoiled)
+    with txn.Broker(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        client = _core.KafkaClient(servers)
+        with pytest.raises(_core.KafkaError, match=r"orders-0 at offset 0 .* start at offset 1"):
+            list(client.fetch("orders", 0, 0, 2))
+        assert client.list_offsets("orders", [0], CREATED_MS) == [1]
+        assert [chunk["rows"] for chunk in client.fetch("orders", 0, 1, 2)] == [1]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_bombs_take_little_memory(tmp_path: Path) -> None:

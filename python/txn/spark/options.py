@@ -81,6 +81,7 @@ class SourceSettings:
     read_committed: bool
     columns: tuple[str, ...]
     fetch_bytes: int
+    fetch_batch_bytes: int
     progress_topic: str
     """Of a sink; subscribePattern leaves it out."""
 
@@ -224,6 +225,7 @@ _READ: Final[Mapping[str, _Option]] = {
         _positions, None, 'latest, or JSON as {"topic": {"0": 23, "1": -1}} (-1: latest)'
     ),
     "failOnDataLoss": _flag(True),
+    "fetch.batch.bytes": _whole(256 << 20, 1, 1 << 30),
     "fetch.bytes": _whole(4 << 20, 1, 1 << 30),
     "includeHeaders": _flag(False),
     "kafka.isolation.level": _one_of("read_committed", "read_uncommitted"),
@@ -372,6 +374,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
         read_committed=options["kafka.isolation.level"] == "read_committed",
         columns=options["columns"] or (COLUMNS if headers else COLUMNS[:-1]),
         fetch_bytes=options["fetch.bytes"],
+        fetch_batch_bytes=options["fetch.batch.bytes"],
         progress_topic=options["txn.progress.topic"],
     )
 

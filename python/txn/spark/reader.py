@@ -342,6 +342,7 @@ class _Records:
             self._span.end,
             read_committed=self._settings.read_committed,
             max_bytes=self._settings.fetch_bytes,
+            max_batch_bytes=self._settings.fetch_batch_bytes,
             include_keys="key" in self._columns,
             include_values="value" in self._columns,
             include_headers="headers" in self._columns,

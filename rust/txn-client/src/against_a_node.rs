@@ -470,6 +470,7 @@ fn selection(end: i64, bytes_max: i32) -> Selection {
         end,
         read_committed: true,
         bytes_max,
+        content_bytes_max: usize::MAX,
         parts: EVERYTHING,
     }
 }
@@ -638,7 +639,7 @@ proptest! {
         let batch = builder.seal().unwrap();
         let mut columns = Columns::new(EVERYTHING, 0);
         let view = BatchView::parse(&batch).unwrap();
-        columns.push_batch(&view, &(0..i64::MAX), &mut Vec::new()).unwrap();
+        columns.push_batch(&view, &(0..i64::MAX), &mut Vec::new(), usize::MAX).unwrap();
         let rows = records.len();
         prop_assert_eq!(columns.rows, rows);
         let keys: Vec<_> = records.iter().map(|r| r.0.clone()).collect();
@@ -670,7 +671,7 @@ proptest! {
         let at = 17 + at.index(batch.len() - 17); // not the magic: that would be another error
         batch[at] = byte;
         for view in Batches::new(&batch) {
-            let _ = Columns::new(EVERYTHING, 0).push_batch(&view, &(0..i64::MAX), &mut Vec::new());
+            let _ = Columns::new(EVERYTHING, 0).push_batch(&view, &(0..i64::MAX), &mut Vec::new(), usize::MAX);
         }
     }
 }

@@ -7,14 +7,14 @@
 //! # Invariants
 //! 1. Every column has the same number of rows.
 //! 2. Offsets never pass `i32`: a chunk is cut at `CHUNK_BYTES`, and one batch holds at most
-//!    `BATCH_BYTES_MAX` after decompression.
+//!    `BATCH_BYTES_MAX` after decompression, or less if the caller says so.
 //!
 //! Source: Arrow columnar format, "Variable-size Binary Layout" and "Variable-size List Layout".
 
 use std::ops::Range;
 
 use txn_log::batch::BatchView;
-use txn_log::compression::{self, Codec};
+use txn_log::compression::{self, Codec, CompressionError};
 use txn_log::records::{Headers, Records};
 
 /// Size after which a chunk is handed over, in bytes of keys, values and headers.
@@ -161,7 +161,8 @@ impl Columns {
         of(&self.key) + of(&self.value) + headers
     }
 
-    /// Adds the records of a data batch whose offsets are in `wanted`; `scratch` is for decompression.
+    /// Adds the records of a data batch whose offsets are in `wanted`; `scratch` is for decompression,
+    /// of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// What is wrong with the batch. The chunk is then of no use.
@@ -170,14 +171,22 @@ impl Columns {
         batch: &BatchView<'_>,
         wanted: &Range<i64>,
         scratch: &mut Vec<u8>,
+        bytes_max: usize,
     ) -> Result<(), String> {
         let codec = batch.codec().map_err(|e| e.to_string())?;
         let bytes = if codec == Codec::None {
             batch.records()
         } else {
             scratch.clear();
-            compression::decompress(codec, batch.records(), scratch, BATCH_BYTES_MAX)
-                .map_err(|e| e.to_string())?;
+            let bytes_max = bytes_max.min(BATCH_BYTES_MAX);
+            compression::decompress(codec, batch.records(), scratch, bytes_max).map_err(
+                |error| match error {
+                    CompressionError::TooLarge { .. } => {
+                        format!("{error}, which fetch.batch.bytes allows")
+                    }
+                    CompressionError::Damaged { .. } => error.to_string(),
+                },
+            )?;
             scratch
         };
         let (base_offset, base_timestamp) = (batch.base_offset(), batch.base_timestamp());

@@ -22,7 +22,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use txn_log::batch::{BatchError, BatchView};
+use txn_log::batch::{BatchError, BatchView, Header};
 use txn_log::builder::decode_marker;
 
 use crate::cluster::{Cluster, Retry};
@@ -50,6 +50,8 @@ pub struct Selection {
     pub read_committed: bool,
     /// Largest answer asked for; grows if a batch does not fit.
     pub bytes_max: i32,
+    /// What the records of one compressed batch may come to, in bytes.
+    pub content_bytes_max: usize,
     /// Which columns to make.
     pub parts: Parts,
 }
@@ -342,6 +344,7 @@ impl Fetch {
             start,
             end,
             read_committed,
+            content_bytes_max,
             parts,
             ..
         } = self.selection;
@@ -360,8 +363,10 @@ impl Fetch {
             }
             let is_aborted = answer.aborted.covers(&batch) && read_committed;
             if !batch.is_control() && !is_aborted {
-                let pushed = columns.push_batch(&batch, &(start..end), &mut self.scratch);
-                pushed.map_err(|e| self.damaged(batch.base_offset(), &e))?;
+                let wanted = start..end;
+                columns
+                    .push_batch(&batch, &wanted, &mut self.scratch, content_bytes_max)
+                    .map_err(|reason| self.unreadable(&batch, &reason))?;
             }
             columns.next_offset = batch.last_offset().saturating_add(1).min(end);
         }
@@ -401,6 +406,20 @@ impl Fetch {
             format!(
                 "the batch of {}-{} at offset {offset} cannot be read: {what}; verify the log on its node",
                 self.topic, self.partition
+            ),
+        )
+    }
+
+    /// Of a batch whose bytes are as they were sent.
+    fn unreadable(&self, batch: &Header, reason: &str) -> KafkaError {
+        let (topic, partition) = (&self.topic, self.partition);
+        KafkaError::refused(
+            code::CORRUPT_MESSAGE,
+            format!(
+                "the batch of {topic}-{partition} at offset {} cannot be read: {reason}. To go on \
+                 without it start at offset {}, or delete the records before that",
+                batch.base_offset(),
+                batch.last_offset().saturating_add(1)
             ),
         )
     }

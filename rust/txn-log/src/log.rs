@@ -1320,7 +1320,7 @@ fn search_batch(
     };
     segment.verify(position, bytes.len() as u64)?;
     let batch = BatchView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
-    search::first_record(&batch, budget, is_wanted).map_err(damaged)
+    Ok(search::first_record(&batch, budget, is_wanted))
 }
 
 /// The published offsets.

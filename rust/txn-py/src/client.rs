@@ -154,7 +154,7 @@ impl KafkaClient {
     }
 
     #[pyo3(signature = (topic, partition, start, end, *, read_committed = true, max_bytes = 4 << 20,
-                        include_keys = true, include_values = true, include_headers = false))]
+                        max_batch_bytes = 256 << 20, include_keys = true, include_values = true, include_headers = false))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // as the stub says
     fn fetch(
         &self,
@@ -165,6 +165,7 @@ impl KafkaClient {
         end: i64,
         read_committed: bool,
         max_bytes: i32,
+        max_batch_bytes: usize,
         include_keys: bool,
         include_values: bool,
         include_headers: bool,
@@ -184,6 +185,7 @@ impl KafkaClient {
             end,
             read_committed,
             bytes_max: max_bytes,
+            content_bytes_max: max_batch_bytes,
             parts,
         };
         let fetch = self.run(py, |client| client.fetch(topic, partition, selection))?;

@@ -695,13 +695,21 @@ type DecodedRecord<'py> = (
 /// Decodes whole batches; a partial batch at the end is left out.
 #[pyfunction]
 fn decode_batches<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Vec<DecodedTuple<'py>>> {
-    let opened = py
-        .detach(|| open_batches(data))
-        .map_err(|corrupt| corrupt_log(&corrupt))?;
-    opened
-        .iter()
-        .map(|batch| decode_batch(py, data, batch))
-        .collect()
+    let mut batches = Batches::new(data);
+    let mut decoded = Vec::new();
+    let mut position = 0;
+    while let Some(batch) = batches.next() {
+        // One at a time: what one holds inside is let go before the next.
+        let opened = py.detach(|| open_batch(batch, position));
+        let opened = opened.map_err(|corrupt| corrupt_log(&corrupt))?;
+        decoded.push(decode_batch(py, data, &opened)?);
+        position = data.len() - batches.rest().len();
+    }
+    match BatchView::parse(batches.rest()) {
+        Err(BatchError::Truncated { .. }) => Ok(decoded),
+        Err(error) => Err(corrupt_log(&damaged(position, error.to_string()))),
+        Ok(_) => unreachable!("the iterator stops where parsing fails"),
+    }
 }
 
 /// A batch, and its records if they had to be decompressed.
@@ -711,36 +719,23 @@ struct OpenedBatch<'a> {
     content: Option<Vec<u8>>,
 }
 
-fn open_batches(data: &[u8]) -> Result<Vec<OpenedBatch<'_>>, CorruptLog> {
-    let mut batches = Batches::new(data);
-    let mut opened = Vec::new();
-    let mut position = 0;
-    while let Some(batch) = batches.next() {
-        let damaged = |reason: String| damaged(position, reason);
-        batch
-            .validate_crc()
+fn open_batch(batch: BatchView<'_>, position: usize) -> Result<OpenedBatch<'_>, CorruptLog> {
+    let damaged = |reason: String| damaged(position, reason);
+    batch
+        .validate_crc()
+        .map_err(|error| damaged(error.to_string()))?;
+    let codec = batch.codec().map_err(|error| damaged(error.to_string()))?;
+    let mut content = None;
+    if codec != Codec::None {
+        let content = content.insert(Vec::new());
+        compression::decompress(codec, batch.records(), content, DECODED_BYTES_MAX)
             .map_err(|error| damaged(error.to_string()))?;
-        let codec = batch.codec().map_err(|error| damaged(error.to_string()))?;
-        let content = if codec == Codec::None {
-            None
-        } else {
-            let mut content = Vec::new();
-            compression::decompress(codec, batch.records(), &mut content, DECODED_BYTES_MAX)
-                .map_err(|error| damaged(error.to_string()))?;
-            Some(content)
-        };
-        opened.push(OpenedBatch {
-            batch,
-            position,
-            content,
-        });
-        position = data.len() - batches.rest().len();
     }
-    match BatchView::parse(batches.rest()) {
-        Err(BatchError::Truncated { .. }) => Ok(opened),
-        Err(error) => Err(damaged(position, error.to_string())),
-        Ok(_) => unreachable!("the iterator stops where parsing fails"),
-    }
+    Ok(OpenedBatch {
+        batch,
+        position,
+        content,
+    })
 }
 
 fn decode_batch<'py>(

@@ -74,8 +74,7 @@ async def _offset(
     end = store.last_stable_offset if is_committed else store.log_end_offset
     try:
         offset, found_ms = await _lookup(node, store, timestamp, end)
-    except CorruptLogError as error:
-        log.error("log.damaged", reason=error.message)
+    except CorruptLogError:  # the log tells of it, once and not whenever a client asks
         return answer | {"error_code": ErrorCode.corrupt_message}
     except StorageError as error:
         log.error("partition.not_read", reason=error.message)

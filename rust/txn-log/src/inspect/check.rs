@@ -5,14 +5,15 @@
 //! has to be larger than that of every batch before it in the segment.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::batch::BatchView;
 use crate::builder::decode_marker;
-use crate::compression::{self, Codec};
+use crate::content::{self, ContentError, RecordHead};
 use crate::gate::ReplayedBatch;
 use crate::inspect::walk::{Found, Walk};
-use crate::records::Records;
+use crate::opening::Reading;
 
 const OFFSET_ENTRY_BYTES: usize = 8;
 const TIME_ENTRY_BYTES: usize = 12;
@@ -20,8 +21,6 @@ const TIME_ENTRY_BYTES: usize = 12;
 const FAULTS_MAX: usize = 50;
 /// Gaps kept of one segment, the first ones; a compacted segment is full of them.
 const GAPS_MAX: usize = 50;
-/// Largest content of one compressed batch that is opened.
-const CONTENT_BYTES_MAX: usize = 512 << 20;
 
 /// The file a fault is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,29 +404,28 @@ fn problem(batch: &BatchView<'_>, is_deep: bool) -> Option<String> {
     None
 }
 
-/// Opens a batch and reads every record.
+/// Opens a batch, piece by piece, and reads every record.
 fn read_records(batch: &BatchView<'_>) -> Result<(), String> {
-    let codec = batch.codec().map_err(|error| error.to_string())?;
-    let mut opened = Vec::new();
-    let content = if codec == Codec::None {
-        batch.records()
-    } else {
-        compression::decompress(codec, batch.records(), &mut opened, CONTENT_BYTES_MAX)
-            .map_err(|error| error.to_string())?;
-        &opened
-    };
-    let mut least = 0;
-    for record in Records::new(content, batch.record_count()) {
-        let delta = record.map_err(|error| error.to_string())?.offset_delta;
-        if !(least..=batch.last_offset_delta()).contains(&delta) {
-            return Err(format!(
-                "a record has offset delta {delta}, expected was {least} to {}",
-                batch.last_offset_delta()
-            ));
+    let told = |error: ContentError| error.to_string();
+    let mut opening = content::open(batch, Reading::Lenient, usize::MAX).map_err(told)?;
+    let (mut least, most) = (0, batch.last_offset_delta());
+    let mut out_of_place = None;
+    let mut look = |record: &RecordHead| {
+        let delta = record.offset_delta;
+        if !(least..=most).contains(&delta) {
+            out_of_place = Some((delta, least));
+            return ControlFlow::Break(());
         }
-        least = delta + 1;
+        least = delta.saturating_add(1);
+        ControlFlow::Continue(())
+    };
+    content::walk(&mut opening, batch.record_count(), &mut look).map_err(told)?;
+    match out_of_place {
+        None => Ok(()),
+        Some((delta, least)) => Err(format!(
+            "a record has offset delta {delta}, expected was {least} to {most}"
+        )),
     }
-    Ok(())
 }
 
 /// A batch as a gate is told of it; `None` if it has no producer, or is a control batch that
