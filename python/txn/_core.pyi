@@ -376,11 +376,12 @@ class BodyShape:
     def __new__(cls, steps: Sequence[tuple[int, int]], is_flexible: bool) -> BodyShape:
         """Take the steps of a body in their order, see `txn.wire.shapes`. Raises ValueError."""
 
-    def plain(self, body: bytes) -> bytes:
+    def plain(self, body: bytes, items_max: int | None = None) -> bytes:
         """Look through a body; return it without tagged fields and with -1 as the length of every
         null; itself if it is so already.
 
-        Raises ValueError: it ends too soon, or has a length or count that cannot be.
+        Raises ValueError: it ends too soon, or has a length or count that cannot be, or more than
+        `items_max` items in all its arrays together.
         """
 
 @final

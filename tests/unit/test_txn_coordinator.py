@@ -1051,7 +1051,7 @@ def test_ids_are_found_by_what_is_asked_for() -> None:
     bench.host.advance(1_000)
 
     def found(wanted: Filter) -> list[str]:
-        return [transactional_id for transactional_id, _ in bench.coordinator.find(wanted)]
+        return [found[0] for found in bench.coordinator.find(wanted) if found is not None]
 
     assert found(Filter()) == ["pay", "stock"]
     assert found(Filter(states=[TxnState.ONGOING])) == ["pay"]

@@ -14,6 +14,9 @@ from txn.broker.host import Context
 IDS_MAX: Final = 10_000
 """How many ids are remembered, those that were acted for last; some 200 bytes each."""
 
+CLIENT_ID_SHOWN: Final = 255
+"""How many characters are remembered of a client id."""
+
 
 class ActingClient(NamedTuple):
     """A client that the coordinator served: its id, its address, when, and for what."""
@@ -36,8 +39,9 @@ class ActingClients:
         self._by_id.pop(transactional_id, None)  # the newest stands last
         if len(self._by_id) >= IDS_MAX:
             del self._by_id[next(iter(self._by_id))]
+        client_id = context.client_id[:CLIENT_ID_SHOWN]
         self._by_id[transactional_id] = ActingClient(
-            intern(context.client_id), intern(context.client_host), self._now_ms(), request
+            intern(client_id), intern(context.client_host), self._now_ms(), request
         )
 
     def get(self, transactional_id: str) -> ActingClient | None:

@@ -7,6 +7,8 @@ takes milliseconds.
 from txn.metadata.image import Image
 
 KEPT_MAX = 256
+KEPT_BYTES_MAX = 32 << 20
+"""Of all answers together, but for the last."""
 
 
 class KeptAnswers:
@@ -16,11 +18,14 @@ class KeptAnswers:
         self._image = image
         self._version = image.version
         self._answers: dict[object, bytes] = {}
+        self._bytes = 0
 
     def get(self, question: object) -> bytes | None:
         """The answer to the same question, if nothing has changed since."""
-        if self._version != self._image.version or len(self._answers) > KEPT_MAX:
+        is_full = len(self._answers) > KEPT_MAX or self._bytes > KEPT_BYTES_MAX
+        if self._version != self._image.version or is_full:
             self._answers.clear()
+            self._bytes = 0
             self._version = self._image.version
         return self._answers.get(question)
 
@@ -28,3 +33,4 @@ class KeptAnswers:
         """Remember an answer that was made from the image's `version`."""
         if version == self._version == self._image.version:
             self._answers[question] = answer
+            self._bytes += len(answer)

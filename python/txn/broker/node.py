@@ -391,10 +391,14 @@ class Node:
         Few searches run at a time, in the order in which they were asked for, so that one client's
         leave a processor to everybody. Raises what `look` raises.
         """
-        found: list[Found] = []
         async with self._searches:
-            await self._scheduler.in_worker(lambda: found.append(look()))
-        return found[0]
+            return await self.aside(look)
+
+    async def aside(self, call: Callable[[], Found]) -> Found:
+        """Make a call on a worker thread, and return what it does. Raises what it raises."""
+        returned: list[Found] = []
+        await self._scheduler.in_worker(lambda: returned.append(call()))
+        return returned[0]
 
     def space(self) -> Space:
         """The data directory, and the space of its disk. Raises StorageError."""

@@ -314,14 +314,15 @@ class TransactionCoordinator:
         """Say whether what is stored of an id could be read, so that it can be decided on."""
         return not self._unread or self._shard_of(transactional_id) not in self._unread
 
-    def find(self, wanted: Filter) -> list[tuple[str, Txn]]:
-        """Every transactional id that passes a filter."""
+    def find(self, wanted: Filter) -> Iterator[tuple[str, Txn] | None]:
+        """Every transactional id that passes a filter, and None for each that does not.
+
+        So whoever looks through very many can give way to others meanwhile.
+        """
         now_ms = self._host.now_ms()
-        return [
-            (transactional_id, txn)
-            for transactional_id, txn in self.transactions.items()
-            if wanted.passes(transactional_id, txn, now_ms)
-        ]
+        for transactional_id, txn in self.transactions.items():
+            passes = wanted.passes(transactional_id, txn, now_ms)
+            yield (transactional_id, txn) if passes else None
 
     def write_marker(
         self, partition: TopicPartition, marker: Marker, *, must_bump: bool

@@ -4,6 +4,10 @@ Requests come from the reactors through `Server.take`; answers go back through
 `Server.reply`. What transactions ask most is decided on the reactors' own threads while the loop
 sleeps, see `LentLoop`. A request that cannot be read costs its sender the connection, and nobody
 else anything.
+
+Nor does a large one: it is decoded on a worker thread, as a large answer is encoded on one, and its
+handler gives way to others (`broker.turns`). Few large requests are under way at a time, the others
+wait as the bytes they came in: what a request takes decoded is many times that.
 """
 
 import asyncio
@@ -14,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from txn import _core
-from txn.broker.apis.groups import TXN_OFFSET_COMMIT
+from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP, TXN_OFFSET_COMMIT
+from txn.broker.apis.offsets import LIST_OFFSETS
 from txn.broker.apis.table import API_VERSIONS, PRODUCE, Api, build_table, unsupported_api_versions
 from txn.broker.apis.transactions import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
 from txn.broker.host import Answer, Context, Durability, HangUpError
@@ -39,6 +44,18 @@ QUICK = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
 """What reactors decide while the loop sleeps: frequent requests, decided in a moment. So is
 EndTxn, unless it waits for the disk: the loop is woken by that anyway."""
 
+LARGE_BYTES = 8 << 10
+"""From how many bytes on a request is large: it may have thousands of items."""
+
+LARGE_ENTRIES = 500
+"""From how many entries on an answer is large."""
+
+LARGE_AT_A_TIME = 2
+"""How many large requests are under way at a time; and as many of those that search logs."""
+
+WAITING = frozenset({JOIN_GROUP, SYNC_GROUP})
+"""What is answered when other members come: it is under way while it is decoded alone."""
+
 Verdicts = Mapping[tuple[str, int], int]
 """Partition → Kafka's error code, 0 where a batch may be stored."""
 
@@ -46,6 +63,20 @@ Verdicts = Mapping[tuple[str, int], int]
 def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
     """Log what a callback raised; nobody else would hear of it."""
     log.error("broker.work_failed", reason=told.get("message"), exc_info=told.get("exception"))
+
+
+def _is_large(answer: Answer) -> bool:
+    """Say whether an answer has many entries, in its lists or in those of their entries."""
+    if not isinstance(answer, Mapping):
+        return False
+    entries = 0
+    for value in answer.values():
+        if isinstance(value, list):
+            entries += len(value)
+            for entry in value[:LARGE_ENTRIES] if entries < LARGE_ENTRIES else ():
+                if isinstance(entry, dict):
+                    entries += sum(len(v) for v in entry.values() if isinstance(v, list))
+    return entries >= LARGE_ENTRIES
 
 
 class ServerCatalog:
@@ -109,6 +140,8 @@ class ControlLoop:
         self._node = node
         self._table: Mapping[int, Api] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
+        self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
 
     def start(self) -> None:
@@ -177,6 +210,9 @@ class ControlLoop:
             self._refuse(token, api_key, api_version, client_host)
             return
         context = Context(api_key, api_version, client_id or "", client_host, connection)
+        if len(body) >= LARGE_BYTES:
+            self._start(self._serve_large(token, api, context, body), token)
+            return
         try:
             answer = api.answer(decode_request(api_key, api_version, body), context)
             if isinstance(answer, Coroutine):
@@ -185,11 +221,12 @@ class ControlLoop:
                 task = self._start(self._finish(token, context, answer), token)
                 if isinstance(answer, Begun):  # a stop may cancel the task before it awaits it
                     task.add_done_callback(answer.close)
+            elif _is_large(answer):
+                self._start(self._reply_large(token, context, answer), token)
             else:
                 self._reply(token, context, answer)
         except MalformedRequestError as error:
-            log.warning("request.malformed", client_host=client_host, reason=str(error))
-            self._server.disconnect(token)
+            self._on_malformed(token, context, error)
         except HangUpError as hang_up:
             self._hang_up(token, context, hang_up)
         except Exception:
@@ -218,9 +255,35 @@ class ControlLoop:
         )
         self._server.disconnect(token)
 
-    async def _finish(self, token: int, context: Context, answer: Awaitable[Answer]) -> None:
+    def _on_malformed(self, token: int, context: Context, error: MalformedRequestError) -> None:
+        log.warning("request.malformed", client_host=context.client_host, reason=str(error))
+        self._server.disconnect(token)
+
+    async def _serve_large(self, token: int, api: Api, context: Context, body: bytes) -> None:
+        """Answer a large request, in turns with others."""
+        key, version = context.api_key, context.api_version
+        under_way = self._large_searches if key == LIST_OFFSETS else self._large
         try:
-            self._reply(token, context, await answer)
+            async with under_way:
+                request = await self._loop.run_in_executor(None, decode_request, key, version, body)
+                answer = api.answer(request, context)
+                del request, body
+                if key not in WAITING:
+                    await self._finish(token, context, answer)
+                    return
+            await self._finish(token, context, answer)
+        except MalformedRequestError as error:
+            self._on_malformed(token, context, error)
+
+    async def _finish(
+        self, token: int, context: Context, answer: Answer | Awaitable[Answer]
+    ) -> None:
+        try:
+            given = await answer if isinstance(answer, Awaitable) else answer
+            if _is_large(given):
+                await self._reply_large(token, context, given)
+            else:
+                self._reply(token, context, given)
         except HangUpError as hang_up:
             self._hang_up(token, context, hang_up)
         except Exception:
@@ -236,6 +299,12 @@ class ControlLoop:
         key, version = context.api_key, context.api_version
         body = answer if isinstance(answer, bytes) else encode_response(key, version, answer)
         self._server.reply(token, key != API_VERSIONS and is_flexible(key, version), body)
+
+    async def _reply_large(self, token: int, context: Context, answer: Answer) -> None:
+        key, version = context.api_key, context.api_version
+        assert isinstance(answer, Mapping)
+        body = await self._loop.run_in_executor(None, encode_response, key, version, answer)
+        self._reply(token, context, body)
 
     def _join(
         self,

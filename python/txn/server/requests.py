@@ -1,8 +1,13 @@
-"""Bytes from anybody: looked through in Rust, then decoded by the protocol library."""
+"""Bytes from anybody: looked through in Rust, then decoded by the protocol library.
+
+A request has at most `ITEMS_MAX` items in its arrays, whatever it is. An item may be two bytes on
+the wire and takes up to 250 in memory while it is answered: so a request takes some 50 MiB at most
+beside its own bytes, and a second or two of one processor.
+"""
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final, Protocol
 
 from kio.index import load_request_schema
 from kio.serial import entity_reader
@@ -10,13 +15,24 @@ from kio.serial import entity_reader
 from txn import _core
 from txn.wire.shapes import steps_of
 
+ITEMS_MAX: Final = 200_000
+"""As many as Produce and Fetch may name partitions."""
+
 
 class MalformedRequestError(Exception):
     """A request body does not follow its schema; the connection that sent it is closed."""
 
 
-Parts = tuple[Callable[[bytes], bytes], Callable[[bytes, int], tuple[Any, int]]]
-"""Makes a body plain, see `_core.BodyShape`; reads a request and tells where it ends."""
+class Plain(Protocol):
+    """Makes a body plain, see `_core.BodyShape.plain`."""
+
+    def __call__(self, body: bytes, items_max: int | None = None) -> bytes:
+        """Return the body, plain. Raises ValueError."""
+        ...
+
+
+Parts = tuple[Plain, Callable[[bytes, int], tuple[Any, int]]]
+"""Makes a body plain; reads a request and tells where it ends."""
 
 
 @cache
@@ -46,12 +62,13 @@ def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
     when it asks for the metadata of all topics.
 
     Raises:
-        MalformedRequestError: the bytes do not follow the schema.
+        MalformedRequestError: the bytes do not follow the schema, or have more than `ITEMS_MAX`
+            items.
     """
     schema = _request_schema(api_key, api_version)
     plain, read = _parts(schema)  # what fails up to here is not the request's fault
     try:
-        request, _ = read(plain(body), 0)
+        request, _ = read(plain(body, ITEMS_MAX), 0)
     except Exception as error:
         raise MalformedRequestError(
             f"request with api key {api_key} version {api_version}: {error!r}"

@@ -33,6 +33,13 @@ pub enum Step {
     Tags,
 }
 
+/// What is noted on the way through a body.
+struct Notes {
+    edits: Vec<Edit>,
+    /// How many items its arrays may still have.
+    items_left: usize,
+}
+
 /// Where something is to be replaced, and by what.
 type Edit = (Range<usize>, &'static [u8]);
 
@@ -72,11 +79,19 @@ impl Shape {
     /// Looks through a body, and copies it if it has tagged fields or a null with a length other
     /// than -1: without the fields, and with -1. Bytes behind the last step are left as they are.
     ///
+    /// Its arrays, those within arrays too, may have `items_max` items in all: a decoded item takes
+    /// a hundred times the memory that its sender pays for it.
+    ///
     /// # Errors
-    /// The body ends too soon, or has a length or count that cannot be, or a null that may not.
-    pub fn plain(&self, body: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
-        let mut edits = Vec::new();
-        self.pass(&self.steps, &mut Reader::new(body), &mut edits)?;
+    /// The body ends too soon, or has a length or count that cannot be, or a null that may not, or
+    /// too many items.
+    pub fn plain(&self, body: &[u8], items_max: usize) -> Result<Option<Vec<u8>>, Malformed> {
+        let mut notes = Notes {
+            edits: Vec::new(),
+            items_left: items_max,
+        };
+        self.pass(&self.steps, &mut Reader::new(body), &mut notes)?;
+        let edits = notes.edits;
         if edits.is_empty() {
             return Ok(None);
         }
@@ -105,7 +120,7 @@ impl Shape {
         &self,
         steps: &[Step],
         reader: &mut Reader<'_>,
-        edits: &mut Vec<Edit>,
+        notes: &mut Notes,
     ) -> Result<(), Malformed> {
         let mut steps = steps;
         while let Some((step, mut rest)) = steps.split_first() {
@@ -117,7 +132,7 @@ impl Shape {
                 }
                 Step::NullableString => {
                     if reader.nullable_string(self.is_flexible)?.is_none() {
-                        note(edits, before, *reader, self.null(2));
+                        note(&mut notes.edits, before, *reader, self.null(2));
                     }
                 }
                 Step::Bytes => {
@@ -125,30 +140,30 @@ impl Shape {
                 }
                 Step::NullableBytes => {
                     if reader.nullable_bytes(self.is_flexible)?.is_none() {
-                        note(edits, before, *reader, self.null(4));
+                        note(&mut notes.edits, before, *reader, self.null(4));
                     }
                 }
                 Step::Array(length) => {
                     let count = reader.array(self.is_flexible, 1)?;
-                    rest = self.pass_items(count, rest, length, reader, edits)?;
+                    rest = self.pass_items(count, rest, length, reader, notes)?;
                 }
                 Step::NullableArray(length) => {
                     let count = reader.nullable_array(self.is_flexible, 1)?;
                     if count.is_none() {
-                        note(edits, before, *reader, self.null(4));
+                        note(&mut notes.edits, before, *reader, self.null(4));
                     }
-                    rest = self.pass_items(count.unwrap_or(0), rest, length, reader, edits)?;
+                    rest = self.pass_items(count.unwrap_or(0), rest, length, reader, notes)?;
                 }
                 Step::Nullable(length) => {
                     let (structure, behind) = rest.split_at(length);
                     if reader.i8()? >= 0 {
-                        self.pass(structure, reader, edits)?;
+                        self.pass(structure, reader, notes)?;
                     }
                     rest = behind;
                 }
                 Step::Tags => {
                     reader.skip_tags(true)?;
-                    note(edits, before, *reader, NOTHING);
+                    note(&mut notes.edits, before, *reader, NOTHING);
                 }
             }
             steps = rest;
@@ -163,11 +178,15 @@ impl Shape {
         steps: &'s [Step],
         length: usize,
         reader: &mut Reader<'_>,
-        edits: &mut Vec<Edit>,
+        notes: &mut Notes,
     ) -> Result<&'s [Step], Malformed> {
+        notes.items_left = notes
+            .items_left
+            .checked_sub(count)
+            .ok_or_else(|| reader.malformed("its arrays have too many items"))?;
         let (item, behind) = steps.split_at(length);
         for _ in 0..count {
-            self.pass(item, reader, edits)?;
+            self.pass(item, reader, notes)?;
         }
         Ok(behind)
     }
@@ -231,27 +250,30 @@ mod tests {
 
     #[test]
     fn a_body_without_tagged_fields_is_left_as_it_is() {
-        assert_eq!(shape(true).plain(&flexible(&[0])), Ok(None));
+        assert_eq!(shape(true).plain(&flexible(&[0]), 100), Ok(None));
         let legacy = [0, 1, b'a', 0, 0, 0, 1, 0, 7, 0xff, 0xff, 0xff, 0xff];
-        assert_eq!(shape(false).plain(&legacy), Ok(None));
+        assert_eq!(shape(false).plain(&legacy, 100), Ok(None));
         for end in 0..legacy.len() {
-            assert!(shape(false).plain(&legacy[..end]).is_err());
+            assert!(shape(false).plain(&legacy[..end], 100).is_err());
         }
     }
 
     #[test]
     fn tagged_fields_are_taken_out_of_every_structure() {
-        let kept = shape(true).plain(&flexible(&TAGS));
+        let kept = shape(true).plain(&flexible(&TAGS), 100);
         assert_eq!(kept, Ok(Some(flexible(&[0]))));
     }
 
     #[test]
     fn every_null_gets_the_length_of_minus_one() {
         let legacy = [0x80, 0, 0xff, 0xff, 0xff, 0xfe, 0x80, 0, 0, 0];
-        assert_eq!(shape(false).plain(&legacy), Ok(Some(vec![0xff; 10])));
+        assert_eq!(shape(false).plain(&legacy, 100), Ok(Some(vec![0xff; 10])));
         let came_round = [0xff, 0xff, 0xff, 0xff, 0x0f];
         let parts: [&[u8]; 3] = [&came_round, &came_round, &[0, 0, 0]];
-        assert_eq!(shape(true).plain(&parts.concat()), Ok(Some(vec![0; 5])));
+        assert_eq!(
+            shape(true).plain(&parts.concat(), 100),
+            Ok(Some(vec![0; 5]))
+        );
     }
 
     #[test]
@@ -262,10 +284,10 @@ mod tests {
             vec![Step::Array(1), Step::Fixed(1)],
         ] {
             let of = |is_flexible| Shape::new(steps.clone(), is_flexible).unwrap();
-            assert!(of(true).plain(&[0]).is_err());
-            assert_eq!(of(true).plain(&[1]), Ok(None));
-            assert!(of(false).plain(&[0xff; 4]).is_err());
-            assert_eq!(of(false).plain(&[0; 4]), Ok(None));
+            assert!(of(true).plain(&[0], 100).is_err());
+            assert_eq!(of(true).plain(&[1], 100), Ok(None));
+            assert!(of(false).plain(&[0xff; 4], 100).is_err());
+            assert_eq!(of(false).plain(&[0; 4], 100), Ok(None));
         }
     }
 
@@ -273,16 +295,39 @@ mod tests {
     fn a_body_cut_anywhere_is_malformed() {
         let body = flexible(&TAGS);
         for end in 0..body.len() - b"behind".len() {
-            assert!(shape(true).plain(&body[..end]).is_err(), "cut at {end}");
+            assert!(
+                shape(true).plain(&body[..end], 100).is_err(),
+                "cut at {end}"
+            );
         }
     }
 
     #[test]
     fn an_array_of_more_items_than_bytes_is_malformed() {
         let compact = [1, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0];
-        assert!(shape(true).plain(&compact).is_err());
+        assert!(shape(true).plain(&compact, 100).is_err());
         let legacy = [0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0];
-        assert!(shape(false).plain(&legacy).is_err());
+        assert!(shape(false).plain(&legacy, 100).is_err());
+    }
+
+    #[test]
+    fn the_items_of_all_arrays_are_counted_together() {
+        let of_arrays = Shape::new(
+            vec![
+                Step::Array(2),
+                Step::NullableArray(1),
+                Step::Fixed(1),
+                Step::Array(1),
+                Step::Fixed(1),
+            ],
+            true,
+        );
+        let of_arrays = of_arrays.unwrap();
+        let body = [3, 3, 0, 0, 3, 0, 0, 2, 0]; // two with two each, and one
+        assert_eq!(of_arrays.plain(&body, 7), Ok(None));
+        assert!(of_arrays.plain(&body, 6).is_err());
+        let null = [2, 0, 1];
+        assert_eq!(of_arrays.plain(&null, 1), Ok(None));
     }
 
     #[test]
@@ -297,7 +342,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
             for is_flexible in [false, true] {
-                let _ = shape(is_flexible).plain(&body);
+                let _ = shape(is_flexible).plain(&body, 100);
             }
         }
     }

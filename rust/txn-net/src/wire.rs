@@ -64,11 +64,16 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
-    fn fail<T>(&self, reason: &'static str) -> Read<T> {
-        Err(Malformed {
+    /// Says that something is wrong here.
+    pub fn malformed(&self, reason: &'static str) -> Malformed {
+        Malformed {
             at: self.at,
             reason,
-        })
+        }
+    }
+
+    fn fail<T>(&self, reason: &'static str) -> Read<T> {
+        Err(self.malformed(reason))
     }
 
     fn fixed<const N: usize>(&mut self) -> Read<[u8; N]> {

@@ -5,6 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use txn_net::{Shape, Step};
 
+/// Bodies with more bytes are looked through without the interpreter.
+const QUICK_BYTES: usize = 64 << 10;
+
 /// Where in the bodies of one version of a request lengths, counts and tagged fields are.
 #[pyclass(frozen, module = "txn._core")]
 pub struct BodyShape(Shape);
@@ -19,8 +22,21 @@ impl BodyShape {
             .ok_or_else(|| PyValueError::new_err("a step reaches beyond the last"))
     }
 
-    fn plain<'py>(&self, body: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyBytes>> {
-        match self.0.plain(body.as_bytes()) {
+    #[pyo3(signature = (body, items_max=None))]
+    fn plain<'py>(
+        &self,
+        body: &Bound<'py, PyBytes>,
+        items_max: Option<usize>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = body.as_bytes();
+        let items_max = items_max.unwrap_or(usize::MAX);
+        let look = || self.0.plain(bytes, items_max);
+        let looked = if bytes.len() > QUICK_BYTES {
+            body.py().detach(look)
+        } else {
+            look()
+        };
+        match looked {
             Ok(None) => Ok(body.clone()),
             Ok(Some(kept)) => Ok(PyBytes::new(body.py(), &kept)),
             Err(malformed) => Err(PyValueError::new_err(malformed.to_string())),

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from txn.broker.apis.metadata import promised
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node, is_reserved
+from txn.broker.turns import Turns
 from txn.config import (
     BROKER_PROPERTIES,
     TOPIC_PROPERTIES,
@@ -42,6 +43,9 @@ from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
 from txn.wire.messages import encode_entry, join_entries
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
+
+ALTERATION_ITEMS = 10
+"""What the settings of a resource count as things, see `Turns`."""
 
 LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, 8, 16, 32})
 """What may be asked for: topics, brokers, and broker loggers, client metrics and groups."""
@@ -195,8 +199,10 @@ async def _altered(node: Node, request: Any, changes_by: Callable[[Any], Request
     named = Counter(
         (resource.resource_type, resource.resource_name) for resource in request.resources
     )
+    turns = Turns()
     responses: list[dict[str, Any]] = []
     for resource in request.resources:
+        await turns.next(ALTERATION_ITEMS)
         place = (resource.resource_type, resource.resource_name)
         code, message = ErrorCode.none, None
         try:

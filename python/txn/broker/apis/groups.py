@@ -24,6 +24,7 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.groups import Committer, GroupCoordinator, group_error
 from txn.broker.host import Answer, Context
+from txn.broker.turns import Turns
 from txn.coordinator.group.classic import (
     CONSUMER_PROTOCOL_TYPE,
     GROUP_NOT_FOUND_FROM,
@@ -62,6 +63,9 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
 """The first version of OffsetFetch with an error code of its own."""
+
+WRITTEN_ITEMS: Final = 10
+"""What a thing counts for which a record is written, see `Turns`."""
 
 OPERATIONS_NOT_ASKED: Final = -(2**31)
 
@@ -203,7 +207,7 @@ def leave_group(groups: GroupCoordinator, request: Any, context: Context) -> Ans
 
 async def offset_commit(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Store offsets; each partition tells if its own was stored."""
-    codes, offsets = _check_offsets(groups, request, context)
+    codes, offsets = await _check_offsets(groups, request, context)
     if not _fits(request.group_id):
         fault = ErrorCode.invalid_group_id
     elif offsets:
@@ -216,7 +220,7 @@ async def offset_commit(groups: GroupCoordinator, request: Any, context: Context
             fault = await groups.sync_offsets(request.group_id)
     else:
         fault = ErrorCode.none
-    return _commit_answer(request, codes, fault)
+    return await _commit_answer(request, codes, fault)
 
 
 async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
@@ -227,7 +231,7 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
         groups.transactions.hang_up_if_late(
             request.transactional_id, owner, context.connection, Role.OFFSETS
         )
-    codes, offsets = _check_offsets(groups, request, context)
+    codes, offsets = await _check_offsets(groups, request, context)
     if not _is_group_id(request.group_id):
         fault = ErrorCode.invalid_group_id
     elif offsets:
@@ -244,7 +248,7 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
             )
     else:
         fault = ErrorCode.none
-    return _commit_answer(request, codes, _known_to(context.api_version, fault))
+    return await _commit_answer(request, codes, _known_to(context.api_version, fault))
 
 
 def _known_to(api_version: int, code: ErrorCode) -> ErrorCode:
@@ -274,18 +278,20 @@ Place = tuple[int, int]
 """Position of a topic in a request, and of a partition in it: names may come twice."""
 
 
-def _check_offsets(
+async def _check_offsets(
     groups: GroupCoordinator, request: Any, context: Context
 ) -> tuple[dict[Place, ErrorCode], dict[OffsetKey, OffsetValue]]:
     """Sort out what cannot be committed whoever asks; return a code for each, and the others."""
     codes: dict[Place, ErrorCode] = {}
     offsets: dict[OffsetKey, OffsetValue] = {}
+    turns = Turns()
     now_ms = groups.host.now_ms()
     retention_ms = _ms(getattr(request, "retention_time", datetime.timedelta(milliseconds=-1)))
     expires_ms = NEVER if retention_ms < 0 else now_ms + retention_ms
     for topic_position, topic in enumerate(request.topics):
         name, topic_id = _resolve(groups, topic)
         for position, partition in enumerate(topic.partitions):
+            await turns.next()
             metadata = partition.committed_metadata or ""
             code = ErrorCode.none
             if name is None:
@@ -310,83 +316,86 @@ def _check_offsets(
     return codes, offsets
 
 
-def _commit_answer(request: Any, codes: Mapping[Place, ErrorCode], fault: ErrorCode) -> Answer:
+async def _commit_answer(
+    request: Any, codes: Mapping[Place, ErrorCode], fault: ErrorCode
+) -> Answer:
     """Each partition's own code, or else the group's."""
-    return {
-        "topics": [
-            _named(topic)
-            | {
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": codes[topic_position, position] or fault,
-                    }
-                    for position, partition in enumerate(topic.partitions)
-                ]
-            }
-            for topic_position, topic in enumerate(request.topics)
-        ]
-    }
+    turns = Turns()
+    topics = []
+    for topic_position, topic in enumerate(request.topics):
+        partitions = []
+        await turns.next()
+        for position, partition in enumerate(topic.partitions):
+            await turns.next()
+            code = codes[topic_position, position] or fault
+            answer = {"partition_index": partition.partition_index, "error_code": code}
+            partitions.append(answer)
+        topics.append(_named(topic) | {"partitions": partitions})
+    return {"topics": topics}
 
 
-def offset_fetch(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def offset_fetch(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Answer with committed offsets, -1 where there is none.
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
     client asks again.
     """
     is_stable_only = getattr(request, "require_stable", False)
-    if context.api_version >= 8:
-        return {
-            "groups": [
-                {"group_id": asked.group_id}
-                | _fetched_of_group(groups, asked, context, is_stable_only)
-                for asked in request.groups
-            ]
-        }
-    return _fetched_of_group(groups, request, context, is_stable_only)
+    turns = Turns()
+    if context.api_version < 8:
+        return await _fetched_of_group(groups, request, context, is_stable_only, turns)
+    found = []
+    for asked in request.groups:
+        await turns.next()
+        fetched = await _fetched_of_group(groups, asked, context, is_stable_only, turns)
+        found.append({"group_id": asked.group_id} | fetched)
+    return {"groups": found}
 
 
-def _fetched_of_group(
-    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool
+async def _fetched_of_group(
+    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool, turns: Turns
 ) -> dict[str, Any]:
     if groups.is_loaded(asked.group_id):
-        topics = _fetched(groups, asked, context, is_stable_only)
+        topics = await _fetched(groups, asked, context, is_stable_only, turns)
         return {"error_code": ErrorCode.none, "topics": topics}
     code = ErrorCode.not_coordinator
     if context.api_version >= OFFSET_FETCH_FAILS_WHOLE_FROM:
         return {"error_code": code, "topics": []}
-    topics = [
-        _named(topic)
-        | {"partitions": [_no_offset(index, code) for index in topic.partition_indexes]}
-        for topic in asked.topics
-    ]
+    topics = []
+    for topic in asked.topics:
+        await turns.next(1 + len(topic.partition_indexes))
+        partitions = [_no_offset(index, code) for index in topic.partition_indexes]
+        topics.append(_named(topic) | {"partitions": partitions})
     return {"error_code": code, "topics": topics}
 
 
-def _fetched(
-    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool
+async def _fetched(
+    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool, turns: Turns
 ) -> list[dict[str, Any]]:
     if asked.topics is None:
-        return _fetched_all(groups, asked.group_id, context, is_stable_only)
+        return await _fetched_all(groups, asked.group_id, context, is_stable_only, turns)
     answers = []
     for topic in asked.topics:
         name, _ = _resolve(groups, topic)
-        partitions = [
-            _no_offset(index, ErrorCode.unknown_topic_id)
-            if name is None
-            else _fetched_offset(groups, OffsetKey(asked.group_id, name, index), is_stable_only)
-            for index in topic.partition_indexes
-        ]
+        partitions = []
+        await turns.next()
+        for index in topic.partition_indexes:
+            await turns.next()
+            partitions.append(
+                _no_offset(index, ErrorCode.unknown_topic_id)
+                if name is None
+                else _fetched_offset(groups, OffsetKey(asked.group_id, name, index), is_stable_only)
+            )
         answers.append(_named(topic) | {"partitions": partitions})
     return answers
 
 
-def _fetched_all(
-    groups: GroupCoordinator, group_id: str, context: Context, is_stable_only: bool
+async def _fetched_all(
+    groups: GroupCoordinator, group_id: str, context: Context, is_stable_only: bool, turns: Turns
 ) -> list[dict[str, Any]]:
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for topic, index in groups.committed(group_id):
+        await turns.next()
         key = OffsetKey(group_id, topic, index)
         by_topic.setdefault(topic, []).append(_fetched_offset(groups, key, is_stable_only))
     topics = [
@@ -424,7 +433,7 @@ def _no_offset(partition: int, code: ErrorCode) -> dict[str, Any]:
     }
 
 
-def offset_delete(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def offset_delete(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Delete offsets of topics that the group's members do not consume."""
     if not groups.is_loaded(request.group_id):
         return {"error_code": ErrorCode.not_coordinator, "topics": []}
@@ -432,13 +441,14 @@ def offset_delete(groups: GroupCoordinator, request: Any, context: Context) -> A
     fault = _delete_fault(group)
     if fault is not ErrorCode.none:
         return {"error_code": fault, "topics": []}
-    codes = {
-        OffsetKey(request.group_id, topic.name, partition.partition_index): _delete_code(
-            groups, request.group_id, topic.name, partition.partition_index
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    turns = Turns()
+    codes = {}
+    for topic in request.topics:
+        is_subscribed = groups.is_subscribed(request.group_id, topic.name)
+        for partition in topic.partitions:
+            await turns.next()
+            key = OffsetKey(request.group_id, topic.name, partition.partition_index)
+            codes[key] = _delete_code(groups, key, is_subscribed=is_subscribed)
     wanted = [key for key, code in codes.items() if code is ErrorCode.none]
     try:
         groups.delete_offsets(request.group_id, wanted)
@@ -472,10 +482,10 @@ def _delete_fault(group: Group | None) -> ErrorCode:
     return ErrorCode.none
 
 
-def _delete_code(groups: GroupCoordinator, group_id: str, topic: str, index: int) -> ErrorCode:
-    if not groups.host.has_partition(topic, index):
+def _delete_code(groups: GroupCoordinator, key: OffsetKey, *, is_subscribed: bool) -> ErrorCode:
+    if not groups.host.has_partition(key.topic, key.partition):
         return ErrorCode.unknown_topic_or_partition
-    if groups.is_subscribed(group_id, topic):
+    if is_subscribed:
         return ErrorCode.group_subscribed_to_topic
     return ErrorCode.none
 
@@ -483,16 +493,18 @@ def _delete_code(groups: GroupCoordinator, group_id: str, topic: str, index: int
 # ---------------------------------------------------------------- groups
 
 
-def describe_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def describe_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Tell a group's state, its members and their assignments."""
     is_asked = getattr(request, "include_authorized_operations", False)
     operations = GROUP_OPERATIONS if is_asked else OPERATIONS_NOT_ASKED
-    return {
-        "groups": [
-            _described(groups, group_id, context) | {"authorized_operations": operations}
-            for group_id in request.groups
-        ]
-    }
+    turns = Turns()
+    described = []
+    for group_id in request.groups:
+        group = groups.group(group_id)
+        await turns.next(1 if group is None else 1 + len(group.members))
+        answer = _described(groups, group_id, context)
+        described.append(answer | {"authorized_operations": operations})
+    return {"groups": described}
 
 
 def _described(groups: GroupCoordinator, group_id: str, context: Context) -> dict[str, Any]:
@@ -543,37 +555,37 @@ def _described_member(member: Member, protocol: str | None) -> dict[str, Any]:
     }
 
 
-def list_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def list_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """List groups, in some states or of some types if the request says so."""
     states = _lowered(getattr(request, "states_filter", ()))
     types = _lowered(getattr(request, "types_filter", ()))
-    found = [
-        group
-        for group in groups.groups()
-        if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
-    ]
-    return {
-        "error_code": ErrorCode.none,
-        "groups": [
+    turns = Turns()
+    listed = []
+    for group in groups.groups():
+        await turns.next()
+        if states and group.state.value.lower() not in states:
+            continue
+        if types and CLASSIC not in types:
+            continue
+        listed.append(
             {
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type or "",
                 "group_state": group.state.value,
                 "group_type": CLASSIC,
             }
-            for group in found
-        ],
-    }
+        )
+    return {"error_code": ErrorCode.none, "groups": listed}
 
 
-def delete_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def delete_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Delete groups without members, each by itself."""
-    return {
-        "results": [
-            {"group_id": group_id, "error_code": _deleted(groups, group_id)}
-            for group_id in request.groups_names
-        ]
-    }
+    turns = Turns()
+    results = []
+    for group_id in request.groups_names:
+        await turns.next(WRITTEN_ITEMS)
+        results.append({"group_id": group_id, "error_code": _deleted(groups, group_id)})
+    return {"results": results}
 
 
 def _deleted(groups: GroupCoordinator, group_id: str) -> ErrorCode:

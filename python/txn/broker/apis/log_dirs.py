@@ -1,18 +1,20 @@
 """DescribeLogDirs: the one data directory, its partitions and their sizes."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node
+from txn.broker.turns import Turns
 from txn.errors import StorageError
 from txn.logs import log
 
 DESCRIBE_LOG_DIRS = 35
 
 
-def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
+async def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
     """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out."""
     if request.topics is None:
         wanted = {name: range(len(found)) for name, found in node.partitions.items()}
@@ -23,7 +25,8 @@ def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
     except StorageError as error:
         log.error("directory.unreadable", reason=error.message)
         return {"error_code": error.code, "results": ()}
-    topics = [(name, _sizes(node, name, indexes)) for name, indexes in wanted.items()]
+    turns = Turns()
+    topics = [(name, await _sizes(node, name, indexes, turns)) for name, indexes in wanted.items()]
     return {
         "error_code": ErrorCode.none,
         "results": [
@@ -38,17 +41,22 @@ def describe_log_dirs(node: Node, request: Any, context: Context) -> Answer:
     }
 
 
-def _sizes(node: Node, topic: str, indexes: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "partition_index": index,
-            "partition_size": _size(node, topic, index),
-            "offset_lag": 0,
-            "is_future_key": False,
-        }
-        for index in indexes
-        if node.has_partition(topic, index)
-    ]
+async def _sizes(
+    node: Node, topic: str, indexes: Iterable[int], turns: Turns
+) -> list[dict[str, Any]]:
+    sizes = []
+    for index in indexes:
+        await turns.next()
+        if node.has_partition(topic, index):
+            sizes.append(
+                {
+                    "partition_index": index,
+                    "partition_size": _size(node, topic, index),
+                    "offset_lag": 0,
+                    "is_future_key": False,
+                }
+            )
+    return sizes
 
 
 def _size(node: Node, topic: str, index: int) -> int:

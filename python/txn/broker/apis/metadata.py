@@ -9,7 +9,7 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -38,6 +38,12 @@ PARTITIONS_PER_REQUEST = 10_000
 PARTITIONS_PER_ITEM = 20
 """Partitions that are made in the time of one thing, see `Turns`."""
 
+KEPT_TOPICS_MAX = 1_000
+"""The answer to a request that names more topics is not kept."""
+
+LARGE_ANSWER = 500
+"""From how many topics and partitions on an answer is encoded on a worker thread."""
+
 CREATION_ITEMS = 40
 CREATED_ENTRY_ITEMS = 50
 DELETION_ITEMS = 100
@@ -46,11 +52,12 @@ DELETION_ITEMS = 100
 
 async def metadata(node: Node, request: Any, context: Context) -> Answer:
     """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
+    wanted = request.topics
+    is_kept = wanted is None or len(wanted) <= KEPT_TOPICS_MAX
     key = (context.api_version, request)
-    kept = node.kept_answers.get(key)
+    kept = node.kept_answers.get(key) if is_kept else None
     if kept is not None:
         return kept
-    wanted = request.topics
     turns = Turns()
     if wanted is None or (context.api_version == 0 and not wanted):
         version = node.image.version
@@ -72,18 +79,18 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
         if node.image.version != version:
             topics = await promised(node, topics)
             version = node.image.version
-    answer = encode_response(
-        METADATA,
-        context.api_version,
-        {
-            "brokers": [_broker(node)],
-            "cluster_id": node.cluster_id,
-            "controller_id": node.node_id,
-            "topics": topics,
-            "error_code": 0,
-        },
-    )
-    if all(topic["error_code"] == 0 for topic in topics):
+    content = {
+        "brokers": [_broker(node)],
+        "cluster_id": node.cluster_id,
+        "controller_id": node.node_id,
+        "topics": topics,
+        "error_code": 0,
+    }
+    if len(topics) + sum(len(topic["partitions"]) for topic in topics) < LARGE_ANSWER:
+        answer = encode_response(METADATA, context.api_version, content)
+    else:
+        answer = await node.aside(lambda: encode_response(METADATA, context.api_version, content))
+    if is_kept and all(topic["error_code"] == 0 for topic in topics):
         node.kept_answers.keep(key, answer, version=version)
     return answer
 
@@ -184,7 +191,7 @@ def describe_cluster(node: Node, request: Any, context: Context) -> Answer:
     }
 
 
-def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
+async def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
     """Answer with this node, which coordinates every group and transaction."""
     kind = getattr(request, "key_type", GROUP_KEY)
     code = ErrorCode.none
@@ -199,10 +206,12 @@ def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
     verdict = {"error_code": code, "error_message": message}
     if context.api_version < 4:
         return place | verdict | _unread(node, kind, request.key)
-    keys: Iterable[str] = request.coordinator_keys
-    return {
-        "coordinators": [{"key": key} | place | verdict | _unread(node, kind, key) for key in keys]
-    }
+    turns = Turns()
+    coordinators = []
+    for key in request.coordinator_keys:
+        await turns.next()
+        coordinators.append({"key": key} | place | verdict | _unread(node, kind, key))
+    return {"coordinators": coordinators}
 
 
 def _unread(node: Node, kind: int, key: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from txn.broker.apis.transactions import Later, by_topic
 from txn.broker.host import Answer, Context
 from txn.broker.transactions import TransactionCoordinator
+from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
 from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition, Txn
@@ -35,16 +36,17 @@ LIST_TRANSACTIONS: Final = 66
 NOT_HOSTED: Final = "This server does not host this topic-partition."
 
 
-def describe_transactions(
+async def describe_transactions(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Answer:
     """Tell where transactional ids stand; to `txn explain` also who acts for them."""
-    answer = {
-        "transaction_states": [
-            _description(coordinator, transactional_id)
-            for transactional_id in request.transactional_ids
-        ]
-    }
+    turns = Turns()
+    described = []
+    for transactional_id in request.transactional_ids:
+        txn = coordinator.transactions.get(transactional_id)
+        await turns.next(1 if txn is None else 1 + len(txn.partitions))
+        described.append(_description(coordinator, transactional_id))
+    answer = {"transaction_states": described}
     if context.client_id != EXPLAIN_CLIENT_ID:
         return answer
     extras = {
@@ -104,7 +106,7 @@ def _state_fields(
     }
 
 
-def list_transactions(
+async def list_transactions(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Answer:
     """List the transactional ids that pass the filters."""
@@ -124,7 +126,13 @@ def list_transactions(
         longer_than_ms=getattr(request, "duration_filter", -1),
         pattern=pattern,
     )
-    return _listing(ErrorCode.none, unknown, coordinator.find(wanted))
+    turns = Turns()
+    found = []
+    for one in coordinator.find(wanted):
+        await turns.next()
+        if one is not None:
+            found.append(one)
+    return _listing(ErrorCode.none, unknown, found)
 
 
 def _listing(
@@ -144,22 +152,20 @@ def _listing(
     }
 
 
-def describe_producers(
+async def describe_producers(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Answer:
     """Tell which producers partitions know, and where their open transactions begin."""
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _active_producers(coordinator, topic.name, index)
-                    for index in topic.partition_indexes
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    turns = Turns()
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            active = _active_producers(coordinator, topic.name, index)
+            await turns.next(OPENING_ITEMS + len(active["active_producers"]))
+            partitions.append(active)
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _active_producers(
@@ -200,11 +206,13 @@ async def write_txn_markers(
     coordinator: TransactionCoordinator, request: Any, context: Context
 ) -> Answer:
     """End what producers left open on partitions."""
+    turns = Turns()
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for wanted in request.markers:
         of_producer = codes.setdefault(wanted.producer_id, {})
         for topic in wanted.topics:
             for index in topic.partition_indexes:
+                await turns.next(OPENING_ITEMS)
                 partition = (str(topic.name), int(index))
                 of_producer[partition] = await _write_marker(coordinator, wanted, partition)
     return {

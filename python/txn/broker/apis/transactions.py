@@ -25,6 +25,7 @@ from kio.schema.errors import ErrorCode
 
 from txn.broker.host import Answer, Context
 from txn.broker.transactions import Identity, TransactionCoordinator
+from txn.broker.turns import Turns
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
@@ -61,6 +62,9 @@ END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 
 END_TXN_BUMPS_FROM: Final = 5
 ADD_PARTITIONS_BATCHED_FROM: Final = 4
+
+IN_ONE_STEP: Final = 500
+"""Partitions that are added without giving way to others."""
 
 R = TypeVar("R")
 Later = Answer | Awaitable[Answer]
@@ -159,24 +163,56 @@ def add_partitions_to_txn(
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     transactional_id = request.v3_and_below_transactional_id
     coordinator.hang_up_if_late(transactional_id, producer, context.connection, Role.TRANSACTION)
-    partitions = [
-        (str(topic.name), int(index))
-        for topic in request.v3_and_below_topics
-        for index in topic.partitions
-    ]
+    topics = request.v3_and_below_topics
+
+    def add(partitions: list[TopicPartition], errors: dict[TopicPartition, ErrorCode]) -> Later:
+        if errors:
+            codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+            return _results_by_topic(codes)
+
+        def answer(code: ErrorCode) -> Answer:
+            _note(coordinator, request, context, code)
+            return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
+
+        return then(coordinator.add_partitions(transactional_id, producer, partitions), answer)
+
+    if len(topics) + sum(len(topic.partitions) for topic in topics) > IN_ONE_STEP:
+        return _add_many(coordinator, topics, add)
+    partitions = [(str(topic.name), int(index)) for topic in topics for index in topic.partitions]
     errors = {p: code for p in partitions if (code := _refusal_of_partition(coordinator, p))}
-    if errors:
-        codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
-        return _results_by_topic(codes)
+    return add(partitions, errors)
 
-    def answer(code: ErrorCode) -> Answer:
-        _note(coordinator, request, context, code)
-        return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
 
-    return then(
-        coordinator.add_partitions(transactional_id, producer, partitions),
-        answer,
-    )
+async def _add_many(
+    coordinator: TransactionCoordinator,
+    topics: Sequence[Any],
+    add: Callable[[list[TopicPartition], dict[TopicPartition, ErrorCode]], Later],
+) -> Answer:
+    """Add very many partitions, looked at in turns with other requests."""
+    turns = Turns()
+    partitions, errors = await _looked_at(coordinator, topics, _refusal_of_partition, turns)
+    added = add(partitions, errors)
+    return await added if isinstance(added, Awaitable) else added
+
+
+async def _looked_at(
+    coordinator: TransactionCoordinator,
+    topics: Sequence[Any],
+    refusal: Callable[[TransactionCoordinator, TopicPartition], ErrorCode | None],
+    turns: Turns,
+) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+    """The partitions of a request, each once, and what keeps some out."""
+    partitions: dict[TopicPartition, None] = {}
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        for index in topic.partitions:
+            await turns.next()
+            partition = (str(topic.name), int(index))
+            partitions[partition] = None
+            code = refusal(coordinator, partition)
+            if code is not None:
+                errors[partition] = code
+    return list(partitions), errors
 
 
 def _refusal_of_partition(
@@ -190,23 +226,24 @@ def _refusal_of_partition(
 
 
 async def _add_batched(coordinator: TransactionCoordinator, transactions: Sequence[Any]) -> Answer:
-    return {
-        "error_code": ErrorCode.none,
-        "results_by_transaction": [
+    turns = Turns()
+    results = []
+    for wanted in transactions:
+        await turns.next()
+        codes = await _add_one(coordinator, wanted, turns)
+        results.append(
             {
                 "transactional_id": wanted.transactional_id,
-                "topic_results": _topic_results(await _add_one(coordinator, wanted)),
+                "topic_results": _topic_results(codes),
             }
-            for wanted in transactions
-        ],
-    }
+        )
+    return {"error_code": ErrorCode.none, "results_by_transaction": results}
 
 
 async def _add_one(
-    coordinator: TransactionCoordinator, wanted: Any
+    coordinator: TransactionCoordinator, wanted: Any, turns: Turns
 ) -> Mapping[TopicPartition, ErrorCode]:
-    partitions = [(str(topic.name), int(i)) for topic in wanted.topics for i in topic.partitions]
-    errors = {p: code for p in partitions if (code := _refusal_of_part(coordinator, p))}
+    partitions, errors = await _looked_at(coordinator, wanted.topics, _refusal_of_part, turns)
     if errors:
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
     producer = Producer(wanted.producer_id, wanted.producer_epoch)

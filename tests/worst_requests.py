@@ -1,0 +1,83 @@
+"""The largest arrays a client can send: for each array of each request, one with many items."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from kio.index import load_request_schema
+
+from txn.wire import shapes
+from txn.wire.shapes import Step, steps_of
+from txn.wire.varint import unsigned_varint
+
+TEXT = b"t"
+
+
+class Field(NamedTuple):
+    """A step, and those of its structure or items."""
+
+    step: Step
+    inner: "tuple[Field, ...]" = ()
+
+    @property
+    def is_array(self) -> bool:
+        return self.step[0] in (shapes.ARRAY, shapes.NULLABLE_ARRAY)
+
+    def arrays(self) -> "Iterator[Field]":
+        """The arrays in it, itself among them."""
+        if self.is_array:
+            yield self
+        for field in self.inner:
+            yield from field.arrays()
+
+
+def _fields(steps: Sequence[Step]) -> tuple[Field, ...]:
+    found, at = [], 0
+    while at < len(steps):
+        kind, size = step = steps[at]
+        at += 1
+        if kind in (shapes.ARRAY, shapes.NULLABLE_ARRAY, shapes.NULLABLE):
+            found.append(Field(step, _fields(steps[at : at + size])))
+            at += size
+        else:
+            found.append(Field(step))
+    return tuple(found)
+
+
+def arrays_of(key: int, version: int) -> int:
+    """How many arrays a request has, those within others too."""
+    fields = _fields(steps_of(load_request_schema(key, version)))
+    return sum(1 for field in fields for _ in field.arrays())
+
+
+def with_many(key: int, version: int, array: int, items: int) -> bytes:
+    """A body whose `array`-th array has so many small items, and the others one or none."""
+    schema = load_request_schema(key, version)
+    fields = _fields(steps_of(schema))
+    target = [found for field in fields for found in field.arrays()][array]
+    return b"".join(_put(field, target, items, is_flexible=schema.__flexible__) for field in fields)
+
+
+def _put(field: Field, target: Field, items: int, *, is_flexible: bool) -> bytes:
+    (kind, size), inner = field.step, field.inner
+    holds_target = any(found is target for found in field.arrays())
+
+    def put_inner() -> bytes:
+        return b"".join(_put(one, target, items, is_flexible=is_flexible) for one in inner)
+
+    def length(count: int, width: int) -> bytes:
+        return unsigned_varint(count + 1) if is_flexible else count.to_bytes(width, "big")
+
+    if field.is_array:
+        count = items if field is target else int(holds_target)
+        return length(count, 4) + (put_inner() * count if count else b"")
+    match kind:
+        case shapes.FIXED:
+            return bytes(size)
+        case shapes.STRING | shapes.NULLABLE_STRING:
+            return length(len(TEXT), 2) + TEXT
+        case shapes.BYTES | shapes.NULLABLE_BYTES:
+            return length(0, 4)
+        case shapes.NULLABLE:
+            return b"\1" + put_inner() if holds_target else b"\xff"
+        case _:
+            return b"\0"  # no tagged fields
