@@ -2,13 +2,15 @@
 
 Inside a program they go to the standard library's logger "txn", silent until somebody
 gives it a handler; `txn serve` sends them to standard error. A fact whose text would be
-taken for something else is quoted.
+taken for something else is quoted. What a client can bring about at will goes to `rare_log`.
 """
 
 import json
 import logging
 import re
 import sys
+import time
+from collections.abc import Callable
 from typing import Final
 
 from txn.printable import printable
@@ -52,6 +54,50 @@ class EventLog:
             self._logger.log(level, "%s", line, exc_info=exc_info)
 
 
+class RareLog:
+    """Events that a client can bring about at will: at most one line of each in an interval.
+
+    The first line after a silence says how many were left out in it (`left_out`).
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        *,
+        interval_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._events = events
+        self._interval_s = interval_s
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        """When each event was last written."""
+        self._left_out: dict[str, int] = {}
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Someone should look."""
+        if self._is_due(event):
+            self._events.warning(event, **facts, **self._silence(event))
+
+    def exception(self, event: str, **facts: object) -> None:
+        """An error, with the exception that is being handled."""
+        if self._is_due(event):
+            self._events.exception(event, **facts, **self._silence(event))
+
+    def _is_due(self, event: str) -> bool:
+        now = self._clock()
+        told = self._told.get(event)
+        if told is not None and now - told < self._interval_s:
+            self._left_out[event] = self._left_out.get(event, 0) + 1
+            return False
+        self._told[event] = now
+        return True
+
+    def _silence(self, event: str) -> dict[str, object]:
+        left_out = self._left_out.pop(event, 0)
+        return {"left_out": left_out} if left_out else {}
+
+
 def _shown(fact: object) -> str:
     text = str(fact)
     if _PLAIN.fullmatch(text) and text.isprintable():
@@ -63,6 +109,7 @@ _logger = logging.getLogger("txn")
 _logger.addHandler(logging.NullHandler())
 
 log: Final = EventLog(_logger)
+rare_log: Final = RareLog(log)
 
 
 def show_on_stderr(level: int = logging.INFO) -> None:

@@ -26,7 +26,7 @@ from txn.broker.host import Answer, Context, Durability, HangUpError
 from txn.broker.node import Node
 from txn.broker.partitions import Partitions
 from txn.errors import StorageError
-from txn.logs import log
+from txn.logs import log, rare_log
 from txn.metadata.image import Topic
 from txn.server.begun import Begun, begin
 from txn.server.lent_loop import LentLoop
@@ -230,14 +230,14 @@ class ControlLoop:
         except HangUpError as hang_up:
             self._hang_up(token, context, hang_up)
         except Exception:
-            log.exception("request.failed", api_key=api_key, api_version=api_version)
+            rare_log.exception("request.failed", api_key=api_key, api_version=api_version)
             self._server.disconnect(token)
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == API_VERSIONS:
             self._server.reply(token, False, unsupported_api_versions(self._table))
             return
-        log.warning(
+        rare_log.warning(
             "request.unsupported",
             api_key=api_key,
             api_version=api_version,
@@ -246,7 +246,7 @@ class ControlLoop:
         self._server.disconnect(token)
 
     def _hang_up(self, token: int, context: Context, hang_up: HangUpError) -> None:
-        log.warning(
+        rare_log.warning(
             "request.late",
             api_key=context.api_key,
             client_id=context.client_id,
@@ -256,7 +256,7 @@ class ControlLoop:
         self._server.disconnect(token)
 
     def _on_malformed(self, token: int, context: Context, error: MalformedRequestError) -> None:
-        log.warning("request.malformed", client_host=context.client_host, reason=str(error))
+        rare_log.warning("request.malformed", client_host=context.client_host, reason=str(error))
         self._server.disconnect(token)
 
     async def _serve_large(self, token: int, api: Api, context: Context, body: bytes) -> None:
@@ -287,7 +287,7 @@ class ControlLoop:
         except HangUpError as hang_up:
             self._hang_up(token, context, hang_up)
         except Exception:
-            log.exception(
+            rare_log.exception(
                 "request.failed", api_key=context.api_key, api_version=context.api_version
             )
             self._server.disconnect(token)
@@ -321,7 +321,7 @@ class ControlLoop:
                 transactional_id, producer_id, producer_epoch, transaction_version, partitions
             )
         except Exception:
-            log.exception("request.failed", api_key=PRODUCE)
+            rare_log.exception("request.failed", api_key=PRODUCE)
             self._server.disconnect(token)
             return
         if isinstance(joining, Awaitable):
