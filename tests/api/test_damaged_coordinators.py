@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 import txn
 from clients import commit_values, create_topic, read_all, send, transactional_producer
+from command_line import run_txn
 from entities import entity_builder
 from txn import _core
 from txn.wire.hashing import coordinator_partition
@@ -212,6 +213,9 @@ def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused
     assert "partition=0" in told
     assert "producer 0 with epoch 0 has a transaction open since offset 0" in told
     assert "'pay' completed it as COMMIT at " in told
+    code, out, _ = run_txn("explain", "orders", "--data", path)
+    assert (code, "'pay' completed it as COMMIT at 20" in out) == (1, True)
+    assert "txn transactions abort" not in out
 
 
 def message_of(record: object) -> str:
