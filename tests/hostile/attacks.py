@@ -5,6 +5,7 @@ one request under way, unless flooding is the point, so that the broker is measu
 two cores are shared.
 """
 
+import random
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -12,9 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any, Final
 
+from kio.index import load_request_schema
+
 from clients import create_topic
 from hostile.bombs import CODECS, TIME_MS, bomb, compressed_batch, record
-from hostile.frames import frame
+from hostile.frames import SERVED, arrays_of, frame, huge_body
 from txn import _core
 from txn.wire.messages import encode_request
 from wire_client import RawConnection
@@ -210,6 +213,21 @@ def topics_made_by_asking_for_them(servers: str) -> Iterator[None]:
     )
 
 
+def arrays_of_millions(servers: str) -> Iterator[None]:
+    """Every array of every API, in its oldest and its newest version, as long as 8 MiB hold."""
+    kinds = []
+    for key, (low, high) in sorted(SERVED.items()):
+        for version in {max(low, 3) if key == PRODUCE else low, high}:
+            schema = load_request_schema(key, version)
+            kinds += [(key, version, schema, where) for where in arrays_of(schema)]
+    random.Random(4).shuffle(kinds)
+    yield
+    for key, version, schema, where in kinds:
+        request = frame(key, version, huge_body(schema, where, 8 * MIB))
+        strike(servers, request)
+        yield
+
+
 def groups_with_large_metadata(servers: str) -> Iterator[None]:
     large = bytes(50 * MIB)
     join = request_frame(
@@ -348,6 +366,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     bombs,
     a_million_partitions,
     topics_made_by_asking_for_them,
+    arrays_of_millions,
     groups_with_large_metadata,
     pipelined_floods,
     half_frames,

@@ -12,6 +12,7 @@ from hostile.left import batch_positions, let_the_power_fail
 GARBAGE: Final = bytes((7 * n * n + n // 3) % 251 for n in range(5000))
 """Longer than any batch of the directories."""
 
+BASE_OFFSET_BYTES = 8
 FIRST_CHECKED_BYTE = 21
 """Of a batch: from here on everything is under its checksum, as in Apache Kafka."""
 
@@ -49,7 +50,15 @@ class Case:
 
 
 def _flip(path: Path, position: int, bit: int) -> None:
+    """Flip a bit.
+
+    The base offset of the last batch is under no checksum, as in Apache Kafka, and no batch behind
+    contradicts it: there it is the next field.
+    """
     stored = bytearray(path.read_bytes())
+    last = batch_positions(stored)[-1:] if path.suffix == ".log" else []
+    if last and position - last[0] in range(BASE_OFFSET_BYTES):
+        position += BASE_OFFSET_BYTES
     stored[position] ^= 1 << bit
     path.write_bytes(stored)
 

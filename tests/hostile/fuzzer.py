@@ -22,7 +22,7 @@ from typing import Final
 
 from kio.index import load_request_schema
 
-from hostile.frames import Values, apis, body_of, frame
+from hostile.frames import SIZES, Field, Values, apis, body_of, frame
 
 CONNECTIONS: Final = 24
 PIPELINED: Final = 2
@@ -50,25 +50,58 @@ HEADER_BYTES: Final = 14
 """Length, key, version, correlation id, no client id."""
 
 
+class Wild(Values):
+    """Bodies that can be read, with fields at their limits."""
+
+    def count(self, field: Field, path: tuple[str, ...]) -> int:
+        is_many = self._chance.random() < 0.03 and len(path) < 3
+        return self._chance.choice((50, 1_000)) if is_many else super().count(field, path)
+
+    def fixed(self, field: Field) -> bytes:
+        if self._chance.random() > WILDNESS or field.kind in ("uuid", "bool"):
+            return super().fixed(field)
+        size = SIZES[field.kind]
+        most = (1 << 8 * size - 1) - 1
+        number = self._chance.choice((-1, most, -most - 1, most - 1, -2, 0, 1, 32_768 % most))
+        return number.to_bytes(size, "big", signed=True)
+
+    def text(self, field: Field) -> bytes:
+        if self._chance.random() > WILDNESS:
+            return super().text(field)
+        return self._chance.choice(
+            (b"", b"\xff\xfe", b"\0", b"../..", b"\xc3\xa9" * 40, b"x" * 300)
+        )
+
+    def content(self, field: Field) -> bytes:
+        sound = super().content(field)
+        if self._chance.random() > WILDNESS:
+            return sound
+        return bytes(self._chance.choice(MUTATIONS)(self._chance, bytearray(sound)))
+
+
+WILDNESS: Final = 0.1
+"""How many fields of a body are at their limits."""
+
+
 class Mutator:
     """Makes frames; the same ones for the same seed."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
-        self._values = Values(self._chance, PREFIX)
+        self._sound = Values(self._chance, PREFIX)
+        self._wild = Wild(self._chance, PREFIX)
         self._apis = list(apis())
         self._schemas = [load_request_schema(key, version) for key, version in self._apis]
 
     def frame(self) -> bytes:
-        """A valid request, mutated but for one in eight."""
+        """A request: one in ten is sound, half can be read, and the rest need not be."""
         number = self._chance.randrange(len(self._apis))
-        key, version = self._apis[number]
-        body = bytearray(body_of(self._schemas[number], self._values))
-        if self._chance.random() < 0.125:
-            return frame(key, version, bytes(body))
-        for _ in range(self._chance.choice((1, 1, 1, 2, 4))):
+        kind = self._chance.random()
+        values = self._sound if kind < 0.1 else self._wild
+        body = bytearray(body_of(self._schemas[number], values))
+        for _ in range(self._chance.choice((1, 1, 1, 2, 4)) if kind > 0.6 else 0):
             body = self._chance.choice(MUTATIONS)(self._chance, body)
-        whole = bytearray(frame(key, version, bytes(body)))
+        whole = bytearray(frame(*self._apis[number], bytes(body)))
         return bytes(self._mutate_header(whole) if self._chance.random() < 0.02 else whole)
 
     def _mutate_header(self, whole: bytearray) -> bytearray:

@@ -16,7 +16,7 @@ log may begin at another offset, and nothing else may change.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hostile.damage import Case
 from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
@@ -110,7 +110,7 @@ class _Judgement:
             found = shown["partitions"].get(place)
             if found is None:
                 self._fault(f"{place} is gone")
-            elif _lasting(place, found) != _lasting(place, sound):
+            elif not self._is_same(place, sound, found):
                 self._judge_partition(place, sound, found)
         self._judge_state(shown)
         self._judge_open_transactions(shown)
@@ -141,6 +141,12 @@ class _Judgement:
             self._fault(f"the refusal names neither file nor partition: {refused}")
 
     # ------------------------------------------------------------ partitions
+
+    def _is_same(self, place: str, sound: ShownPartition, found: ShownPartition) -> bool:
+        """After a power failure every start writes to the logs of coordinators."""
+        if self.case.state == "power" and place.startswith(COORDINATORS) and not found["error"]:
+            return _first_epoch(sound) == _first_epoch(found)
+        return sound == found
 
     def _judge_partition(self, place: str, sound: ShownPartition, found: ShownPartition) -> None:
         if found["error"]:
@@ -214,8 +220,20 @@ class _Judgement:
     # ------------------------------------------------------------ coordinators
 
     def _judge_state(self, shown: Shown) -> None:
-        self._hold("__transaction_state", self.sound["transactions"], shown["transactions"])
+        ended = {
+            name: self.sound["transactions"][name] if self._ends_likewise(name, found) else found
+            for name, found in shown["transactions"].items()
+        }
+        self._hold("__transaction_state", self.sound["transactions"], ended)
         self._hold("__consumer_offsets", self.sound["offsets"], shown["offsets"])
+
+    def _ends_likewise(self, name: str, found: list[Any]) -> bool:
+        """After a power failure every start ends what is open, as far as partitions let it."""
+        sound = self.sound["transactions"][name]
+        if self.case.state != "power" or _is_error(found) or found[1] != sound[1]:
+            return False
+        is_held_back = found[0].startswith("Prepare") and bool(found[3])
+        return found[2] >= sound[2] and (found[0] == sound[0] or is_held_back)
 
     def _hold(self, topic: str, sound: Mapping[str, object], found: Mapping[str, object]) -> None:
         if found == sound:
@@ -257,7 +275,11 @@ class _Judgement:
                 continue
             given = _end(_first_epoch(sound), sound["start"])
             again = [offset] if offset < given and epoch <= FIRST_EPOCH else []
-            again += [each[0] for each in _first_epoch(found) if each not in sound["batches"]]
+            again += [
+                each[0]
+                for each in _first_epoch(found)
+                if each not in sound["batches"] and each[0] >= sound["start"]
+            ]
             if not again:
                 continue
             what = f"{place}: offset {again[0]} is given twice in a leader epoch"
@@ -278,14 +300,6 @@ def _first_epoch(partition: ShownPartition) -> list[list[int]]:
 
 def _end(batches: Sequence[Sequence[int]], start: int) -> int:
     return batches[-1][1] + 1 if batches else start
-
-
-def _lasting(place: str, partition: ShownPartition) -> ShownPartition:
-    """Without the times and records that a coordinator writes when it starts after a failure."""
-    if not place.startswith(COORDINATORS):
-        return partition
-    batches = [[*each[:-2], 0, 0] if each[2] > 0 else each for each in partition["batches"]]
-    return {**partition, "batches": batches}
 
 
 def _is_error(value: object) -> bool:

@@ -19,6 +19,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from brokers import BrokerProcess
 from clients import WAIT_S, create_topic, plain_producer, transactional_producer
+from hostile.shown import Observer
 from peers.kafka import KafkaNode
 
 SMALL: Final[Mapping[str, str]] = {
@@ -141,6 +142,8 @@ def fill(servers: str, data: Path) -> dict[str, list[bytes]]:
     _pay(payer, committed, range(12, 15))
     committed["plain"] = committed["plain"][DELETED_TO:]
     _await_recovery_points(data, SYNCED_TO)  # a roll sets them back for a moment
+    with Observer(servers) as observer:
+        observer.await_settled()
     return committed
 
 
@@ -263,7 +266,7 @@ BATCH: Final = struct.Struct(">qi")
 """Base offset, and how many bytes follow."""
 
 
-def batch_positions(log: bytes) -> list[int]:
+def batch_positions(log: bytes | bytearray) -> list[int]:
     """Where the whole batches of a segment begin."""
     found, position = [], 0
     while position + BATCH.size <= len(log):

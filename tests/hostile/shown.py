@@ -63,7 +63,7 @@ class Observer(RawConnection):
     """Asks for everything."""
 
     def everything(self, groups: tuple[str, ...], ids: tuple[str, ...]) -> Shown:
-        self._await_settled()
+        self.await_settled()
         partitions = {
             f"{topic}-{index}": self.partition(topic, index) for topic, index in self.places()
         }
@@ -158,7 +158,7 @@ class Observer(RawConnection):
         assert not errors, errors
         return end
 
-    def _await_settled(self) -> None:
+    def await_settled(self) -> None:
         """Wait until what is decided is complete, as far as it can be."""
         deadline = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline:

@@ -4,17 +4,24 @@ More: `HOSTILE_SECONDS=30 pytest tests/hostile/test_fairness.py` for each attack
 """
 
 import os
+import random
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 import pytest
+from kio.index import load_request_schema
 
-from clients import create_topic
-from hostile.attacks import ATTACKS, Attack
+from clients import create_topic, plain_producer, read_all, send
+from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange
 from hostile.fairness import Seen, attacked
+from hostile.frames import Values, apis, body_of, frame
 from hostile.neighbour import FORGOTTEN_TOPIC, TOPIC
+from hostile.shown import Observer
 from hostile.target import MIB, Target
+from served import SERVED_IN_PYTHON
+from wire_client import RawConnection
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "1.5"))
 TRIES: Final = 3
@@ -91,3 +98,31 @@ def test_P5_one_hostile_client_holds_nobody_else_up(target: Target, attack: Atta
     assert not target.faults_in_log(said)
     assert seen.grown < GROWTH_MAX.get(attack.__name__, USUAL_GROWTH_MAX), seen.grown / MIB
     target.await_calm(before, memory=KEPT_MAX, descriptors=40, threads=4)
+
+
+def test_P5_a_broker_without_descriptors_serves_who_is_connected_and_recovers(
+    tmp_path: Path,
+) -> None:
+    """An API that was asked for the first time failed with a traceback: it had to be imported."""
+    target = Target(tmp_path / "data")
+    for topic in (TOPIC, FORGOTTEN_TOPIC):
+        create_topic(target.bootstrap_servers, topic)
+    attacked(target, quiet, 0.1)
+    said, chance = len(target.log_text()), random.Random(1)
+    with Observer(target.bootstrap_servers) as connected:
+        target.limit_descriptors(DESCRIPTORS)
+        with ExitStack() as stack:
+            with suppress(OSError):
+                for _ in range(DESCRIPTORS + 50):
+                    other = stack.enter_context(RawConnection(target.bootstrap_servers))
+                    other.socket.settimeout(0.5)
+                    exchange(other, frame(API_VERSIONS, 0, b""))
+            for key, version in apis():
+                if key in SERVED_IN_PYTHON:
+                    body = body_of(load_request_schema(key, version), Values(chance, "first"))
+                    exchange(connected, frame(key, version, body))
+    assert not target.faults_in_log(said)
+    create_topic(target.bootstrap_servers, "later")
+    send(plain_producer(target.bootstrap_servers), "later", [b"taken"])
+    assert read_all(target.bootstrap_servers, "later") == [b"taken"]
+    assert not target.stop_and_verify()
