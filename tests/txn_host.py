@@ -192,6 +192,7 @@ class MemoryHost:
         """On the monotonic clock, and the time of day but for what that was set by."""
         self.clock_step_ms = 0
         self.settings: dict[str, Any] = {
+            "message.max.bytes": 1_048_588,
             "transaction.max.timeout.ms": 900_000,
             "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
             "transaction.two.phase.commit.enable": False,

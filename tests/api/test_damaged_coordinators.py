@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 import txn
 from clients import commit_values, create_topic, read_all, send, transactional_producer
+from command_line import run_txn
 from entities import entity_builder
 from txn import _core
 from txn.wire.hashing import coordinator_partition
@@ -201,7 +202,11 @@ def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused
     producer = transactional_producer(servers, BROKEN)
     commit_values(producer, "orders", [b"committed"])
     kill(broker, path)
+    code, out, _ = run_txn("log", "verify", path)
+    assert (code, "has a transaction open" in out) == (0, False)
     cut_last_batch(path / "orders-0")
+    code, out, _ = run_txn("log", "verify", path)
+    assert (code, "'pay' completed it as COMMIT at 20" in out) == (1, True)
     with txn.Broker(path) as damaged:
         client = _core.KafkaClient(damaged.bootstrap_servers, timeout_ms=1000)
         with pytest.raises(_core.KafkaError) as refused:
@@ -212,6 +217,9 @@ def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused
     assert "partition=0" in told
     assert "producer 0 with epoch 0 has a transaction open since offset 0" in told
     assert "'pay' completed it as COMMIT at " in told
+    code, out, _ = run_txn("explain", "orders", "--data", path)
+    assert (code, "'pay' completed it as COMMIT at 20" in out) == (1, True)
+    assert "txn transactions abort" not in out
 
 
 def message_of(record: object) -> str:
@@ -229,6 +237,8 @@ def test_P2_records_of_the_coordinator_that_are_gone_are_found_by_what_partition
     send(producer, "orders", [b"open"])
     kill(broker, path)
     cut_last_batch(path / shard("__transaction_state", BROKEN))
+    code, out, _ = run_txn("log", "verify", path)
+    assert (code, "'pay' is in Empty with producer 0 and epoch 0" in out) == (1, True)
     with txn.Broker(path):
         (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
     assert "'pay' is in Empty with producer 0 and epoch 0" in told

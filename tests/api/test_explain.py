@@ -573,6 +573,28 @@ def test_what_no_coordinator_knows_is_found_and_ended(tmp_path: Path) -> None:
         assert code == 0
 
 
+def test_P2_what_its_coordinator_committed_is_not_aborted_by_hand(tmp_path: Path) -> None:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        producer = transactional_producer(servers, "pay-3")
+        commit_values(producer, "orders", [b"committed"])
+        offset = let_hang(broker, "orders", 0, b"late")
+        code, out, _ = run_txn("explain", "orders", "--bootstrap", servers)
+        assert code == 1
+        assert "'pay-3' completed it as COMMIT at 20" in out
+        assert "safe to do  do not abort it" in out
+        assert "txn transactions abort" not in out
+        abort = ("transactions", "abort", "--topic-partition", "orders-0")
+        abort = (*abort, "--start-offset", str(offset), "--yes", "--bootstrap", servers)
+        code, _, err = run_txn(*abort)
+        assert (code, "'pay-3' completed it as COMMIT" in err) == (1, True)
+        assert "--despite-commit" in err
+        assert read_all(servers, "orders") == [b"committed"]
+        code, out, _ = run_txn(*abort, "--despite-commit")
+        assert (code, "aborted. The marker is in orders-0" in out) == (0, True)
+
+
 def test_what_is_prepared_for_two_phase_commit_never_times_out_and_is_not_aborted(
     tmp_path: Path,
 ) -> None:

@@ -72,7 +72,7 @@ def test_a_coordinator_that_is_late_by_more_than_its_sweep_is_a_finding(
     [
         None,
         replace(OWNER, state=TxnState.EMPTY, partitions=frozenset()),
-        replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset()),
+        replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset(), producer_epoch=5),
         replace(OWNER, partitions=frozenset({("orders", 1)})),
         replace(OWNER, producer_epoch=4),
         replace(OWNER, producer_id=8),
@@ -85,6 +85,44 @@ def test_what_no_coordinator_knows_as_open_there_hangs(owner: Owner | None) -> N
     assert verdict.command == (
         "txn transactions abort --topic-partition orders-0 --start-offset 17"
     )
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_P2_what_its_coordinator_committed_is_never_to_be_aborted(epoch: int) -> None:
+    """It was advised, the producer went on, and an acknowledged commit was hidden for good."""
+    owner = replace(
+        OWNER,
+        state=TxnState.COMPLETE_COMMIT,
+        partitions=frozenset(),
+        producer_epoch=epoch,
+        updated_ms=DUE_MS,
+    )
+    verdict = judge(HELD, owner, now_ms=BEGUN_MS, is_running=True)
+    assert (verdict.standing, verdict.command, verdict.ends_ms) == (
+        Standing.COMPLETED,
+        None,
+        DUE_MS,
+    )
+    assert verdict.standing.is_finding
+    assert "completed it as COMMIT at %s with this producer epoch" in verdict.ends
+    assert verdict.advice.startswith("do not abort it")
+    assert "txn log verify" in verdict.advice
+
+
+def test_what_its_coordinator_aborted_may_be_aborted_here() -> None:
+    owner = replace(OWNER, state=TxnState.COMPLETE_ABORT, partitions=frozenset())
+    verdict = judge(HELD, owner, now_ms=BEGUN_MS, is_running=True)
+    assert verdict.standing is Standing.COMPLETED
+    assert verdict.command == (
+        "txn transactions abort --topic-partition orders-0 --start-offset 17"
+    )
+
+
+def test_what_an_unread_log_of_the_coordinator_may_have_decided_is_not_to_be_aborted() -> None:
+    unread = ["__transaction_state-12"]
+    verdict = judge(HELD, None, now_ms=BEGUN_MS, is_running=True, unread=unread)
+    assert (verdict.standing, verdict.command) == (Standing.UNREAD, None)
+    assert "__transaction_state-12 cannot be read" in verdict.ends
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
@@ -139,6 +177,7 @@ class Facts:
     time_ms: int = BEGUN_MS
     is_running: bool = True
     options: str = "--bootstrap test:1"
+    unread_logs: list[str] = field(default_factory=list)
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -169,6 +208,9 @@ class Facts:
             if each.batch.last_offset >= first_offset:
                 yield each
 
+    def unread(self) -> list[str]:
+        return self.unread_logs
+
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         found = (
             each.batch.base_offset
@@ -197,6 +239,22 @@ def batch(
 
 def test_what_hangs_at_both_looks_is_a_finding() -> None:
     assert [held.open for held in findings(Facts([[HELD]]), [ORDERS])] == [HELD]
+
+
+def test_P2_an_earlier_commit_is_found_in_the_records_of_its_coordinator() -> None:
+    """By now the id has another transaction open, and its state tells of that alone."""
+    later = replace(OWNER, producer_epoch=9, partitions=frozenset({("orders", 1)}))
+    facts = Facts([[HELD]], [later], records=COMMITTED)
+    (held,) = findings(facts, [ORDERS])
+    assert (held.verdict.standing, held.verdict.command) == (Standing.COMPLETED, None)
+    assert held.verdict.ends_ms == BEGUN_MS + 4
+
+
+def test_P2_the_owner_of_a_producer_id_that_was_used_up_is_found_in_a_directory() -> None:
+    later = replace(OWNER, producer_id=8, producer_epoch=0, partitions=frozenset())
+    facts = Facts([[HELD]], [later], records=COMMITTED, is_running=False)
+    (held,) = findings(facts, [ORDERS])
+    assert (held.verdict.standing, held.verdict.command) == (Standing.COMPLETED, None)
 
 
 def test_what_ends_between_the_two_looks_is_none() -> None:

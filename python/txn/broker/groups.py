@@ -47,6 +47,7 @@ from txn.coordinator.group.classic import (
     join,
     leave,
     next_deadline,
+    protocols_bytes,
     restore,
     sync,
     touch,
@@ -75,6 +76,19 @@ from txn.wire.hashing import coordinator_partition
 MINUTE_MS: Final = 60_000
 
 TOMBSTONES_PER_BATCH: Final = 500
+
+BATCH_BYTES_MIN: Final = 1_048_588
+"""Batches of groups may be as large as this, Kafka's default, whatever clients' may be."""
+
+GROUP_BATCHES: Final = 8
+"""What members of a group tell about themselves is at most so many times the largest batch: the
+record of a generation, a batch of its own, has one of a member's protocols."""
+
+HELD_BYTES_MAX: Final = 256 << 20
+"""What members of all groups tell about themselves, together."""
+
+OFFSET_BYTES_MIN: Final = 42
+"""Of the record of a committed offset, beside the names and the metadata."""
 
 Verdicts = Mapping[tuple[str, int], int]
 """(topic, partition) → Kafka's error code, 0 where the partition is part of the transaction."""
@@ -142,6 +156,10 @@ class GroupCoordinator:
         """Records at recovery of protocols that this broker does not speak."""
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._tickets = itertools.count(1)
+        self._sizes: dict[str, int] = {}
+        """What the members of each group take, in bytes."""
+        self._held_bytes = 0
+        """The same, of all groups together."""
         self._joins: dict[int, Callable[[JoinAnswer], object]] = {}
         self._syncs: dict[int, Callable[[SyncAnswer], object]] = {}
 
@@ -196,6 +214,12 @@ class GroupCoordinator:
             except StorageError as error:
                 log.error("group.offsets_kept", topic=topic, partition=index, reason=str(error))
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch of `__consumer_offsets`: no generation and no commit is larger."""
+        largest: int = self.host.setting("message.max.bytes")
+        return max(largest, BATCH_BYTES_MIN)
+
     # ------------------------------------------------------------ members
 
     def ticket(self) -> int:
@@ -207,10 +231,14 @@ class GroupCoordinator:
         if not self.is_loaded(group_id):
             reply(JoinAnswer(ErrorCode.not_coordinator, request.member_id))
             return
+        if self._held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
+            reply(JoinAnswer(ErrorCode.coordinator_not_available, request.member_id))
+            return
         self._joins[request.ticket] = reply
         limits = Limits(
             self.host.setting("group.initial.rebalance.delay.ms"),
             self.host.setting("group.max.size"),
+            GROUP_BATCHES * self.batch_bytes_max,
         )
         group = self._groups.get(group_id)
         outcome = join(
@@ -430,6 +458,7 @@ class GroupCoordinator:
         if outcome.group is not None:
             self._log_move(self._groups.get(group_id), outcome.group)
             self._groups[group_id] = outcome.group
+            self._note_size(group_id, outcome.group.size_bytes)
             self._set_timer(group_id)
         for ticket, answer in outcome.answers:
             if isinstance(answer, JoinAnswer):
@@ -457,6 +486,12 @@ class GroupCoordinator:
         producer: ProducerIdentity | None,
     ) -> ErrorCode:
         index = self.group_partition(group_id)
+        least_bytes = sum(
+            OFFSET_BYTES_MIN + len(group_id) + len(key.topic) + len(value.metadata)
+            for key, value in offsets.items()
+        )
+        if least_bytes > self.batch_bytes_max:
+            return ErrorCode.invalid_commit_offset_size
         records = [
             (encode_offset_key(key), encode_offset_value(value)) for key, value in offsets.items()
         ]
@@ -484,6 +519,15 @@ class GroupCoordinator:
         records: Sequence[tuple[bytes, bytes | None]],
         producer: ProducerIdentity | None = None,
     ) -> int:
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        if size > self.batch_bytes_max:
+            raise StorageError(
+                f"{OFFSETS_TOPIC}-{index} takes no batch of {size} bytes: message.max.bytes is "
+                f"{self.batch_bytes_max}",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+                code=ErrorCode.message_too_large,
+            )
         store = self._stores[index]
         return store.append(records, timestamp_ms=self.host.now_ms(), producer=producer)
 
@@ -499,8 +543,14 @@ class GroupCoordinator:
         self._groups.setdefault(key.group_id, Group(key.group_id))
         self._tables[index].put(key, value, record_offset=record_offset, producer_id=producer_id)
 
+    def _note_size(self, group_id: str, size_bytes: int) -> None:
+        self._held_bytes += size_bytes - self._sizes.pop(group_id, 0)
+        if size_bytes > 0:
+            self._sizes[group_id] = size_bytes
+
     def _forget(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
+        self._note_size(group_id, 0)
         armed = self._timers.pop(group_id, None)
         if armed is not None:
             armed[1].cancel()
@@ -570,7 +620,9 @@ class GroupCoordinator:
             else:
                 value_of_group = decode_group_value(data)
                 now_ms = self.host.monotonic_ms()
-                self._groups[key.group_id] = restore(key.group_id, value_of_group, now_ms=now_ms)
+                group = restore(key.group_id, value_of_group, now_ms=now_ms)
+                self._groups[key.group_id] = group
+                self._note_size(key.group_id, group.size_bytes)
         else:
             self._passed_over += 1
 

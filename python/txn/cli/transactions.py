@@ -175,6 +175,12 @@ def abort(
     start_offset: Annotated[
         int | None, typer.Option(help="With --topic-partition: since which offset it is open.")
     ] = None,
+    despite_commit: Annotated[
+        bool,
+        typer.Option(
+            "--despite-commit", help="Also what its coordinator has committed, or may have."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen, and stop.")
@@ -185,7 +191,8 @@ def abort(
 
     By transactional id the coordinator aborts it as a whole and fences its producer; that is
     always safe. By partition an abort marker goes past the coordinator, so that is done only
-    to what no coordinator knows; `txn transactions hanging` names it, with the offset.
+    to what no coordinator knows; `txn transactions hanging` names it, with the offset. What the
+    coordinator committed is refused: its marker may be lost, and an abort would hide its records.
 
     \b
     Examples:
@@ -221,7 +228,9 @@ def abort(
                         f"{topic_partition!r} is a topic. Say which of its {len(partitions)} "
                         f"partitions: {topic_partition}-N"
                     )
-                plan = plan_by_offset(source, partitions[0], start_offset)
+                plan = plan_by_offset(
+                    source, partitions[0], start_offset, despite_commit=despite_commit
+                )
             if isinstance(plan, NothingOpen):
                 print(printable(plan.why))
                 return

@@ -97,11 +97,20 @@ def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
     )
 
 
-def plan_by_offset(cluster: Cluster, partition: TopicPartition, first_offset: int) -> Plan:
+def plan_by_offset(
+    cluster: Cluster, partition: TopicPartition, first_offset: int, *, despite_commit: bool = False
+) -> Plan:
     """Plan to abort what hangs on a partition since an offset.
 
+    Args:
+        cluster: Where.
+        partition: Which holds it open.
+        first_offset: Since when.
+        despite_commit: Also what its coordinator committed, or may have.
+
     Raises:
-        RejectedError: nothing is open since there, or its coordinator knows it as open.
+        RejectedError: nothing is open since there, its coordinator knows it as open, or has
+            committed it, or cannot be asked.
     """
     name = f"{partition[0]}-{partition[1]}"
     held = held_open(cluster, [partition])
@@ -112,7 +121,16 @@ def plan_by_offset(cluster: Cluster, partition: TopicPartition, first_offset: in
             f"no transaction on {name} is open since offset {first_offset}. Open there: "
             f"{open_since}"
         )
-    if found.verdict.standing is not Standing.HANGING:
+    standing = found.verdict.standing
+    if standing in (Standing.COMPLETED, Standing.UNREAD):
+        if found.verdict.command is None and not despite_commit:
+            ends = found.verdict.ends.replace(" at %s", "")
+            raise RejectedError(
+                f"what ends the transaction on {name} since offset {first_offset} is {ends}. An "
+                f"abort may hide committed records: {found.verdict.advice}. To abort it "
+                "nevertheless, give --despite-commit"
+            )
+    elif standing is not Standing.HANGING:
         assert found.owner is not None, "what does not hang has an owner"
         raise RejectedError(
             f"the transaction on {name} since offset {first_offset} is open at its coordinator: a "
@@ -122,7 +140,7 @@ def plan_by_offset(cluster: Cluster, partition: TopicPartition, first_offset: in
     return Plan(
         what=(
             f"what producer {found.open.producer_id} (epoch {found.open.producer_epoch}) holds "
-            f"open on {name} since offset {first_offset}, known to no coordinator"
+            f"open on {name} since offset {first_offset}, open at no coordinator"
         ),
         consequences=(
             f"an abort marker is appended to {name}; read_committed readers skip its records",

@@ -130,6 +130,17 @@ class Cluster:
         known = starts.keys() & stable.keys() & ends.keys()
         return {p: Ends(starts[p], stable[p], ends[p]) for p in sorted(known)}
 
+    def unread(self) -> list[str]:
+        """The partitions of `__transaction_state` that no broker can read."""
+        partitions = [
+            (TRANSACTIONS_TOPIC, index) for index in self._topics.get(TRANSACTIONS_TOPIC, ())
+        ]
+        try:
+            known = self.ends(partitions)
+        except RejectedError:  # the user may not ask, but the coordinators that answer did read it
+            return []
+        return [f"{topic}-{index}" for topic, index in partitions if (topic, index) not in known]
+
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset with a record at least as young as a time; None without one."""
         found = self._offsets([partition], timestamp_ms, READ_UNCOMMITTED).get(partition, -1)

@@ -58,6 +58,8 @@ class Directory:
         self._clock = clock
         self._root = root
         self._replayed: dict[TopicPartition, Replayed] = {}
+        self._damaged: set[str] = set()
+        """Partitions of `__transaction_state`."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, by this machine."""
@@ -157,6 +159,11 @@ class Directory:
         """What `__transaction_state` still has of an id, oldest first."""
         return self._histories.get(transactional_id, [])
 
+    def unread(self) -> list[str]:
+        """The partitions of `__transaction_state` that are damaged."""
+        assert self._histories is not None, "they are read"
+        return sorted(self._damaged)
+
     @cached_property
     def _histories(self) -> dict[str, list[StateRecord]]:
         found: dict[str, list[StateRecord]] = {}
@@ -167,7 +174,10 @@ class Directory:
             for base_offset in files.segments:
                 path = files.file(base_offset, ".log")
                 for batch in segments.walk(path):
-                    if isinstance(batch, segments.Damage) or batch.is_control:
+                    if isinstance(batch, segments.Damage):
+                        self._damaged.add(f"{topic}-{index}")
+                        continue
+                    if batch.is_control:
                         continue
                     for record in records_in(path, batch):
                         transactional_id = _key_of(record)

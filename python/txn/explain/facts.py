@@ -98,6 +98,18 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """How the coordinator completed a transaction of some producer id and epoch.
+
+    `at_ms` is None where only the state tells of it, and not when it came to that.
+    """
+
+    transactional_id: str
+    is_commit: bool
+    at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StateRecord:
     """A record of `__transaction_state`; `txn` is None where the id was forgotten."""
 
@@ -178,4 +190,8 @@ class Source(Protocol):
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset with a record at least as young as a time; None without one."""
+        ...
+
+    def unread(self) -> list[str]:
+        """The partitions of `__transaction_state` that cannot be read, so owners may be missing."""
         ...

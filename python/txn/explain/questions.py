@@ -11,9 +11,24 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
-from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
+from txn.coordinator.transaction.decide import ended_as
+from txn.coordinator.transaction.states import (
+    COMPLETED,
+    PREPARED,
+    Producer,
+    TopicPartition,
+    TxnState,
+)
 from txn.errors import ConfigError, RejectedError
-from txn.explain.facts import Ends, LoggedBatch, OpenTransaction, Owner, Source, StateRecord
+from txn.explain.facts import (
+    Completion,
+    Ends,
+    LoggedBatch,
+    OpenTransaction,
+    Owner,
+    Source,
+    StateRecord,
+)
 from txn.explain.timeline import (
     Event,
     coordinator_events,
@@ -23,7 +38,7 @@ from txn.explain.timeline import (
     partition_events,
     transaction_in,
 )
-from txn.explain.verdict import Standing, Verdict, judge
+from txn.explain.verdict import Verdict, judge, owns
 
 SCAN_BYTES_MAX: Final = 64 << 20
 """How much of a log is read to count what waits, or to find what a transaction wrote."""
@@ -166,14 +181,50 @@ def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
     known = source.owners(wanted) if wanted else []
     owners = {each.producer_id: _with_times(source, each) for each in known}
     now_ms = source.now_ms()
+    strangers = [each for each in opened if each.producer_id not in owners]
+    unread = source.unread() if strangers else []
     found = []
     for each in opened:
         owner = owners.get(each.producer_id)
-        verdict = judge(each, owner, now_ms=now_ms, is_running=source.is_running)
-        hangs = verdict.standing is Standing.HANGING
-        since_ms = _first_timestamp(source, each) if hangs or owner is None else owner.start_ms
+        is_owned = owner is not None and owns(owner, each)
+        completed = None if is_owned else _completion_of(source, each, owner)
+        verdict = judge(
+            each,
+            owner,
+            now_ms=now_ms,
+            is_running=source.is_running,
+            completed=completed,
+            unread=unread,
+        )
+        since_ms = (
+            owner.start_ms if owner is not None and is_owned else _first_timestamp(source, each)
+        )
         found.append(Held(each, owner, verdict, since_ms))
     return found
+
+
+def _completion_of(source: Source, held: OpenTransaction, owner: Owner | None) -> Completion | None:
+    """Find out how the coordinator completed what a partition holds open, if it did.
+
+    Of an id that has another producer id by now only a directory tells: there all ids are looked
+    through.
+    """
+    candidates = [] if owner is None else [owner]
+    if owner is None and not source.is_running:
+        candidates = source.owners()
+    producer = Producer(held.producer_id, held.producer_epoch)
+    for candidate in candidates:
+        records: list[StateRecord] = []
+        with suppress(RejectedError):  # the user may not read it
+            records = source.history(candidate.transactional_id)
+        for record in reversed(records):
+            txn = record.txn
+            if txn is None or txn.state not in COMPLETED:
+                continue
+            if producer == txn.producer or ended_as(txn, producer):
+                is_commit = txn.state is TxnState.COMPLETE_COMMIT
+                return Completion(candidate.transactional_id, is_commit, txn.updated_ms)
+    return None
 
 
 def _first_timestamp(source: Source, held: OpenTransaction) -> int | None:

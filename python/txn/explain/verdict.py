@@ -7,22 +7,26 @@ Pure: facts and a time go in. What the coordinator knows decides:
     overdue    its time is up and the coordinator has not aborted it
     stuck      it is decided for longer than a marker takes
     hanging    the coordinator does not know it as open here: nobody will ever end it
+    completed  the coordinator completed a transaction with this producer id and epoch
+    unread     nobody knows it, but a part of `__transaction_state` cannot be read
 
-The last three are findings. How a transaction comes to hang: a batch that came in after its
-transaction had ended opens it again on that partition. Apache Kafka before 3.6 lets that happen,
-later versions with `transaction.partition.verification.enable=false`; txn never does, but takes
-over directories in which it did.
+All but the first two are findings. How a transaction comes to hang: a batch that came in after
+its transaction had ended opens it again on that partition. Apache Kafka before 3.6 lets that
+happen, later versions with `transaction.partition.verification.enable=false`; txn never does.
+The same is seen where a marker is lost. So an abort is never advised of what was committed, nor
+of what an unread record may have decided.
 
 Sources: KIP-664 (hanging transactions), KIP-890 (how they come about), KIP-939 (time-outs).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from shlex import quote
 from typing import Final
 
-from txn.coordinator.transaction.states import PREPARED, TxnState
-from txn.explain.facts import OpenTransaction, Owner
+from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
+from txn.explain.facts import Completion, OpenTransaction, Owner
 
 GRACE_MS: Final = 30_000
 """How late a coordinator may be: Apache Kafka looks every 10 s for what has timed out, and
@@ -37,11 +41,13 @@ class Standing(Enum):
     OVERDUE = "overdue"
     STUCK = "stuck"
     HANGING = "hanging"
+    COMPLETED = "completed"
+    UNREAD = "unread"
 
     @property
     def is_finding(self) -> bool:
         """Whether somebody has to do something."""
-        return self in (Standing.OVERDUE, Standing.STUCK, Standing.HANGING)
+        return self not in (Standing.RUNNING, Standing.ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,15 @@ def owns(owner: Owner, held: OpenTransaction) -> bool:
     return owner.state in PREPARED and owner.producer_epoch >= held.producer_epoch
 
 
-def judge(held: OpenTransaction, owner: Owner | None, *, now_ms: int, is_running: bool) -> Verdict:
+def judge(
+    held: OpenTransaction,
+    owner: Owner | None,
+    *,
+    now_ms: int,
+    is_running: bool,
+    completed: Completion | None = None,
+    unread: Sequence[str] = (),
+) -> Verdict:
     """Say how an open transaction stands.
 
     Args:
@@ -81,8 +95,16 @@ def judge(held: OpenTransaction, owner: Owner | None, *, now_ms: int, is_running
         owner: Who uses its producer id, if anybody does.
         now_ms: The time.
         is_running: Whether brokers are at work; else the files are looked at.
+        completed: How the coordinator completed a transaction of its producer id and epoch, as
+            its records tell; None where they do not, or were not read.
+        unread: The partitions of `__transaction_state` that cannot be read.
     """
     if owner is None or not owns(owner, held):
+        completed = completed or _completion_by_state(held, owner)
+        if completed is not None:
+            return _completed(held, completed)
+        if owner is None and unread:
+            return _unread(unread)
         return _hanging(held, owner)
     if owner.state in PREPARED:
         return _ending(owner, now_ms, is_running)
@@ -162,18 +184,59 @@ def _hanging(held: OpenTransaction, owner: Owner | None) -> Verdict:
             f"transactional id {owner.transactional_id!r} uses its producer id, but has no "
             f"transaction open here ({owner.state.label}, producer epoch {owner.producer_epoch})"
         )
-    topic, index = held.partition
-    advice = "abort it by hand: its records were never committed, and no client waits for them"
-    if owner is not None and owner.state is TxnState.COMPLETE_COMMIT:
-        advice = (
-            "abort it by hand, once you know that its records may go: the newest transaction of "
-            f"{owner.transactional_id!r} was committed, and these came outside of it"
-        )
     return Verdict(
         Standing.HANGING,
         f"nothing: {who}",
         None,
-        advice,
+        "abort it by hand, once `txn log verify` has found nothing lost in the broker's directory. "
+        "No client waits for it; whether it was committed is not known any more",
+        _abort_here(held),
+    )
+
+
+def _completion_by_state(held: OpenTransaction, owner: Owner | None) -> Completion | None:
+    """The same by the owner's state alone: an end under version 2 goes on with the next epoch."""
+    if owner is None or owner.state not in COMPLETED or owner.producer_id != held.producer_id:
+        return None
+    if owner.producer_epoch - held.producer_epoch not in (0, 1):
+        return None
+    is_commit = owner.state is TxnState.COMPLETE_COMMIT
+    return Completion(owner.transactional_id, is_commit, owner.updated_ms)
+
+
+def _abort_here(held: OpenTransaction) -> str:
+    topic, index = held.partition
+    return (
         f"txn transactions abort --topic-partition {quote(f'{topic}-{index}')} "
-        f"--start-offset {held.first_offset}",
+        f"--start-offset {held.first_offset}"
+    )
+
+
+def _completed(held: OpenTransaction, completed: Completion) -> Verdict:
+    outcome = "COMMIT" if completed.is_commit else "ABORT"
+    when = "" if completed.at_ms is None else " at %s"
+    ends = (
+        f"nothing: {completed.transactional_id!r} completed it as {outcome}{when} with this "
+        "producer epoch, and its marker is missing here"
+    )
+    cause = (
+        "Either the marker is lost, or a write came late on a broker without KIP-890: run `txn "
+        "log verify` on the broker's directory"
+    )
+    if completed.is_commit:
+        advice = f"do not abort it: its records may be committed ones. {cause}"
+        return Verdict(Standing.COMPLETED, ends, completed.at_ms, advice, None)
+    advice = f"{cause}. To abort it is what its coordinator decided"
+    return Verdict(Standing.COMPLETED, ends, completed.at_ms, advice, _abort_here(held))
+
+
+def _unread(unread: Sequence[str]) -> Verdict:
+    names = ", ".join(unread)
+    return Verdict(
+        Standing.UNREAD,
+        f"nobody can say: no transactional id that can be read uses its producer id, but {names} "
+        "cannot be read",
+        None,
+        f"do not abort it: it may be decided. Put back a copy of {names}, and start again",
+        None,
     )

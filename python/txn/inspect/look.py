@@ -105,6 +105,7 @@ class PartitionLook:
             replay.stop()
         self.ends = found.segments[0], next_offset if is_known else texts.OFFSET_MAX
         replay.finish(next_offset)
+        self.outcome.held_open = replay.open_transactions()
         self._verify_leader_epochs(runs)
 
     def _verify_topic_id(self) -> None:

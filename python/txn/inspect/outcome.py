@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
 
+from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.inspect import files
 from txn.inspect.layout import Kind, State, kind_of
 
@@ -70,6 +71,8 @@ class Outcome:
     batches: int = 0
     records: int = 0
     bytes_read: int = 0
+    held_open: list[OpenTransaction] = field(default_factory=list)
+    """What partitions hold open, of those whose log could be followed to its end."""
 
     def find(self, path: Path, position: int | None, what: str) -> None:
         """Add a finding, with the advice for that kind of file."""
@@ -94,6 +97,7 @@ class Outcome:
         self.batches += other.batches
         self.records += other.records
         self.bytes_read += other.bytes_read
+        self.held_open += other.held_open
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from txn.coordinator.transaction.open_transactions import OpenTransaction
+from txn.coordinator.transaction.states import Producer
 from txn.inspect import indexes
-from txn.inspect.layout import PartitionFiles, State
+from txn.inspect.layout import PartitionFiles, State, partition_of
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes
 from txn.partition import AbortedTxn, Partition, ReplayedBatch
 from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
@@ -68,6 +70,21 @@ class Replay:
             self._compare(self._snapshots.pop(0))
             start = end
         self._take(batches[start:])
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """What the log holds open at its end; nothing behind damage."""
+        partition = partition_of(self._files.directory)
+        if self._is_stopped or partition is None:
+            return []
+        return [
+            OpenTransaction(
+                partition,
+                Producer(active.producer_id, active.producer_epoch),
+                active.current_txn_start_offset,
+            )
+            for active in self._gate.describe()
+            if active.current_txn_start_offset >= 0
+        ]
 
     def finish(self, log_end_offset: int) -> None:
         """Compare what is left: the snapshots up to the log's end, and the indexes."""

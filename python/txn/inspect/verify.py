@@ -12,6 +12,7 @@ What is held against what:
     partition.metadata        the topic's id in `__cluster_metadata`
     meta.properties           the node and the directory that `__cluster_metadata` names
     checkpoints      the first and the last offset of each log
+    open transactions         the records of `__transaction_state` (a stopped directory's)
 
 What cannot be known. A checkpoint has no checksum: a recovery point or a high watermark that
 is too low only means more work at the next start, and a log start offset inside the log is
@@ -50,6 +51,7 @@ from txn.inspect.layout import (
     state_of,
 )
 from txn.inspect.look import PartitionLook
+from txn.inspect.open_transactions import verify_open_transactions
 from txn.inspect.outcome import Outcome, Surroundings, read_text
 from txn.metadata.image import Image
 from txn.metadata.replay import Replay
@@ -149,6 +151,7 @@ class DirectoryLook:
         plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
         partitions, ends = _verify_partitions(plans, outcome.state, self._report)
         outcome.take(partitions)
+        verify_open_transactions(self._root, self._partitions, self._image, outcome)
         for name, offsets in self._checkpoints.items():
             self._verify_checkpoint(self._root / name, offsets, ends)
         for entry in sorted(self._root.iterdir()):

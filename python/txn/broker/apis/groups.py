@@ -58,6 +58,9 @@ STRING_BYTES_MAX: Final = 32_000
 """Ids and names go into records whose strings are at most 32,767 bytes long; member ids get a
 random part."""
 
+PROTOCOLS_MAX: Final = 100
+"""Assignors of one member; clients have up to five."""
+
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
 
@@ -97,8 +100,10 @@ async def join_group(groups: GroupCoordinator, request: Any, context: Context) -
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
     )
+    group_id = request.group_id
+    del request  # the wait may be long
     promise = _promise()
-    groups.join(request.group_id, join, lambda answer: _keep(promise, answer))
+    groups.join(group_id, join, lambda answer: _keep(promise, answer))
     return _join_answer(await promise, context)
 
 
@@ -110,6 +115,11 @@ def _join_fault(groups: GroupCoordinator, request: Any) -> ErrorCode:
     if not low <= _ms(request.session_timeout) <= high:
         return ErrorCode.invalid_session_timeout
     instance_id = getattr(request, "group_instance_id", None) or ""
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return ErrorCode.invalid_request
+    sizes = (len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
+    if sum(sizes) > groups.batch_bytes_max:
+        return ErrorCode.message_too_large  # no generation with it could be written
     names = (protocol.name for protocol in request.protocols)
     if not all(map(_fits, (instance_id, request.protocol_type, *names))):
         return ErrorCode.invalid_request
@@ -141,6 +151,9 @@ async def sync_group(groups: GroupCoordinator, request: Any, context: Context) -
         return _sync_answer(SyncAnswer(ErrorCode.invalid_group_id))
     if context.api_version >= 5 and None in (protocol_type, protocol):
         return _sync_answer(SyncAnswer(ErrorCode.inconsistent_group_protocol))
+    assigned_bytes = sum(len(entry.assignment) for entry in request.assignments)
+    if assigned_bytes > groups.batch_bytes_max:
+        return _sync_answer(SyncAnswer(ErrorCode.unknown_server_error))  # as Kafka answers
     sync = Sync(
         ticket=groups.ticket(),
         generation=request.generation_id,
@@ -150,8 +163,10 @@ async def sync_group(groups: GroupCoordinator, request: Any, context: Context) -
         protocol=protocol,
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
     )
+    group_id = request.group_id
     promise = _promise()
-    groups.sync(request.group_id, sync, lambda answer: _keep(promise, answer))
+    groups.sync(group_id, sync, lambda answer: _keep(promise, answer))
+    del request, sync  # the wait may be long
     return _sync_answer(await promise)
 
 

@@ -57,6 +57,9 @@ so a client that went away would hold the group for ever. Source: Kafka."""
 
 EMPTY_REBALANCE_RETRY_MS: Final = 1_000
 
+PENDING_MAX: Final = 10_000
+"""Ids of a group that are given out and not used; each lapses with its session timeout."""
+
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 NO_GENERATION: Final = -1
@@ -92,6 +95,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of the assignors a member can use, the preferred one first."""
 
 
+def protocols_bytes(protocols: Protocols) -> int:
+    """The size of what a member tells about itself."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 class Member(NamedTuple):
     """One member of a group.
 
@@ -111,6 +119,11 @@ class Member(NamedTuple):
     is_new: bool = False
     awaiting_join: int | None = None
     awaiting_sync: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it told about itself, and what it was assigned."""
+        return protocols_bytes(self.protocols) + len(self.assignment)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -165,6 +178,11 @@ class Group(NamedTuple):
         return waiting and not self.pending
 
     @property
+    def size_bytes(self) -> int:
+        """What its members told and were assigned."""
+        return sum(member.size_bytes for member in self.members.values())
+
+    @property
     def rebalance_timeout_ms(self) -> int:
         """The patience of the most patient member."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
@@ -179,6 +197,8 @@ class Limits(NamedTuple):
 
     initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
+    group_bytes_max: int = 2**31 - 1
+    """What members of a group may tell about themselves, all together."""
 
 
 class Join(NamedTuple):
@@ -738,7 +758,10 @@ class _Draft:
 
 def _join(draft: _Draft, request: Join, now_ms: int, limits: Limits) -> _Draft:
     group = draft.group
-    if not _has_room(group, request.member_id, limits.group_max_size):
+    if not (
+        _has_room(group, request.member_id, limits.group_max_size)
+        and _has_room_for_bytes(group, request, limits.group_bytes_max)
+    ):
         if request.member_id in group.members:
             draft.remove(request.member_id)
             draft.complete_if_all_joined(now_ms)
@@ -863,6 +886,14 @@ def _has_room(group: Group, member_id: str, group_max_size: int) -> bool:
         is_waiting = member is not None and member.awaiting_join is not None
         return is_waiting or waiting < group_max_size
     return member is not None or len(group.members) < group_max_size
+
+
+def _has_room_for_bytes(group: Group, request: Join, bytes_max: int) -> bool:
+    """Say whether the group can keep what a member tells, and one more id that is given out."""
+    before = group.members.get(request.member_id)
+    others = group.size_bytes - (0 if before is None else before.size_bytes)
+    fits = others + protocols_bytes(request.protocols) <= bytes_max
+    return fits and (bool(request.member_id) or len(group.pending) < PENDING_MAX)
 
 
 def _supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:

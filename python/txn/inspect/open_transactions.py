@@ -1,0 +1,111 @@
+"""Open transactions of partitions, held against the records of the coordinator, as a start does.
+
+Asked of a stopped directory alone: beside a broker the two are never seen at the same moment.
+A directory without `__transaction_state`, in its metadata too, is a part of one. After a power
+failure the next start ends what the coordinator does not know, so that is a note.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from txn.coordinator.transaction.open_transactions import (
+    OpenTransaction,
+    fault_of,
+    owners_of,
+    unexplained,
+)
+from txn.coordinator.transaction.records import decode_key, decode_value
+from txn.coordinator.transaction.states import Txn
+from txn.inspect import segments
+from txn.inspect.layout import State, list_partition
+from txn.inspect.outcome import Outcome
+from txn.metadata.image import TRANSACTIONS_TOPIC, Image
+from txn.storage.directory import BOOT_ID, LOCK
+
+LOCK_BYTES_MAX: Final = 4096
+
+
+def verify_open_transactions(
+    root: Path, partitions: Sequence[Path], image: Image, outcome: Outcome
+) -> None:
+    """Find the partitions that hold a transaction open which no record explains.
+
+    Args:
+        root: The data directory.
+        partitions: The directories of all its partitions.
+        image: Its metadata.
+        outcome: Of the partitions, with what they hold open; takes what is found.
+    """
+    if not outcome.held_open or outcome.state is State.IN_USE:
+        return
+    logs = [path for path in partitions if path.name.startswith(f"{TRANSACTIONS_TOPIC}-")]
+    if not logs and TRANSACTIONS_TOPIC not in image.topics:
+        return
+    damaged = {finding.path.parent for finding in outcome.findings if finding.path.suffix == ".log"}
+    known, unread = _read_coordinator(logs, damaged)
+    power_failed = outcome.state is State.LEFT and _was_left_in_another_boot(root)
+    for each, owner in unexplained(outcome.held_open, owners_of(known.items())):
+        path = _file_of(root, each)
+        fault = fault_of(each, owner)
+        if owner is None and unread:
+            outcome.note(path, f"{fault}. Its owner may be in {', '.join(unread)}: damaged")
+        elif power_failed:
+            outcome.note(path, f"{fault}. The power failed, so the next start ends it")
+        else:
+            outcome.find(path, None, fault)
+
+
+def _read_coordinator(
+    logs: Iterable[Path], damaged: Collection[Path]
+) -> tuple[dict[str, Txn], list[str]]:
+    """The newest state of each transactional id, and the partitions that are damaged."""
+    known: dict[str, Txn] = {}
+    unread = []
+    for directory in logs:
+        files = list_partition(directory)
+        try:
+            for base_offset in files.segments:
+                _read_segment(files.file(base_offset, ".log"), known)
+        except (OSError, ValueError, segments.UnreadableBatchError):
+            unread.append(directory.name)  # the look at the partition says why
+        else:
+            unread += [directory.name] if directory in damaged else []
+    return known, sorted(unread)
+
+
+def _read_segment(path: Path, known: dict[str, Txn]) -> None:
+    """Fold a segment's sound records.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnreadableBatchError, ValueError: records cannot be decoded.
+    """
+    for found in segments.walk(path):
+        if isinstance(found, segments.Damage) or found.fault or found.is_control:
+            continue
+        for record in segments.records_of(path, found):
+            transactional_id = decode_key(record.key or b"")
+            if transactional_id is None:
+                continue
+            if record.value is None:
+                known.pop(transactional_id, None)
+            else:
+                known[transactional_id] = decode_value(record.value)
+
+
+def _file_of(root: Path, found: OpenTransaction) -> Path:
+    """The segment in which a transaction begins; of what was deleted, the first one."""
+    topic, index = found.partition
+    files = list_partition(root / f"{topic}-{index}")
+    below = [base for base in files.segments if base <= found.first_offset]
+    return files.file(below[-1] if below else files.segments[0], ".log")
+
+
+def _was_left_in_another_boot(root: Path) -> bool:
+    try:
+        with (root / LOCK).open("rb") as file:
+            noted = file.read(LOCK_BYTES_MAX)
+        return noted not in (b"", BOOT_ID.read_bytes())
+    except OSError:
+        return False
