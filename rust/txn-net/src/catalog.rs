@@ -73,6 +73,18 @@ impl Topic {
         Ok(known.get_or_init(|| log))
     }
 
+    /// The log of a partition, if a request has named it before.
+    ///
+    /// # Errors
+    /// There is no such partition.
+    pub(crate) fn known_partition(&self, index: i32) -> Result<Option<&Arc<PartitionLog>>, i16> {
+        let index = usize::try_from(index).ok();
+        let known = index.and_then(|index| self.logs.get(index));
+        known
+            .map(OnceLock::get)
+            .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)
+    }
+
     /// Whether the catalog still has it; false once it is removed or replaced.
     pub(crate) fn is_current(&self) -> bool {
         self.is_current.load(Ordering::Acquire)

@@ -25,10 +25,11 @@
 //! Sources: `FetchRequest.json`, `FetchResponse.json`; KIP-74 (`max_bytes`), KIP-98 (isolation),
 //! KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use txn_log::{LentFile, LogState, PartitionLog, ReadError, can_lend_files};
 
@@ -58,6 +59,11 @@ const COPIED_BYTES: u64 = 1 << 20;
 /// connections wait meanwhile: some milliseconds, if the disk has to be asked.
 const CHECKED_BYTES: u64 = 4 << 20;
 
+/// How long a request may open partitions that nobody has named since the start: the reactor's
+/// other connections wait meanwhile. It is told `NOT_LEADER_OR_FOLLOWER` of those that are left,
+/// and its client asks again.
+const OPENING_MAX: Duration = Duration::from_millis(25);
+
 /// A Fetch, parsed. It owns what it needs, because it may wait.
 pub struct FetchRequest {
     version: i16,
@@ -69,6 +75,8 @@ pub struct FetchRequest {
     session_error: i16,
     topics: Vec<WantedTopic>,
     partitions: Vec<WantedPartition>,
+    /// What is left of [`OPENING_MAX`].
+    opening: Cell<Duration>,
 }
 
 struct WantedTopic {
@@ -158,6 +166,7 @@ impl FetchRequest {
             session_error,
             topics: Vec::new(),
             partitions: Vec::new(),
+            opening: Cell::new(OPENING_MAX),
         };
         for _ in 0..reader.array(is_flexible, 2)? {
             request.parse_topic(&mut reader, body, catalog)?;
@@ -269,7 +278,22 @@ impl FetchRequest {
     /// The logs it reads, each once.
     pub fn logs(&self) -> impl Iterator<Item = &Arc<PartitionLog>> {
         self.each()
-            .filter_map(|(topic, wanted)| topic.topic.as_ref()?.partition(wanted.index).ok())
+            .filter_map(|(topic, wanted)| self.log(topic.topic.as_ref()?, wanted.index).ok())
+    }
+
+    /// The log of a partition, opened if there is time for it.
+    fn log<'a>(&self, topic: &'a Topic, index: i32) -> Result<&'a Arc<PartitionLog>, i16> {
+        if let Some(log) = topic.known_partition(index)? {
+            return Ok(log);
+        }
+        let left = self.opening.get();
+        if left.is_zero() {
+            return Err(codes::NOT_LEADER_OR_FOLLOWER);
+        }
+        let began = Instant::now();
+        let log = topic.partition(index);
+        self.opening.set(left.saturating_sub(began.elapsed()));
+        log
     }
 
     /// Whether one of its topics was removed or replaced since it was parsed.
@@ -325,7 +349,7 @@ impl FetchRequest {
                 OwnedKey::Id(_) => codes::UNKNOWN_TOPIC_ID,
             });
         };
-        let log = found.partition(wanted.index)?;
+        let log = self.log(found, wanted.index)?;
         match wanted.leader_epoch {
             epoch if epoch < 0 => {}
             epoch if epoch < log.leader_epoch() => return Err(codes::FENCED_LEADER_EPOCH),
@@ -933,6 +957,50 @@ mod tests {
             let at = 4 + 4 + 4 + 4 + 2 + NAME.len() + 4 + 4; // up to the partition's error code
             assert_eq!(out[at..at + 2], expected.to_be_bytes(), "version {version}");
         }
+    }
+
+    #[test]
+    fn once_its_time_to_open_partitions_is_over_a_request_is_told_to_ask_again() {
+        // The story: ten thousand partitions that nobody had named were opened for one request,
+        // which held the reactor for 0.7 s.
+        let directory = tempfile::TempDir::new().unwrap();
+        let opened = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = Arc::clone(&opened);
+        let path = directory.path().join("pay-0");
+        let log_of = Box::new(move |_| {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let log = PartitionLog::open(
+                path.clone(),
+                Arc::new(crate::syncer::tests::Shut),
+                Settings::default(),
+                None,
+                Past::default(),
+            );
+            Ok(Arc::new(log.unwrap()))
+        });
+        let catalog = Catalog::default();
+        let name = std::str::from_utf8(NAME).unwrap().to_owned();
+        catalog.add(Topic::new(name, ID, 3, log_of, false));
+        let parse = || {
+            let body = naming(&[(NAME, &[(0, 0), (1, 0), (2, 0)])]);
+            FetchRequest::parse(&body, 11, 42, &catalog).unwrap()
+        };
+        let is_readable = |request: &FetchRequest| {
+            request
+                .each()
+                .map(|(topic, wanted)| request.readable(topic, wanted).err())
+                .collect::<Vec<_>>()
+        };
+        let request = parse();
+        request
+            .log(request.topics[0].topic.as_ref().unwrap(), 1)
+            .unwrap();
+        request.opening.set(Duration::ZERO);
+        let told = Some(codes::NOT_LEADER_OR_FOLLOWER);
+        assert_eq!(is_readable(&request), [told, None, told]);
+        assert_eq!(request.look(), Look::Ready);
+        assert_eq!(opened.load(std::sync::atomic::Ordering::Relaxed), 1);
+        assert_eq!(is_readable(&parse()), [None, None, None], "it asked again");
     }
 
     #[test]
