@@ -562,11 +562,10 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
     try:
         return entry.parse(text)
     except (ValueError, KeyError):
-        raise ConfigError(
-            f"{kind} property {name} cannot be {text!r}: it takes {entry.expects}",
-            property=name,
-            value=text,
-        ) from None
+        said = f"{kind} property {name} cannot be {text!r}"
+        if kind == "topic":  # it is told to clients, whose scripts know Kafka's words
+            said = f"Invalid value {text} for configuration {name}"
+        raise ConfigError(f"{said}: it takes {entry.expects}", property=name, value=text) from None
 
 
 def known_property(table: Mapping[str, Property], kind: str, name: str) -> Property:
@@ -575,9 +574,10 @@ def known_property(table: Mapping[str, Property], kind: str, name: str) -> Prope
     if entry is None:
         from txn.hints import did_you_mean  # only a mistake needs it
 
-        raise ConfigError(
-            f"unknown {kind} property {name!r}{did_you_mean(name, table)}", property=name
-        )
+        said = f"unknown {kind} property {name!r}"
+        if kind == "topic":
+            said = f"Unknown topic config name: {name}"
+        raise ConfigError(f"{said}{did_you_mean(name, table)}", property=name)
     return entry
 
 

@@ -92,7 +92,7 @@ def test_explain_names_who_holds_readers_back_and_what_will_end_it(scene: Scene)
         "others_open": 0,
         "is_whole": True,
     }
-    assert [each["kind"] for each in told["timeline"]["events"]] == ["producer", "open", "records"]
+    assert [each["kind"] for each in told["timeline"]["events"]] == ["producer", "records", "open"]
 
 
 def test_explain_says_it_in_words(scene: Scene) -> None:
@@ -120,8 +120,8 @@ def test_the_life_of_a_transaction_is_told_with_offsets(scene: Scene) -> None:
     assert code == 0
     assert told == [
         f"InitProducerId: producer {_producer_id(out)}, epoch 0  [{log} offset 0]",
-        f"begun, with orders-0  [{log} offset 1]",
         "1 record  [orders-0 offset 6]",
+        f"begun, with orders-0  [{log} offset 1]",
         f"decided to commit: producer {_producer_id(out)}, epoch 0  [{log} offset 2]",
         "commit marker  [orders-0 offset 7]",
         f"committed, every partition has its marker: producer {_producer_id(out)}, epoch 0  "
@@ -144,6 +144,8 @@ def test_transactions_are_listed_with_what_filters_ask(scene: Scene) -> None:
 
     assert listed()[:2] == ["pay-3", "pay-4"]
     assert listed("--state", "Ongoing") == ["pay-3"]
+    assert listed("--state", "ongoing") == ["pay-3"]
+    assert listed("--state", "EMPTY", "--state", "oNgOiNg") == ["pay-3"]
     assert listed("--longer-than", "1ms") == ["pay-3"]
     assert listed("--longer-than", "1h") == []
     assert listed("--prefix", "pay-4") == ["pay-4"]

@@ -218,13 +218,11 @@ def test_no_command_prints_what_a_terminal_would_obey(
 ) -> None:
     root, servers = naughty
     words: list[object] = []
+    named: dict[str, list[object]]
     for word in command.split():
         ids = ["--transactional-id"] if "abort" in command else []
-        words += {
-            "PATH": [root],
-            "ID": [*ids, f"open {ORDERS}"],
-            "NOBODY": [ORDERS],
-        }.get(word, [word])
+        named = {"PATH": [root], "ID": [*ids, f"open {ORDERS}"], "NOBODY": [ORDERS]}
+        words += named.get(word, [word])
     if "log" not in command:
         words += ["--data", root] if from_files else ["--bootstrap", servers]
     _, out, err = run_txn(*words)

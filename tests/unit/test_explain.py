@@ -406,7 +406,7 @@ def test_the_newest_transaction_is_taken_from_a_history() -> None:
 
 
 def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got() -> None:
-    """All of it at the same time: then in the order in which it has to be."""
+    """In the order of their times, which for records are the client's."""
     log = [
         batch(10, producer_id=7, at_ms=BEGUN_MS - 8),
         batch(11, producer_id=7, at_ms=BEGUN_MS - 7, marker="abort"),
@@ -419,14 +419,14 @@ def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got()
     facts = Facts([[]], [owner], {ORDERS: log}, [*BEFORE, *COMMITTED])
     timeline = timeline_of(facts, owner, [])
     assert [event.kind for event in timeline.events] == [
-        "open",
         "records",
+        "open",
         "open",
         "decision",
         "marker",
         "end",
     ]
-    records, marker = timeline.events[1], timeline.events[4]
+    records, marker = timeline.events[0], timeline.events[4]
     assert (records.what, records.first_offset, records.last_offset, records.until_ms) == (
         "5 records in 2 batches",
         12,
@@ -467,6 +467,17 @@ def test_a_prepared_transaction_that_is_kept_says_for_whom() -> None:
     facts = Facts([[HELD]], [OWNER], {ORDERS: [batch(17, producer_id=7)]}, [COMMITTED[0], kept])
     *_, last = timeline_of(facts, OWNER, [HELD]).events
     assert last.what == "kept open for producer 7, epoch 4"
+
+
+def test_a_timeline_tells_of_an_abort_past_the_timeout() -> None:
+    late = state(TxnState.PREPARE_ABORT, at_ms=BEGUN_MS + TIMEOUT_MS + 300)
+    owner = replace(OWNER, state=TxnState.COMPLETE_ABORT, partitions=frozenset())
+    timeline = timeline_of(Facts([[]], [owner], {}, [state(TxnState.ONGOING), late]), owner, [])
+    (told,) = (event.what for event in timeline.events if event.kind == "decision")
+    assert told == (
+        f"decided to abort after {(TIMEOUT_MS + 300) / 1000:.1f} s, longer than "
+        f"transaction.timeout.ms={TIMEOUT_MS}: producer 7, epoch 3"
+    )
 
 
 def test_a_timeline_says_what_compaction_took() -> None:

@@ -15,6 +15,9 @@ from txn.explain.verdict import Verdict
 LABEL_WIDTH: Final = 12
 FREE_SHOWN_MAX: Final = 3
 
+FROM_CLIENTS: Final = ("records",)
+"""The kinds of events whose times clients chose."""
+
 
 # ---------------------------------------------------------------- explain
 
@@ -155,9 +158,10 @@ def description_lines(
 
 
 def timeline_lines(timeline: Timeline) -> Iterator[str]:
-    """Tell what happened to a transaction, with the time since its first event."""
+    """Tell what happened to a transaction, with the time since its coordinator first wrote."""
     yield "  timeline"
-    start_ms = timeline.events[0].at_ms if timeline.events else 0
+    by_coordinator = (event.at_ms for event in timeline.events if event.kind not in FROM_CLIENTS)
+    start_ms = next(by_coordinator, timeline.events[0].at_ms if timeline.events else 0)
     for event in timeline.events:
         offsets = f"offset {event.first_offset}"
         if event.last_offset != event.first_offset:

@@ -39,7 +39,8 @@ class Stage(StrEnum):
 @transactions_app.command("list")
 def list_transactions(
     state: Annotated[
-        list[Stage] | None, typer.Option(help="In this state; may be given again.")
+        list[Stage] | None,
+        typer.Option(help="In this state; may be given again.", case_sensitive=False),
     ] = None,
     longer_than: Annotated[
         str | None,

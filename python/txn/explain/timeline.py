@@ -12,8 +12,9 @@ from txn.coordinator.transaction.states import PREPARED, TopicPartition, Txn, Tx
 from txn.explain.facts import LoggedBatch, StateRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
-KINDS: Final = ("producer", "open", "records", "decision", "marker", "end")
-"""What events are; in this order if they have the same time."""
+KINDS: Final = ("producer", "records", "open", "decision", "marker", "end")
+"""What events are; in this order if they have the same time. A client stamps its first records
+before it asks for the transaction they begin."""
 
 _KIND_OF: Final = {
     TxnState.EMPTY: "producer",
@@ -158,15 +159,8 @@ def _written(log: str, batches: Sequence[LoggedBatch]) -> list[Event]:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """Events by time; records not before the transaction, whatever time their client gave."""
-    known = list(events)
-    begun_ms = min((each.at_ms for each in known if each.kind == "open"), default=0)
-
-    def place(event: Event) -> tuple[int, int]:
-        at_ms = max(event.at_ms, begun_ms) if event.kind == "records" else event.at_ms
-        return at_ms, KINDS.index(event.kind)
-
-    return sorted(known, key=place)
+    """Events by time. Records have their client's, so they may come before their transaction."""
+    return sorted(events, key=lambda event: (event.at_ms, KINDS.index(event.kind)))
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -191,4 +185,9 @@ def _words_of(txn: Txn | None, joined: frozenset[TopicPartition]) -> str:
         client = txn.client
         return f"kept open for producer {client.producer_id}, epoch {client.producer_epoch}"
     words = _WORDS.get(txn.state, txn.state.label)
+    open_ms = txn.updated_ms - txn.start_ms
+    if txn.state is TxnState.PREPARE_ABORT and 0 < txn.timeout_ms <= open_ms and txn.start_ms > 0:
+        words += (
+            f" after {open_ms / 1000:.1f} s, longer than transaction.timeout.ms={txn.timeout_ms}"
+        )
     return f"{words}: producer {txn.producer_id}, epoch {txn.producer_epoch}"

@@ -186,8 +186,8 @@ def _altered(
             return None
         case _ if entry.kind is not Kind.LIST:
             raise ConfigError(
-                f"{kind} property {change.name} is no list: it can be set or deleted, not "
-                "appended to or subtracted from",
+                f"Can't {change.operation.name} to key {change.name} because its type is not LIST. "
+                "It can be set or deleted",
                 property=change.name,
             )
     present = split_list(own.get(change.name, as_text(entry.default)))

@@ -164,6 +164,9 @@ def _altered(settings: dict[str, str], name: str, value: str | None) -> dict[str
     return kept if value is None else {**kept, name: value}
 
 
+INVALID_NAME = "Topic name is invalid:"
+
+
 def name_fault(name: str, alike: str | None = None) -> str | None:
     """Say what is wrong with a new topic's name, None if nothing is.
 
@@ -172,18 +175,27 @@ def name_fault(name: str, alike: str | None = None) -> str | None:
         alike: The topic that `Image.alike` finds.
 
     Source: Apache Kafka's topic naming rules; names that differ only in `.` and `_` collide
-    in metric names there, and are refused here as well.
+    in metric names there, and are refused here as well. The texts are those that scripts know
+    from there.
     """
-    if name in ("", ".", ".."):
-        return f"the topic name {name!r} is not allowed"
+    if name == "":
+        return f"{INVALID_NAME} the empty string is not allowed"
+    if name in (".", ".."):
+        return f"{INVALID_NAME} '{name}' is not allowed"
     if len(name) > TOPIC_NAME_MAX:
-        return f"the topic name is {len(name)} characters long, at most {TOPIC_NAME_MAX} fit"
+        return (
+            f"{INVALID_NAME} the length of '{name}' is longer than the max allowed length "
+            f"{TOPIC_NAME_MAX}"
+        )
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
-        return f"the topic name {name!r} may hold only ASCII letters, digits, '.', '_' and '-'"
+        return (
+            f"{INVALID_NAME} '{name}' contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'"
+        )
     if name in RESERVED_TOPICS:
         return f"the topic name {name!r} is reserved"
     if alike is not None:
-        return f"the topic name {name!r} collides with {alike!r}"
+        return f"Topic '{name}' collides with existing topic: {alike}"
     return None
 
 

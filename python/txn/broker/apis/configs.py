@@ -129,7 +129,7 @@ def _require_topic(node: Node, name: str) -> None:
     fault = name_fault(name)
     if fault is not None:
         raise _Fault(ErrorCode.invalid_topic_exception, fault)
-    raise _Fault(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
+    raise _Fault(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
 
 
 def _require_broker(node: Node, kind: int, name: str) -> None:

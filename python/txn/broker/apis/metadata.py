@@ -240,7 +240,7 @@ async def create_topics(node: Node, request: Any, context: Context) -> Answer:
     for topic in request.topics:
         fault = excess
         if fault is None and times[topic.name] > 1:
-            fault = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
+            fault = _Fault(ErrorCode.invalid_request, "Duplicate topic name.")
         fault = fault or _creation_fault(node, topic)
         result = _create(node, topic, fault, is_trial=request.validate_only)
         results.append(result)
@@ -297,6 +297,9 @@ async def promised(node: Node, results: list[dict[str, Any]]) -> list[dict[str, 
     return results
 
 
+NOT_HOSTED = "This server does not host this topic-partition."
+
+
 class _Fault(Exception):
     """Why a topic request is refused."""
 
@@ -308,7 +311,7 @@ class _Fault(Exception):
 
 def _creation_fault(node: Node, topic: Any) -> _Fault | None:
     if topic.name in node.image.topics:
-        return _Fault(ErrorCode.topic_already_exists, f"topic {topic.name!r} exists already")
+        return _Fault(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
     fault = name_fault(topic.name, node.image.alike(topic.name))
     if fault is not None or is_reserved(topic.name):
         return _Fault(
@@ -319,12 +322,18 @@ def _creation_fault(node: Node, topic: Any) -> _Fault | None:
     if topic.num_partitions != -1 and not 1 <= topic.num_partitions <= PARTITIONS_MAX:
         return _Fault(
             ErrorCode.invalid_partitions,
-            f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
+            "Number of partitions was set to an invalid non-positive value."
+            if topic.num_partitions < 1
+            else f"a topic has at most {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
         )
     if topic.replication_factor not in (-1, 1):
         return _Fault(
             ErrorCode.invalid_replication_factor,
-            f"replication factor {topic.replication_factor} needs as many brokers; there is one",
+            "Replication factor must be larger than 0, or -1 to use the default value."
+            if topic.replication_factor < 1
+            else f"Unable to replicate the partition {topic.replication_factor} time(s): The "
+            f"target replication factor of {topic.replication_factor} cannot be reached because "
+            "only 1 broker(s) are registered.",
         )
     return None
 
@@ -409,7 +418,7 @@ def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
         name = node.topic_name(topic_id) if topic_id is not None else None
         if name is None:
             code = ErrorCode.unknown_topic_id
-            message = f"no topic has the id {topic_id}"
+            message = "This server does not host this topic ID."
             return {
                 "name": None,
                 "topic_id": topic_id,
@@ -419,7 +428,7 @@ def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
     answer = {"name": name, "topic_id": node.topic_id(name), "error_message": None}
     if name not in node.image.topics:
         code = ErrorCode.unknown_topic_or_partition
-        return answer | {"error_code": code, "error_message": f"there is no topic {name!r}"}
+        return answer | {"error_code": code, "error_message": NOT_HOSTED}
     if is_reserved(name):
         code = ErrorCode.topic_authorization_failed
         return answer | {"error_code": code, "error_message": f"topic {name!r} is internal"}
@@ -440,7 +449,7 @@ async def create_partitions(node: Node, request: Any, context: Context) -> Answe
         await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
         fault = excess
         if fault is None and times[entry.name] > 1:
-            fault = _Fault(ErrorCode.invalid_request, "the request names the topic twice")
+            fault = _Fault(ErrorCode.invalid_request, "Duplicate topic name.")
         if fault is None:
             code, message = _grow(node, entry, is_trial=request.validate_only)
         else:
@@ -458,14 +467,22 @@ def _growth(node: Node, entry: Any) -> int:
 def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | None]:
     topic = node.image.topics.get(entry.name)
     if topic is None:
-        return ErrorCode.unknown_topic_or_partition, f"there is no topic {entry.name!r}"
+        return ErrorCode.unknown_topic_or_partition, NOT_HOSTED
     if is_reserved(entry.name):
         return ErrorCode.invalid_topic_exception, f"topic {entry.name!r} is internal"
-    if not topic.partition_count < entry.count <= PARTITIONS_MAX:
+    if entry.count == topic.partition_count:
+        message = f"Topic already has {entry.count} partition(s)."
+        return ErrorCode.invalid_partitions, message
+    if entry.count < topic.partition_count:
         return (
             ErrorCode.invalid_partitions,
-            f"topic {entry.name!r} has {topic.partition_count} partitions and can only grow, "
-            f"to at most {PARTITIONS_MAX}; {entry.count} were asked for",
+            f"The topic {entry.name} currently has {topic.partition_count} partition(s); "
+            f"{entry.count} would not be an increase.",
+        )
+    if entry.count > PARTITIONS_MAX:
+        return (
+            ErrorCode.invalid_partitions,
+            f"a topic has at most {PARTITIONS_MAX} partitions, not {entry.count}",
         )
     if entry.assignments is not None and any(
         list(assigned.broker_ids) != [node.node_id] for assigned in entry.assignments
