@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 import txn
 from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from txn.broker.node import REMOVED_AT_ONCE
 from txn.errors import StorageError
 from txn.storage.native import NativeStore
 
@@ -70,6 +71,19 @@ def test_a_topic_of_the_longest_name_is_deleted_and_made_again(tmp_path: Path, l
         send(plain_producer(broker.bootstrap_servers), name, [b"new"])
         assert left == []
         assert read_all(broker.bootstrap_servers, name) == [b"new"]
+
+
+def test_a_topic_of_many_partitions_is_gone_once_its_deletion_is_answered(tmp_path: Path) -> None:
+    """Its directories were removed on the control loop, one after the other."""
+    data, partitions = tmp_path / "data", 2 * REMOVED_AT_ONCE
+    with txn.Broker(data) as broker:
+        for _ in range(2):
+            create_topic(broker.bootstrap_servers, "orders", partitions=partitions)
+            producer = plain_producer(broker.bootstrap_servers)
+            for partition in range(partitions):
+                send(producer, "orders", [b"x"], partition)
+            delete_topic(broker.bootstrap_servers, "orders")
+            assert list(data.glob("orders*")) == []
 
 
 def test_what_kafka_and_earlier_versions_were_deleting_is_removed_by_a_start(

@@ -272,3 +272,19 @@ def test_a_bad_topic_name_is_refused(name: str) -> None:
 def test_a_good_topic_name_passes(name: str) -> None:
     alike = _image(TopicRecord("or.ders", TOPIC_ID)).alike(name)
     assert name_fault(name, alike) is None
+
+
+def test_partitions_of_several_topics_in_turns_are_each_where_they_were_put() -> None:
+    """What follows the number of a partition is read once, as long as it is the same."""
+    here, there = uuid.UUID(int=7), uuid.UUID(int=8)
+    records = [
+        PartitionRecord(partition, topic_id, (node,), (uuid.UUID(int=node),), leader_epoch)
+        for partition in range(2)
+        for topic_id in (here, there)
+        for node in (1, 2)
+        for leader_epoch in (0, 3)
+    ]
+    assert [decode(encode(record)) for record in [*records, *records[::-1]]] == [
+        *records,
+        *records[::-1],
+    ]

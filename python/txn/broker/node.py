@@ -48,6 +48,9 @@ Found = TypeVar("Found")
 SEARCHES_MAX = 2
 """How many searches through logs run at a time."""
 
+REMOVED_AT_ONCE = 8
+"""Directories of partitions that are removed without a worker thread."""
+
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 """The id Kafka reserves for the metadata topic."""
@@ -359,8 +362,11 @@ class Node:
         self.partitions[topic.name].grow()
         self._catalog.add_topic(topic, self.partitions[topic.name])
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic, its records, and what groups have committed for it.
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, what groups have committed for it, and its records.
+
+        Nobody finds the topic from the first step on. The directories of many partitions are
+        removed on a worker thread; until that is done no topic of the name can be made.
 
         Raises:
             StorageError: the deletion could not be written; the topic is there as before.
@@ -368,12 +374,12 @@ class Node:
         topic = self.image.topics[name]
         self._write_metadata([RemoveTopicRecord(topic.topic_id)])
         self._catalog.remove_topic(name)
-        for store in self.partitions.pop(name).close_for_good():
-            try:
-                store.delete()
-            except StorageError as error:  # the next start tries again
-                log.error("partition.not_removed", reason=error.message)
+        stores = self.partitions.pop(name).close_for_good()
         self.groups.on_topic_deleted(name)
+        if len(stores) <= REMOVED_AT_ONCE:
+            _remove(stores)
+        else:
+            await self.aside(lambda: _remove(stores))
 
     async def delete_records(self, store: PartitionStore, offset: int) -> int:
         """Move a partition's log start up to an offset, durably; return the log start.
@@ -560,6 +566,14 @@ class Node:
 
     def _open_stores(self) -> Iterator[PartitionStore]:
         return (store for each in self.partitions.values() for store in each.opened())
+
+
+def _remove(stores: Iterable[PartitionStore]) -> None:
+    for store in stores:
+        try:
+            store.delete()
+        except StorageError as error:  # the next start tries again
+            log.error("partition.not_removed", reason=error.message)
 
 
 def _read_metadata(replay: Replay, offset: int, value: bytes) -> None:

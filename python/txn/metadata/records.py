@@ -348,13 +348,22 @@ def _read_topic(data: _Reader, version: int) -> MetadataRecord:
 
 def _read_partition(data: _Reader, version: int) -> MetadataRecord:
     (partition,) = data.unpack("i")
+    return PartitionRecord(partition, *_read_place(data.data[data.position :], version))
+
+
+@lru_cache(maxsize=1)
+def _read_place(
+    rest: bytes, version: int
+) -> tuple[uuid.UUID, tuple[int, ...], tuple[uuid.UUID, ...], int]:
+    """What follows the number in a PartitionRecord: nearly always as in the record before."""
+    data = _Reader(rest)
     topic_id = data.uuid()
     replicas = data.int32s()
     for _ in ("in-sync", "removing", "adding"):
         data.int32s()
     _, leader_epoch, _ = data.unpack("iii")
     directories = data.uuids() if version >= 1 else ()
-    return PartitionRecord(partition, topic_id, replicas, directories, leader_epoch)
+    return topic_id, replicas, directories, leader_epoch
 
 
 def _read_partition_change(data: _Reader, version: int) -> MetadataRecord:

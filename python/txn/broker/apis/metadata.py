@@ -408,12 +408,12 @@ async def delete_topics(node: Node, request: Any, context: Context) -> Answer:
     turns = Turns()
     responses = []
     for name, topic_id in wanted:
-        responses.append(_delete(node, name, topic_id))
+        responses.append(await _delete(node, name, topic_id))
         await turns.next(DELETION_ITEMS)
     return {"responses": await promised(node, responses)}
 
 
-def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
+async def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
     if name is None:
         name = node.topic_name(topic_id) if topic_id is not None else None
         if name is None:
@@ -433,7 +433,7 @@ def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
         code = ErrorCode.topic_authorization_failed
         return answer | {"error_code": code, "error_message": f"topic {name!r} is internal"}
     try:
-        node.delete_topic(name)
+        await node.delete_topic(name)
     except StorageError as error:
         return answer | {"error_code": error.code, "error_message": error.message}
     return answer | {"error_code": 0}
