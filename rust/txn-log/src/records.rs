@@ -128,39 +128,6 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Checks that `bytes` are exactly `count` records with offset deltas 0, 1, 2 …
-///
-/// Looks at each record's length and offset only, so it costs a few nanoseconds a record.
-///
-/// # Errors
-/// The first record that does not fit.
-pub fn check(bytes: &[u8], count: i32) -> Result<(), RecordError> {
-    let mut rest = bytes;
-    for index in 0..count {
-        check_record(&mut rest, index).map_err(|reason| RecordError { index, reason })?;
-    }
-    if rest.is_empty() {
-        Ok(())
-    } else {
-        Err(RecordError {
-            index: count,
-            reason: "bytes are left over after the last record",
-        })
-    }
-}
-
-fn check_record(rest: &mut &[u8], index: i32) -> Result<(), &'static str> {
-    let mut body = read_body(rest)?;
-    body = body.get(1..).ok_or("it has no attributes")?;
-    read_varlong(&mut body).ok_or("its timestamp delta is cut")?;
-    let offset_delta = read_varint(&mut body).ok_or("its offset delta is cut")?;
-    if offset_delta == index {
-        Ok(())
-    } else {
-        Err("its offset delta is not its place in the batch")
-    }
-}
-
 /// Reads a record, its length taken off, to the last of its bytes.
 #[inline]
 pub(crate) fn read_record(mut body: &[u8]) -> Result<Record<'_>, &'static str> {
