@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use crate::batch::{BatchError, BatchView};
 use crate::compression::{Codec, CompressionError};
 use crate::opening::{Opening, Reading};
-use crate::records::{RecordError, read_record, read_varint};
+use crate::records::{RecordError, read_nullable, read_varint, read_varlong};
 
 /// Content that cannot be read.
 #[derive(Debug)]
@@ -133,17 +133,33 @@ fn split_record(mut bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(usize::try_from(length).ok()?)
 }
 
+/// As `records::read_record`, for whoever needs no more of it than this.
 #[inline]
 fn read_head(body: &[u8], visitor: &mut impl Visitor) -> Result<RecordHead, &'static str> {
-    let record = read_record(body)?;
-    if let Some(key) = record.key {
+    let mut body = body.get(1..).ok_or("it has no attributes")?;
+    let timestamp_delta = read_varlong(&mut body).ok_or("its timestamp delta is cut")?;
+    let offset_delta = read_varint(&mut body).ok_or("its offset delta is cut")?;
+    let key = read_nullable(&mut body)?;
+    let has_value = read_nullable(&mut body)?.is_some();
+    let headers = read_varint(&mut body).ok_or("its header count is cut")?;
+    if headers < 0 {
+        return Err("its header count is negative");
+    }
+    for _ in 0..headers {
+        read_nullable(&mut body)?.ok_or("a header has no key")?;
+        read_nullable(&mut body)?;
+    }
+    if !body.is_empty() {
+        return Err("its length does not fit its fields");
+    }
+    if let Some(key) = key {
         visitor.key(key);
     }
     Ok(RecordHead {
-        offset_delta: record.offset_delta,
-        timestamp_delta: record.timestamp_delta,
-        has_key: record.key.is_some(),
-        has_value: record.value.is_some(),
+        offset_delta,
+        timestamp_delta,
+        has_key: key.is_some(),
+        has_value,
     })
 }
 

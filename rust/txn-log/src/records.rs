@@ -130,7 +130,7 @@ impl<'a> Iterator for Records<'a> {
 
 /// Reads a record, its length taken off, to the last of its bytes.
 #[inline]
-pub(crate) fn read_record(mut body: &[u8]) -> Result<Record<'_>, &'static str> {
+fn read_record(mut body: &[u8]) -> Result<Record<'_>, &'static str> {
     body = body.get(1..).ok_or("it has no attributes")?;
     let timestamp_delta = read_varlong(&mut body).ok_or("its timestamp delta is cut")?;
     let offset_delta = read_varint(&mut body).ok_or("its offset delta is cut")?;
@@ -164,8 +164,9 @@ fn read_body<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     take(rest, length).ok_or("its length reaches over the end of the batch")
 }
 
+/// Reads a field that may be null, after its length.
 #[inline]
-fn read_nullable<'a>(body: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
+pub(crate) fn read_nullable<'a>(body: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let length = read_varint(body).ok_or("a field's length is cut")?;
     if length == -1 {
         return Ok(None);
@@ -199,12 +200,17 @@ pub fn read_varlong(bytes: &mut &[u8]) -> Option<i64> {
 
 #[inline]
 fn read_unsigned(bytes: &mut &[u8], bytes_max: usize) -> Option<u64> {
-    // Most numbers of a record have one byte.
-    if let [byte, rest @ ..] = *bytes
-        && byte & 0x80 == 0
-    {
-        *bytes = rest;
-        return Some(u64::from(*byte));
+    // Most numbers of a record have one byte, most others two.
+    match *bytes {
+        [byte, rest @ ..] if byte & 0x80 == 0 => {
+            *bytes = rest;
+            return Some(u64::from(*byte));
+        }
+        [low, high, rest @ ..] if high & 0x80 == 0 => {
+            *bytes = rest;
+            return Some(u64::from(low & 0x7f) | u64::from(*high) << 7);
+        }
+        _ => {}
     }
     read_long(bytes, bytes_max)
 }
