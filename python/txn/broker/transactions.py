@@ -1003,8 +1003,12 @@ class TransactionCoordinator:
 
 
 def _open_in(store: PartitionStore) -> list[OpenTransaction]:
-    """The transactions that a partition holds open."""
+    """The transactions that a partition holds open; none where a disk keeps it from telling."""
     if store.gate.first_unstable_offset() < 0:
+        return []
+    try:
+        known = store.producers()
+    except StorageError:  # it refused a marker just now; the next start looks again
         return []
     return [
         OpenTransaction(
@@ -1012,7 +1016,7 @@ def _open_in(store: PartitionStore) -> list[OpenTransaction]:
             Producer(active.producer_id, active.producer_epoch),
             active.current_txn_start_offset,
         )
-        for active in store.producers()
+        for active in known
         if active.current_txn_start_offset >= 0
     ]
 
