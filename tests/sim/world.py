@@ -313,6 +313,7 @@ class World(ClientsWorld):
                 file.damaged.clear()
                 return
         self.history.found("damage-unnamed", refusal.message)
+        self.disk.accepted |= self.disk.files.keys()  # or no start would come to an end
         for file in self.disk.files.values():
             file.damaged.clear()
 

@@ -1,0 +1,58 @@
+"""A time of day that is set under a broker: what it promised for a duration it keeps for that."""
+
+import random
+
+import pytest
+
+from sim.agenda import US_PER_S, Agenda
+from sim.broker import Broker, Failures
+from sim.disk import Disk, SimLog
+from txn.broker.host import Durability
+from txn.storage.base import Marker, ProducerIdentity
+
+DAY_US = 86_400 * US_PER_S
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """A broker of which partition 0 of `source` knows producer 7, which is idle."""
+    broker = Broker(
+        Agenda(),
+        Disk(),
+        random.Random(1),
+        durability=Durability.PROCESS,
+        power_failed=False,
+        failures=Failures(),
+    )
+    assert broker.start()
+    log = source_of(broker)
+    producer = ProducerIdentity(7, 0)
+    log.append([(None, b"x")], timestamp_ms=broker.now_ms(), producer=producer)
+    log.append_marker(Marker(*producer, 0, is_commit=True, timestamp_ms=broker.now_ms()))
+    return broker
+
+
+def source_of(broker: Broker) -> SimLog:
+    return broker.storage.logs["source", 0]
+
+
+def swept(broker: Broker) -> list[int]:
+    """The producers that are known after a sweep for idle ones."""
+    assert broker.node is not None
+    broker.node._forget_idle_producers()
+    source_of(broker).gate.snapshot()
+    return [active.producer_id for active in source_of(broker).gate.describe()]
+
+
+def test_P6_a_clock_set_forward_forgets_no_producer(broker: Broker) -> None:
+    """All idle producers were forgotten at once, and what they sent again was stored twice."""
+    assert swept(broker) == [7]
+    broker.agenda.clock_step_us = 30 * DAY_US
+    assert swept(broker) == [7]
+
+
+def test_a_clock_set_back_keeps_no_producer(broker: Broker) -> None:
+    assert swept(broker) == [7]
+    broker.agenda.clock_step_us = -30 * DAY_US
+    broker.agenda.now_us += 2 * DAY_US
+    assert swept(broker) == []
