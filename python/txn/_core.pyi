@@ -126,20 +126,26 @@ class PartitionLog:
         was_clean: bool = False,
         power_failed: bool = False,
         recovery_point: int = 0,
-        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        log_start_offset: int | None = None,
+        may_have_gaps: bool = False,
         syncs_before_close: bool = True,
     ) -> PartitionLog:
         """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
-        is scanned behind its recovery point and cut at the first damaged batch of its tail.
+        is scanned behind its recovery point. A torn write at its end is cut, see `cuts`.
 
         settings: parsed values by Kafka's names of topic settings; names that mean nothing to a
         log are passed over, those left out have Kafka's defaults.
-        recovery_point, log_start_offset: the log's entries in Kafka's checkpoints, or 0.
-        power_failed: what was not synced may be torn anywhere, not only at its end.
+        recovery_point, high_watermark, log_start_offset: the log's entries in Kafka's checkpoints.
+        They prove how far it has come: a log that ends below is damaged, unless the power failed.
+        power_failed: what was not synced may be torn anywhere, or missing.
+        may_have_gaps: it was compacted once.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
         syncs_before_close: what was written is on the disk before an idle file is closed; not
         needed where `sync` is not relied on.
-        Raises CorruptLogError (damage before the last batch), OSError."""
+        Raises CorruptLogError, OSError; nothing is cut then."""
+    def cuts(self) -> list[tuple[str, int, int, int, str]]:
+        """What was cut off when it was opened: file, position, bytes, first offset, and why."""
     @property
     def directory(self) -> str: ...
     @property

@@ -208,9 +208,11 @@ def test_P9_a_torn_tail_is_cut_and_the_rest_is_served(tmp_path: Path) -> None:
         for number in range(10):
             send(producer, "orders", [b"%d" % number])
     segment = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
-    segment.write_bytes(segment.read_bytes()[:-5])
-    for said_at_the_clean_stop in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
-        (tmp_path / "data" / said_at_the_clean_stop).unlink()
+    whole = segment.read_bytes()
+    next_batch = (10).to_bytes(8) + whole[8 : len(whole) // 10]
+    segment.write_bytes(whole + next_batch[:-5])
+    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
 
     with txn.Broker(tmp_path / "data") as broker:
-        assert read_all(broker.bootstrap_servers, "orders") == [b"%d" % n for n in range(9)]
+        assert read_all(broker.bootstrap_servers, "orders") == [b"%d" % n for n in range(10)]
+    assert segment.read_bytes() == whole

@@ -98,7 +98,9 @@ def test_a_torn_tail_of_the_metadata_log_is_cut_and_all_else_is_there(
     left: Path, arrived: int, has_power_failed: bool
 ) -> None:
     stored = (left / LOG).read_bytes()
-    torn = stored[batches_of(left)[-1].position :][:arrived]
+    last = batches_of(left)[-1]
+    following = (last.last_offset + 1).to_bytes(8) + stored[last.position + 8 :]
+    torn = following[:arrived]
     (left / LOG).write_bytes(stored + torn)
     if has_power_failed:
         let_the_power_fail(left)

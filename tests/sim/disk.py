@@ -15,7 +15,7 @@ sync nothing is taken until the log is opened again.
 import random
 import uuid
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -607,11 +607,14 @@ class SimStorage:
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
         return []
 
-    def discard(self, deleted: Collection[uuid.UUID]) -> None:
+    def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
         """No topic is deleted here."""
 
     def require_room(self, topic: str, indexes: range) -> None:
         """No directory is left here by another topic."""
+
+    def begin(self, topic: str) -> None:
+        """As above."""
 
     def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
         return 0, []

@@ -11,6 +11,7 @@ from txn.config import BrokerSettings
 from txn.errors import CorruptLogError
 from txn.metadata.image import Topic
 from txn.storage.checkpoints import (
+    HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
     read_checkpoint,
@@ -143,7 +144,9 @@ def test_checkpoints_of_partitions_that_are_not_there_are_dropped(tmp_path: Path
     for name in (RECOVERY_POINTS, LOG_STARTS):
         write_checkpoint(tmp_path / name, {("orders", 0): 2, ("gone", 9): 17})
     storage = storage_in(tmp_path)
-    storage.discard(())
+    storage.discard((), {"orders": ORDERS})
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 2}
+    assert read_checkpoint(tmp_path / LOG_STARTS) == {("orders", 0): 2}
     store = storage.open(ORDERS, 0)
     storage.write_recovery_points()
     assert store.log_start_offset == 2
@@ -159,7 +162,7 @@ def test_what_a_deletion_left_is_removed_and_the_files_beside_it_are_none(
     fill(store, 1)
     store.close()
     (tmp_path / "meta.properties").write_text("version=1\n")
-    storage_in(tmp_path).discard({ORDERS.topic_id})
+    storage_in(tmp_path).discard({ORDERS.topic_id}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.properties"]
     assert "partition.metadata_ignored" not in caplog.text
 
@@ -171,12 +174,63 @@ def test_a_partition_made_anew_inherits_nothing(tmp_path: Path) -> None:
     fill(store, 5)
     store.sync()
     storage.write_recovery_points()
+    storage.write_log_starts()
     store.delete()
-    storage.open(ORDERS, 0)
-    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {}
+    storage.begin("orders")
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+        assert read_checkpoint(tmp_path / name) == {}
+    (none,) = storage_in(tmp_path).open_all([(ORDERS, 0)])
+    assert none is None
+    assert storage.open(ORDERS, 0).log_end_offset == 0
 
 
-@pytest.mark.parametrize("text", ["", "rubbish", "0\n1\norders 0 99999\n", "0\n1\norders 7 3\n"])
+@pytest.mark.parametrize("name", [RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS])
+def test_P9_a_log_that_ends_below_what_a_checkpoint_says_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    """The checkpoint counted as none, and the log was served from its end on."""
+    storage = storage_in(tmp_path)
+    fill(storage.open(ORDERS, 0), 2)
+    write_checkpoint(tmp_path / name, {("orders", 0): 3, ("orders", 1): 4})
+    for was_clean in (False, True):
+        again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=was_clean)
+        ends_early, is_gone, unwritten = again.open_all([(ORDERS, index) for index in range(3)])
+        assert isinstance(ends_early, CorruptLogError)
+        assert isinstance(is_gone, CorruptLogError)
+        assert unwritten is None
+        assert f"the log ends at offset 2, but {name} says" in ends_early.message
+        assert f"orders-1 is damaged: it is gone, but {name} says" in is_gone.message
+        with pytest.raises(CorruptLogError, match="it is gone"):
+            again.open(ORDERS, 1)
+        assert not (tmp_path / "orders-1").exists()
+        assert read_checkpoint(tmp_path / name)["orders", 1] == 4
+    after = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
+    store, anew = after.open_all([(ORDERS, 0), (ORDERS, 1)])
+    assert isinstance(store, NativeStore)
+    assert (store.log_end_offset, anew) == (2, None)
+
+
+def test_P9_what_no_checkpoint_vouches_for_after_a_clean_stop_is_read_through(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An emptied checkpoint switched the checks of a clean stop off, without a word."""
+    storage = storage_in(tmp_path)
+    store = storage.open(ORDERS, 0)
+    fill(store, 1)
+    store.close()
+    segment = tmp_path / "orders-0" / f"{0:020}.log"
+    stored = bytearray(segment.read_bytes())
+    stored[-1] ^= 1
+    segment.write_bytes(stored)
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+        (tmp_path / name).write_text("")
+    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    assert caplog.text.count("checkpoint.ignored") >= 2
+    with pytest.raises(CorruptLogError, match="its full length is there"):
+        again.open(ORDERS, 0)
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "0\n1\norders 7 3\n"])
 def test_P8_senseless_checkpoints_cost_time_and_nothing_else(tmp_path: Path, text: str) -> None:
     storage = storage_in(tmp_path)
     fill(storage.open(ORDERS, 0), 5)

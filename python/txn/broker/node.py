@@ -99,8 +99,18 @@ class LogStorage(Protocol):
         """Say whether an operator gave up, for this start, what a partition lost."""
         ...
 
-    def discard(self, deleted: Collection[uuid.UUID]) -> None:
-        """Remove what a deletion that was cut short left of topics. Raises StorageError."""
+    def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
+        """Remove what a deletion that was cut short left of topics; keep what is of known ones.
+
+        Raises StorageError.
+        """
+        ...
+
+    def begin(self, topic: str) -> None:
+        """Forget an earlier topic of the name of one that is about to be made.
+
+        Raises StorageError.
+        """
         ...
 
     def require_room(self, topic: str, indexes: range) -> None:
@@ -341,6 +351,7 @@ class Node:
         return topic
 
     def _write_topic(self, name: str, partition_count: int, settings: dict[str, str]) -> Topic:
+        self._storage.begin(name)
         records = creation_records(
             name,
             uuid.uuid4(),
@@ -488,7 +499,7 @@ class Node:
                 reason="this broker lets everyone in; listen on loopback or a trusted network",
             )
         self._require_all_is_here()
-        self._storage.discard(replay.deleted)
+        self._storage.discard(replay.deleted, self.image.topics)
         self._take_over_broker_settings()
         if "metadata.version" not in self.image.features:
             self._write_metadata(

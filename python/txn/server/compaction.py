@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from txn import _core
 from txn.broker.node import Node
@@ -30,10 +30,8 @@ from txn.partition.compaction import (
     first_dirty_offset,
 )
 from txn.storage.base import PartitionStore
-from txn.storage.checkpoints import Checkpoint, Place
+from txn.storage.checkpoints import CLEANED_ENDS, Checkpoint, Place
 from txn.storage.native import NativeStore
-
-CHECKPOINT: Final = "cleaner-offset-checkpoint"
 
 Key = tuple[uuid.UUID, int]
 """A partition, by its topic's id: a topic made anew has nothing clean."""
@@ -58,7 +56,7 @@ class Compaction:
         self._node = node
         self._lock = threading.Lock()
         self._cleaned_ends: dict[Key, int] = {}
-        self._checkpoint = Checkpoint(root / CHECKPOINT, self._ends_by_name)
+        self._checkpoint = Checkpoint(root / CLEANED_ENDS, self._ends_by_name)
         self._take_stored()
         self._in_work: set[Key] = set()
         self._damaged: set[Key] = set()

@@ -351,6 +351,7 @@ class _Service:
             self._settings,
             was_clean=directory.was_clean,
             power_failed=directory.power_failed,
+            was_left_by_kafka=directory.was_left_by_kafka,
         )
         return Node(
             settings=self._settings,

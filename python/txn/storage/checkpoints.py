@@ -5,9 +5,10 @@
     orders 0 17        topic, partition, offset
     orders 1 4
 
-A checkpoint is written whole or not at all. It only saves work or names a start: a missing
-or senseless one reads as empty, and a partition it does not name as 0. An offset is given
-to the log only after what it says is on the disk.
+A checkpoint is written whole or not at all. It proves how far a log has come: a log that ends
+below is refused, unless the power failed (`storage/native.py`). It proves nothing where it is
+missing or senseless: it reads as empty then, which is logged, and every log is read through. An
+offset is given to the log only after what it says is true of it.
 
 Source: Apache Kafka, `OffsetCheckpointFile`.
 """
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from txn.logs import log
+from txn.storage.plain_files import read_plain
 from txn.storage.private import replace_file
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANED_ENDS: Final = "cleaner-offset-checkpoint"
 
 VERSION: Final = "0"
 
@@ -58,7 +61,7 @@ def decode_checkpoint(text: str) -> dict[Place, int]:
 def read_checkpoint(path: Path) -> dict[Place, int]:
     """Read a checkpoint; empty when it is missing or senseless."""
     try:
-        return decode_checkpoint(path.read_text())
+        return decode_checkpoint(read_plain(path).decode())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -82,6 +85,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, offsets: Callable[[], Mapping[Place, int]]) -> None:
         self.path = path
+        self.is_there = os.path.lexists(path)
         self.stored = read_checkpoint(path)
         self._offsets = offsets
         self._writing = threading.Lock()

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from txn.errors import DirectoryError
 from txn.storage.ids import decode_id, encode_id
-from txn.storage.private import make_directory, open_private, replace_file
+from txn.storage.plain_files import open_plain, read_plain
+from txn.storage.private import make_directory, replace_file
 
 META = "meta.properties"
 LOCK = ".lock"
@@ -56,7 +57,7 @@ class DataDirectory:
         try:
             make_directory(path)
             self._refuse_strangers()
-            self._lock = open_private(path / LOCK, os.O_RDWR | os.O_CREAT)
+            self._lock = open_plain(path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DirectoryError(
                 f"cannot use {path} as data directory: {error.strerror or error}. "
@@ -76,8 +77,12 @@ class DataDirectory:
             ) from error
         try:
             self.node_id, self.cluster_id, self.directory_id = self._identity(node_id)
-            self.was_clean = (path / CLEAN).exists()
-            self.power_failed = not self.was_clean and self._was_used_in_another_boot()
+            self.was_clean = self._is_marked_clean()
+            boot = os.pread(self._lock, 4096, 0)
+            self.was_left_by_kafka = boot == b""
+            """Nobody who notes the boot has used it yet."""
+            has_rebooted = boot not in (b"", BOOT_ID.read_bytes())
+            self.power_failed = not self.was_clean and has_rebooted
             if self.was_clean:
                 self._take_clean_mark()
         except BaseException:
@@ -115,7 +120,7 @@ class DataDirectory:
 
     def _refuse_strangers(self) -> None:
         """Refuse a directory that holds files but is no log directory."""
-        if (self.path / META).exists():
+        if os.path.lexists(self.path / META):
             return
         strangers = sorted(
             entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, META + ".tmp")
@@ -129,7 +134,7 @@ class DataDirectory:
 
     def _identity(self, node_id: int | None) -> tuple[int, str, uuid.UUID]:
         meta = self.path / META
-        if not meta.exists():
+        if not os.path.lexists(meta):
             node_id = NODE_ID if node_id is None else node_id
             cluster_id, directory_id = encode_id(uuid.uuid4()), uuid.uuid4()
             text = (
@@ -144,7 +149,7 @@ class DataDirectory:
 
     def _read_identity(self, meta: Path, node_id: int | None) -> tuple[int, str, uuid.UUID]:
         try:
-            lines = meta.read_text().splitlines()
+            lines = read_plain(meta).decode().splitlines()
             pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
             found = int(pairs["node.id"])
             identity = found, pairs["cluster.id"], decode_id(pairs["directory.id"])
@@ -162,8 +167,19 @@ class DataDirectory:
             )
         return identity
 
-    def _was_used_in_another_boot(self) -> bool:
-        return os.pread(self._lock, 4096, 0) not in (b"", BOOT_ID.read_bytes())
+    def _is_marked_clean(self) -> bool:
+        mark = self.path / CLEAN
+        try:
+            os.close(open_plain(mark, os.O_RDONLY))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise DirectoryError(
+                f"cannot read {mark}: {error.strerror or error}. Remove it: then every log is "
+                "checked as after a crash",
+                path=str(mark),
+            ) from error
+        return True
 
     def _take_clean_mark(self) -> None:
         """Remove the mark; from here on only the boot says that nothing was lost."""

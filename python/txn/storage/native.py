@@ -31,13 +31,16 @@ from txn.storage.base import (
     StoredBatch,
 )
 from txn.storage.checkpoints import (
+    CLEANED_ENDS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
     Checkpoint,
     Place,
+    read_checkpoint,
 )
 from txn.storage.ids import decode_id, encode_id
+from txn.storage.plain_files import read_plain
 
 READ_BYTES = 1 << 20
 
@@ -95,6 +98,7 @@ class NativeStore:
         settings: Mapping[str, Any],
         was_clean: bool,
         power_failed: bool,
+        may_have_gaps: bool,
         log_starts: "LogStarts",
         recovery_points: "RecoveryPoints",
         syncs_before_close: bool,
@@ -106,16 +110,21 @@ class NativeStore:
         self._recovery_points = recovery_points
         self._removing = Lock()
         """Held by what removes records, so that a deleted partition leaves no log start behind."""
+        recovery_point = recovery_points.of(topic, index)
+        high_watermark = recovery_points.end_of(topic, index)
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
                 self.gate,
                 _log_settings(settings),
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
-                was_clean=was_clean,
+                # What no checkpoint vouches for is read through.
+                was_clean=was_clean and max(recovery_point, high_watermark) > 0,
                 power_failed=power_failed,
-                recovery_point=recovery_points.of(topic, index),
+                recovery_point=recovery_point,
+                high_watermark=high_watermark,
                 log_start_offset=log_starts.of(topic, index),
+                may_have_gaps=may_have_gaps,
                 syncs_before_close=syncs_before_close,
             )
         except _core.CorruptLogError as error:
@@ -126,6 +135,18 @@ class NativeStore:
         except OSError as error:
             raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
         recovery_points.add(topic, index, self.log)
+        log_starts.add(topic, index, self.log)
+        for path, position, size, first_offset, why in self.log.cuts():
+            log.warning(
+                "log.tail_cut",
+                topic=topic,
+                partition=index,
+                path=path,
+                position=position,
+                bytes=size,
+                first_offset=first_offset,
+                why=why,
+            )
 
     @property
     def log_start_offset(self) -> int:
@@ -314,18 +335,27 @@ Opened = NativeStore | CorruptLogError | StorageError | None
 
 
 class LogStarts:
-    """Where logs were told to start, in `log-start-offset-checkpoint`.
+    """Where logs start, in `log-start-offset-checkpoint`.
 
-    A log that only lost whole segments needs no entry: its first file's name tells.
+    Deviation from Kafka, which leaves out a log whose first file's name tells: here every log
+    that was written has an entry, so that a first segment that is gone is noticed after a clean
+    stop. Kafka reads such a file as its own.
     """
 
     def __init__(self, root: Path) -> None:
-        self._checkpoint = Checkpoint(root / LOG_STARTS, lambda: self._starts.copy())
+        self._logs: dict[Place, _core.PartitionLog] = {}
+        self._checkpoint = Checkpoint(root / LOG_STARTS, self._current)
         self._starts = dict(self._checkpoint.stored)
+        """Of logs that are not open; of open ones, where they were told to start."""
 
-    def of(self, topic: str, index: int) -> int:
-        """The start of a partition's log, 0 if it has none."""
-        return self._starts.get((topic, index), 0)
+    def of(self, topic: str, index: int) -> int | None:
+        """The start of a partition's log, as an earlier run left it."""
+        return self._starts.get((topic, index))
+
+    def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
+        """Ask this log from now on."""
+        if (topic, index) != METADATA:
+            self._logs[topic, index] = log
 
     def raise_to(self, topic: str, index: int, offset: int) -> None:
         """Make a start durable; blocks. Raises OSError."""
@@ -335,23 +365,35 @@ class LogStarts:
             self._checkpoint.write()
 
     def forget(self, topic: str, index: int) -> None:
-        """Leave a deleted partition out, durably: a topic of its name may come. Raises OSError."""
-        if self._starts.pop((topic, index), None) is not None:
-            self._checkpoint.write()
+        """Leave a deleted partition out of what is written next."""
+        self._logs.pop((topic, index), None)
+        self._starts.pop((topic, index), None)
 
     def write(self) -> None:
         """Have all starts on the disk. Raises OSError."""
         self._checkpoint.write()
 
-    def keep_only(self, directories: Collection[str]) -> None:
-        """Leave out, durably, what is of none of these partitions. Raises OSError."""
-        gone = [place for place in self._starts if f"{place[0]}-{place[1]}" not in directories]
-        for topic, index in gone:
-            self.forget(topic, index)
+    def keep_only(self, is_known: Callable[[Place], bool]) -> None:
+        """Leave out, durably, what is of no known partition. Raises OSError."""
+        gone = [place for place in self._starts if not is_known(place)]
+        for place in gone:
+            del self._starts[place]
+        if gone:
+            self._checkpoint.write()
+
+    def _current(self) -> dict[Place, int]:
+        starts = self._starts.copy()
+        for place, opened in self._logs.copy().items():
+            if opened.log_end_offset > 0:
+                starts[place] = max(starts.get(place, 0), opened.log_start_offset)
+        return starts
 
 
 class RecoveryPoints:
     """Up to where open logs are on the disk, and where they end, in the checkpoints of both.
+
+    Both prove how far a log has come. Where logs end is written first, so that no recovery
+    point lies beyond it.
 
     Deviation from Kafka, whose raft layer looks after the metadata log: that one is among the
     recovery points too, so that what of it was on the disk is never cut as a torn tail. Kafka
@@ -359,36 +401,58 @@ class RecoveryPoints:
     """
 
     def __init__(self, root: Path) -> None:
+        self.deleted: set[str] = set()
+        """Names of topics of which the checkpoints may still tell, though they are gone."""
         self._logs: dict[Place, _core.PartitionLog] = {}
-        self._points = Checkpoint(root / RECOVERY_POINTS, self._recovery_points)
-        self._ends = Checkpoint(root / HIGH_WATERMARKS, self._log_ends)
+        self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points)
+        self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends)
+        self._next_points: dict[Place, int] = {}
+        self._next_ends: dict[Place, int] = {}
         self._earlier = dict(self._points.stored)
         """Of partitions that are not open yet."""
+        self._earlier_ends = dict(self._ends.stored)
+        self._writing = Lock()
 
     def of(self, topic: str, index: int) -> int:
-        """What an earlier run left of a partition's log, 0 if nothing."""
+        """The recovery point that an earlier run left of a partition's log, 0 if none."""
         return self._earlier.get((topic, index), 0)
+
+    def end_of(self, topic: str, index: int) -> int:
+        """Where an earlier run says that a partition's log ended, 0 if nowhere."""
+        return self._earlier_ends.get((topic, index), 0)
+
+    def unreadable(self) -> list[Path]:
+        """The checkpoints that say nothing, though a clean stop has written them."""
+        both = [self._points, *([self._ends] if self._points.stored.keys() - {METADATA} else [])]
+        return [checkpoint.path for checkpoint in both if not checkpoint.stored]
+
+    def distrust_ends(self) -> None:
+        """Take no end of a log for proof."""
+        self._earlier_ends.clear()
+
+    def names_of(self, topic: str) -> list[Place]:
+        """The partitions of a topic that are not open and that an earlier run tells of."""
+        return [place for place in {*self._earlier, *self._earlier_ends} if place[0] == topic]
 
     def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
         """Ask this log from now on."""
         self._logs[topic, index] = log
-        self._earlier.pop((topic, index), None)
+        self._forget_earlier((topic, index))
 
     def forget(self, topic: str, index: int) -> None:
         """Leave a deleted partition out of what is written next."""
+        self.deleted.add(topic)
         self._logs.pop((topic, index), None)
+        self._forget_earlier((topic, index))
 
-    def forget_earlier(self, topic: str, index: int) -> None:
-        """A partition begins anew: nothing on the disk may tell of one before. Raises OSError."""
-        self._earlier.pop((topic, index), None)
-        if (topic, index) in self._points.stored:
-            self._points.write()
-
-    def keep_only(self, directories: Collection[str]) -> None:
-        """Leave out what is of none of these partitions."""
-        gone = [place for place in self._earlier if f"{place[0]}-{place[1]}" not in directories]
+    def keep_only(self, is_known: Callable[[Place], bool]) -> None:
+        """Leave out, durably, what is of no known partition. Raises OSError."""
+        gone = {*self._earlier, *self._earlier_ends}
+        gone = {place for place in gone if not is_known(place)}
         for place in gone:
-            del self._earlier[place]
+            self._forget_earlier(place)
+        if gone:
+            self.write()
 
     def have_more_of_metadata(self) -> bool:
         """Say whether more of the metadata log is on the disk than the checkpoint says."""
@@ -398,12 +462,19 @@ class RecoveryPoints:
 
     def write(self) -> None:
         """Write both checkpoints. Raises OSError."""
-        self._points.write()
-        self._ends.write()
+        with self._writing:
+            self._next_points = self._recovery_points()
+            self._next_ends = self._log_ends()
+            self._ends.write()
+            self._points.write()
 
     def logs(self) -> dict[Place, _core.PartitionLog]:
         """The open logs."""
         return self._logs.copy()
+
+    def _forget_earlier(self, place: Place) -> None:
+        self._earlier.pop(place, None)
+        self._earlier_ends.pop(place, None)
 
     def _recovery_points(self) -> dict[Place, int]:
         points = self._earlier.copy()
@@ -411,7 +482,8 @@ class RecoveryPoints:
         return {place: point for place, point in points.items() if point > 0}
 
     def _log_ends(self) -> dict[Place, int]:
-        ends = {place: log.log_end_offset for place, log in self.logs().items()}
+        ends = self._earlier_ends.copy()
+        ends |= {place: log.log_end_offset for place, log in self.logs().items()}
         ends.pop(METADATA, None)
         return {place: end for place, end in ends.items() if end > 0}
 
@@ -426,6 +498,7 @@ class NativeStorage:
         *,
         was_clean: bool,
         power_failed: bool = False,
+        was_left_by_kafka: bool = False,
     ) -> None:
         self.root = root
         self.was_clean = was_clean
@@ -433,11 +506,29 @@ class NativeStorage:
         self._broker_settings = broker_settings
         self._log_starts = LogStarts(root)
         self._recovery_points = RecoveryPoints(root)
+        if was_left_by_kafka and not was_clean:
+            # Kafka writes where logs end now and then, also after a topic was deleted.
+            self._recovery_points.distrust_ends()
+        self._cleaned = read_checkpoint(root / CLEANED_ENDS).keys()
         self._is_checkpoint_refused = False
+        for path in self._recovery_points.unreadable() if was_clean else ():
+            log.warning(
+                "checkpoint.ignored",
+                path=str(path),
+                reason="it names no log, though the broker was stopped; what it would prove to be "
+                "missing may go unnoticed",
+            )
 
-    def discard(self, deleted: Collection[uuid.UUID]) -> None:
-        """Remove what a deletion that was cut short left of topics. Raises StorageError."""
-        left = set()
+    def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
+        """Remove what a deletion that was cut short left of topics.
+
+        Args:
+            deleted: The ids of topics that are gone.
+            known: The topics that are there; the checkpoints tell of no others from now on.
+
+        Raises:
+            StorageError: something cannot be removed.
+        """
         for directory in self.root.iterdir():
             is_doomed = directory.name.endswith(DOOMED_SUFFIX)
             if is_doomed or (deleted and _topic_id_of(directory) in deleted):
@@ -450,13 +541,37 @@ class NativeStorage:
                     raise StorageError(
                         f"cannot remove {directory}, of a deleted topic: {error}. Remove it by hand"
                     ) from error
-            else:
-                left.add(directory.name)
-        self._recovery_points.keep_only(left)
+
+        def is_known(place: Place) -> bool:
+            topic = known.get(place[0])
+            return place == METADATA or (topic is not None and place[1] < topic.partition_count)
+
         try:
-            self._log_starts.keep_only(left)
+            self._recovery_points.keep_only(is_known)
+            self._log_starts.keep_only(is_known)
         except OSError as error:
-            raise StorageError(f"cannot write {self.root / LOG_STARTS}: {error}") from error
+            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
+
+    def begin(self, topic: str) -> None:
+        """Have nothing on the disk tell of an earlier topic of this name, before it is made.
+
+        A start would take what that one had stored for lost records of the new one.
+
+        Raises:
+            StorageError: a checkpoint cannot be written.
+        """
+        places = self._recovery_points.names_of(topic)
+        if not places and topic not in self._recovery_points.deleted:
+            return
+        for _, index in places:
+            self._recovery_points.forget(topic, index)
+            self._log_starts.forget(topic, index)
+        try:
+            self._recovery_points.write()
+            self._log_starts.write()
+        except OSError as error:
+            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
+        self._recovery_points.deleted.discard(topic)
 
     def require_room(self, topic: str, indexes: range) -> None:
         """Raise StorageError if something is stored where these partitions are to be."""
@@ -476,16 +591,39 @@ class NativeStorage:
         """Open one partition, recovering what is there.
 
         Raises:
-            CorruptLogError: stored batches are damaged.
+            CorruptLogError: stored batches are damaged, or missing.
             StorageError: the directory cannot be read, or holds another topic's partition.
         """
-        directory = self.root / f"{topic.name}-{index}"
-        try:
-            if not directory.exists():
-                self._recovery_points.forget_earlier(topic.name, index)
-        except OSError as error:
-            raise StorageError(f"cannot open partition {topic.name}-{index}: {error}") from error
+        if not os.path.lexists(self.root / f"{topic.name}-{index}"):
+            self._require_unwritten(topic.name, index)
         return self._open(topic, index)
+
+    def _require_unwritten(self, topic: str, index: int) -> None:
+        """Fail if something proves that a directory was there which is gone."""
+        if self.power_failed:
+            return
+        proofs = (
+            (RECOVERY_POINTS, self._recovery_points.of(topic, index)),
+            (HIGH_WATERMARKS, self._recovery_points.end_of(topic, index)),
+            (LOG_STARTS, self._log_starts.of(topic, index) or 0),
+        )
+        for name, offset in proofs:
+            if offset > 0:
+                raise self._damage(
+                    topic, index, f"it is gone, but {name} says that its log had come to {offset}"
+                )
+        if (topic, index) == METADATA:
+            others = sorted(each.name for each in self.root.glob("*-*/*.log"))
+            if others:
+                raise self._damage(topic, index, f"it is gone, but {others[0]} is there")
+
+    def _damage(self, topic: str, index: int, reason: str) -> CorruptLogError:
+        directory = self.root / f"{topic}-{index}"
+        return CorruptLogError(
+            f"{directory} is damaged: {reason}. {self.advice_on(topic, index)}",
+            path=str(directory),
+            position=0,
+        )
 
     def _open(self, topic: Topic, index: int) -> NativeStore:
         directory = self.root / f"{topic.name}-{index}"
@@ -504,6 +642,7 @@ class NativeStorage:
             settings=topic_settings(topic.settings, self._broker_settings),
             was_clean=self.was_clean,
             power_failed=self.power_failed,
+            may_have_gaps=(topic.name, index) in self._cleaned,
             log_starts=self._log_starts,
             recovery_points=self._recovery_points,
             # Only the metadata log's syncs are relied on whatever `durability` is.
@@ -542,12 +681,22 @@ class NativeStorage:
         else:
             stores = self._recovered(threads, opened, found)
         remaining = iter(stores)
-        return [next(remaining) if name in present else None for name in names]
+        return [
+            next(remaining) if name in present else self._unwritten(topic.name, index)
+            for (topic, index), name in zip(wanted, names, strict=True)
+        ]
+
+    def _unwritten(self, topic: str, index: int) -> CorruptLogError | None:
+        try:
+            self._require_unwritten(topic, index)
+        except CorruptLogError as error:
+            return error
+        return None
 
     def _present(self, names: Sequence[str]) -> Collection[str]:
         """Those of the partitions' directories that are there."""
         if len(names) < LISTED_FROM:
-            return {name for name in names if os.path.exists(os.path.join(self.root, name))}
+            return {name for name in names if os.path.lexists(os.path.join(self.root, name))}
         return {entry.name for entry in os.scandir(self.root)}
 
     def _recovered(
@@ -690,7 +839,7 @@ class NativeStorage:
 def _snapshot_values(path: Path) -> list[bytes]:
     """The values in a snapshot, which ends with a control record."""
     try:
-        batches = [batch[-1] for batch in _core.decode_batches(path.read_bytes())]
+        batches = [batch[-1] for batch in _core.decode_batches(read_plain(path))]
     except (_core.CorruptLogError, OSError) as error:
         raise CorruptLogError(f"{path}: {error.args[0]}", path=str(path)) from error
     if not batches or batches[-1]:
@@ -709,7 +858,7 @@ def _topic_id_of(directory: Path) -> uuid.UUID | None:
     """The id in a directory's `partition.metadata`; None if it has none that can be read."""
     path = directory / METADATA_FILE
     try:
-        lines = path.read_text().splitlines()
+        lines = read_plain(path).decode().splitlines()
         return decode_id(dict(line.split(": ", 1) for line in lines)["topic_id"])
     except (FileNotFoundError, NotADirectoryError):  # of the root's own files
         return None

@@ -28,7 +28,7 @@ pub const HEADER_BYTES: usize = 61;
 const UNCOUNTED_BYTES: usize = 12;
 
 /// Where the bytes begin that the checksum covers.
-const CRC_START: usize = 21;
+pub(crate) const CRC_START: usize = 21;
 
 const CODEC_MASK: i16 = 0x07;
 const LOG_APPEND_TIME: i16 = 1 << 3;
@@ -106,6 +106,48 @@ impl fmt::Display for BatchError {
 }
 
 impl std::error::Error for BatchError {}
+
+/// Says why the bytes are not the beginning of the batch that a log would write next; `None` if
+/// they may be.
+///
+/// `head` is what is there of the header, `available` counts the bytes that are there in all.
+pub(crate) fn fault_of_prefix(
+    head: &[u8],
+    available: u64,
+    next_offset: i64,
+) -> Option<&'static str> {
+    let begins = |at: usize, wanted: &[u8]| {
+        let found = head.get(at..).unwrap_or_default();
+        found
+            .iter()
+            .zip(wanted)
+            .all(|(found, wanted)| found == wanted)
+    };
+    let number = |at: usize| Some(i32::from_be_bytes(*head.get(at..)?.first_chunk()?));
+    if !begins(0, &next_offset.to_be_bytes()) {
+        return Some("it does not begin with the offset that comes next");
+    }
+    if let Some(length) = number(8) {
+        if length < (HEADER_BYTES - UNCOUNTED_BYTES) as i32 {
+            return Some("it is shorter than a header, by its length");
+        }
+        if UNCOUNTED_BYTES as u64 + length as u64 <= available {
+            return Some("its full length is there");
+        }
+    }
+    if !begins(16, &[2]) {
+        return Some("it is of no known format");
+    }
+    let last_offset_delta = number(23);
+    if last_offset_delta.is_some_and(|delta| delta < 0) {
+        return Some("its last offset is below its first");
+    }
+    let counted = number(57).zip(last_offset_delta);
+    if counted.is_some_and(|(count, delta)| count.checked_sub(1) != Some(delta)) {
+        return Some("its record count does not fit its offsets");
+    }
+    None
+}
 
 /// The fields of a batch's header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

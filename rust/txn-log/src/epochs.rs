@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::disk;
 
-const NAME: &str = "leader-epoch-checkpoint";
+pub(crate) const NAME: &str = "leader-epoch-checkpoint";
 const VERSION: &str = "0";
 
 /// (epoch, first offset), both rising.
@@ -83,6 +83,11 @@ impl Epochs {
     /// The latest epoch in which something was written.
     pub fn latest(&self) -> Option<i32> {
         self.0.last().map(|&(epoch, _)| epoch)
+    }
+
+    /// Where the latest epoch began.
+    pub fn last_start(&self) -> Option<i64> {
+        self.0.last().map(|&(_, start_offset)| start_offset)
     }
 
     /// The epoch in which an offset was written; `None` below the first entry.

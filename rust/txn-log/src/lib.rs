@@ -45,5 +45,6 @@ pub use log::{Appended, LogState, PartitionLog, Past, Slice, Watcher};
 pub use open_files::{
     LentFile, OpenFile, can_lend_files, close_idle_files, open_files, set_open_files_max,
 };
+pub use recovery::Cut;
 pub use settings::Settings;
 pub use swap::Sealed;

@@ -51,7 +51,7 @@ pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
 use crate::index::TimestampOffset;
 use crate::open_files::{LentFile, OpenFile};
-use crate::recovery;
+use crate::recovery::{self, Cut};
 use crate::removal::Doomed;
 use crate::search::{self, Budget, Searched};
 use crate::segment::{Incoming, Segment, file_path, now_ms};
@@ -104,8 +104,12 @@ pub struct Past {
     pub power_failed: bool,
     /// Its entry in `recovery-point-offset-checkpoint`, or 0: everything below was on the disk.
     pub recovery_point: i64,
-    /// Its entry in `log-start-offset-checkpoint`, or 0.
-    pub log_start_offset: i64,
+    /// Its entry in `replication-offset-checkpoint`, or 0: the log has ended there once.
+    pub high_watermark: i64,
+    /// Its entry in `log-start-offset-checkpoint`.
+    pub log_start_offset: Option<i64>,
+    /// It was compacted once: between its batches offsets may be missing.
+    pub may_have_gaps: bool,
 }
 
 /// A run of whole batches in one file.
@@ -164,6 +168,7 @@ pub struct PartitionLog {
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     pub(crate) ends: Ends,
     pub(crate) aborted: RwLock<AbortedTxns>,
+    cuts: Vec<Cut>,
     pub(crate) doomed: Doomed,
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
@@ -222,7 +227,7 @@ impl PartitionLog {
     /// directory.
     ///
     /// # Errors
-    /// `Corrupt` for damage before the last batch.
+    /// `Corrupt` for damage, and for what is missing; nothing was changed then.
     pub fn open(
         directory: PathBuf,
         gate: Arc<dyn Gate>,
@@ -234,8 +239,8 @@ impl PartitionLog {
         let was_clean = past.was_clean;
         let first = found.segments.first().map_or(0, |first| first.base_offset);
         let end = found.segments.last().map_or(0, |last| last.next_offset());
-        // A start beyond the end is none of this log's: what is stored was synced before it.
-        let checked = Some(past.log_start_offset).filter(|&start| start <= end);
+        // After a power failure one may lie beyond the end; else recovery has refused that.
+        let checked = past.log_start_offset.filter(|&start| start <= end);
         let start = first.max(checked.unwrap_or(0));
         let stable = found.first_unstable_offset.unwrap_or(end);
         let stable = stable.min(end).max(start);
@@ -259,6 +264,7 @@ impl PartitionLog {
             aborted: RwLock::new(found.aborted),
             leader_epoch: AtomicI32::new(found.epochs.latest().unwrap_or(0)),
             epochs: RwLock::new(found.epochs),
+            cuts: found.cuts,
             doomed: Doomed::default(),
             watchers: Watchers::default(),
             damage: Mutex::default(),
@@ -282,6 +288,12 @@ impl PartitionLog {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What was cut off when it was opened, in the order of the offsets.
+    #[must_use]
+    pub fn cuts(&self) -> &[Cut] {
+        &self.cuts
     }
 
     /// Changes the settings for the appends that follow.

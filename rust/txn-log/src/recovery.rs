@@ -4,20 +4,29 @@
 //! snapshot restored, and only headers after it are read. In any other directory the segments
 //! that lie wholly below the recovery point are trusted likewise, and the others are read from
 //! end to end with every checksum; the gate goes on from a snapshot at or below the first of
-//! them. A recovery point the log does not reach is none: then everything is read.
+//! them.
 //!
-//! # What a crash may leave, and what is done
-//! * A torn tail: the last batch is cut, or its bytes never arrived, and behind it is nothing
-//!   but garbage. It was never acknowledged as durable; the log is cut there.
-//! * Damage with a valid batch behind it, or below the recovery point. The damaged records were
-//!   acknowledged, so nothing is cut and opening fails, naming file and position.
-//! * After a power failure, damage with valid batches behind it, if it begins beyond the recovery
-//!   point: pages reach the disk in any order. What is behind the damage was not synced, for a
-//!   sync covers everything before it; the log is cut at the damage.
-//! * Snapshots or `.txnindex` entries that do not fit the batches. Both can be made from the
-//!   batches, so the gate replays from an older snapshot or from the start.
+//! # What a killed process may leave, and what is done
+//! * A torn write. The page cache survived, so it is the beginning of one batch at the end of the
+//!   last segment, shorter than its header announces. It was never acknowledged; the log is cut
+//!   there, and the cut is told of ([`Cut`]).
+//! * Nothing else. A batch whose full length is there with a wrong checksum, a header that makes
+//!   no sense, an end below a checkpoint, a segment that does not reach the next: all of that is
+//!   damage. Nothing is cut and opening fails, naming file and position.
 //!
-//! # Telling a torn tail from damage
+//! After a clean stop nothing at all may be torn or missing.
+//!
+//! # After a power failure
+//! Pages reach the disk in any order. What lies beyond the recovery point may be anything: the
+//! log is cut at the first batch that is not whole, for a sync covers everything before it.
+//! Damage below the recovery point is damage; a recovery point that the log does not reach is
+//! none.
+//!
+//! # In any case
+//! Snapshots or `.txnindex` entries that do not fit the batches can be made from the batches, so
+//! the gate replays from an older snapshot or from the start.
+//!
+//! # Telling a torn tail from damage below a recovery point
 //! If the damaged batch's header is sound, its successor has to begin at `last offset + 1`;
 //! a valid batch anywhere behind it with that base offset, or one after its end with a higher
 //! one, proves damage. If the header itself is damaged, any valid batch with a plausible base
@@ -27,19 +36,20 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::aborted::{self, AbortedTxns};
-use crate::batch::{BatchView, HEADER_BYTES, Header};
+use crate::batch::{self, BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
 use crate::disk;
-use crate::epochs::Epochs;
+use crate::epochs::{self, Epochs};
 use crate::error::{CorruptLog, OpenError};
 use crate::gate::{AbortedTxn, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
 use crate::indexed;
-use crate::log::Past;
+use crate::log::{METADATA_NAME, Past};
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
@@ -71,45 +81,70 @@ pub(crate) struct Recovered {
     pub first_unstable_offset: Option<i64>,
     pub aborted: AbortedTxns,
     pub epochs: Epochs,
+    /// In the order of the offsets.
+    pub cuts: Vec<Cut>,
+}
+
+/// Bytes that recovery cut off a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment; one that was cut as a whole is removed.
+    pub path: PathBuf,
+    /// Where it ends now.
+    pub position: u64,
+    /// How many there were.
+    pub bytes: u64,
+    /// The first offset that is given out again.
+    pub first_offset: i64,
+    /// Why that was right.
+    pub reason: String,
 }
 
 /// Opens what is in a directory, which need not exist, and brings the gate to its state.
 ///
 /// # Errors
-/// See the module. Nothing is cut or removed when it fails for damage.
+/// See the module. Nothing is cut or removed when it fails for damage, but for what a compaction
+/// has replaced.
 pub(crate) fn recover(
     directory: &Path,
     gate: &dyn Gate,
     settings: &Settings,
     past: Past,
 ) -> Result<Recovered, OpenError> {
+    require_files(directory)?;
     finish_swaps(directory)?;
-    let base_offsets = list_segments(directory)?;
-    if base_offsets.is_empty() {
-        restore(gate, None, &[])?;
-        return Ok(Recovered::default());
-    }
+    let listed = list_segments(directory)?;
+    let base_offsets = &listed.base_offsets[..];
     let opening = Opening {
         directory,
         index_interval_bytes: settings.index_interval_bytes,
-        base_offsets: &base_offsets,
-        power_failed: past.power_failed,
-        may_have_gaps: settings.is_compacted,
+        base_offsets,
+        past,
+        may_have_gaps: past.may_have_gaps || settings.is_compacted,
     };
-    let trusted = if past.was_clean {
+    opening.require_no_lost_segment(&listed.orphans)?;
+    let look = if past.was_clean {
         opening.trust()?
     } else {
-        None
+        opening.scan_from(past.recovery_point)?
     };
-    let (segments, evidence) = match trusted {
-        Some(segments) => (segments, None),
-        None => opening
-            .scan_from(past.recovery_point)
-            .map(|(segments, evidence)| (segments, Some(evidence)))?,
-    };
+    opening.require_end(&look.segments)?;
+    for (_, path) in &listed.orphans {
+        disk::remove_if_there(path)?; // of a segment whose removal was cut short
+    }
+    opening.carry_out(&look)?;
+    let Look {
+        segments,
+        evidence,
+        cuts,
+    } = look;
+    if segments.is_empty() {
+        restore(gate, None, &[])?;
+        return Ok(Recovered::default());
+    }
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
-    snapshot::prune(directory, log_end_offset, &base_offsets)?;
+    snapshot::prune(directory, log_end_offset, base_offsets)?;
     if past.power_failed {
         remove_torn_snapshots(directory, gate, &segments, evidence.as_ref())?;
     }
@@ -134,6 +169,7 @@ pub(crate) fn recover(
         first_unstable_offset,
         aborted: AbortedTxns::new(entries),
         epochs,
+        cuts,
     })
 }
 
@@ -174,36 +210,100 @@ fn restore(gate: &dyn Gate, bytes: Option<&[u8]>, aborted: &[AbortedTxn]) -> Res
     gate.restore(bytes, aborted).map_err(gate_failed)
 }
 
-/// The base offsets of the segments in a directory, in order.
-fn list_segments(directory: &Path) -> Result<Vec<i64>, OpenError> {
+/// The segments of a directory, and the index files that belong to none.
+#[derive(Default)]
+struct Listed {
+    /// In order.
+    base_offsets: Vec<i64>,
+    /// By base offset.
+    orphans: Vec<(i64, PathBuf)>,
+}
+
+fn list_segments(directory: &Path) -> Result<Listed, OpenError> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listed::default()),
         other => other?,
     };
     let mut base_offsets = Vec::new();
-    let mut indexes = Vec::new();
+    let mut orphans = Vec::new();
     for entry in entries {
         let path = entry?.path();
         for extension in ["index", "timeindex", "txnindex"] {
-            indexes.extend(snapshot::parse_name(&path, extension).map(|base| (base, path.clone())));
+            orphans.extend(snapshot::parse_name(&path, extension).map(|base| (base, path.clone())));
         }
         let base_offset = snapshot::parse_name(&path, "log");
         if base_offset.is_some_and(|offset| offset > BASE_OFFSET_MAX) {
-            return Err(OpenError::Corrupt(CorruptLog {
-                path,
-                position: 0,
-                reason: format!("its base offset is above {BASE_OFFSET_MAX}"),
-            }));
+            let reason = format!("its base offset is above {BASE_OFFSET_MAX}");
+            return Err(corrupt(path, 0, reason));
         }
         base_offsets.extend(base_offset);
     }
     base_offsets.sort_unstable();
-    for (base_offset, path) in indexes {
-        if base_offsets.binary_search(&base_offset).is_err() {
-            disk::remove_if_there(&path)?; // of a segment whose removal was cut short
+    orphans.retain(|(base_offset, _)| base_offsets.binary_search(base_offset).is_err());
+    orphans.sort_unstable();
+    Ok(Listed {
+        base_offsets,
+        orphans,
+    })
+}
+
+/// Fails if something else stands in the place of the directory or of one of its files: to open
+/// a FIFO would wait for ever. What has no name of Kafka's is not looked at.
+fn require_files(directory: &Path) -> Result<(), OpenError> {
+    match fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    require_kind(directory, "a directory", fs::Metadata::is_dir)?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_offset =
+            name.len() > 20 && name.bytes().take(20).all(|digit| digit.is_ascii_digit());
+        let is_known = is_offset || [METADATA_NAME, epochs::NAME].contains(&&*name);
+        if is_known && !entry.file_type()?.is_file() {
+            require_kind(&entry.path(), "a file", fs::Metadata::is_file)?;
         }
     }
-    Ok(base_offsets)
+    Ok(())
+}
+
+/// Fails if a path, or the one a symbolic link names, is of another kind.
+fn require_kind(
+    path: &Path,
+    wanted: &str,
+    is_wanted: impl Fn(&fs::Metadata) -> bool,
+) -> Result<(), OpenError> {
+    let kind = match fs::metadata(path) {
+        Ok(found) if is_wanted(&found) => return Ok(()),
+        Ok(found) => name_of(found.file_type()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "a symbolic link to nothing",
+        Err(error) => return Err(error.into()),
+    };
+    Err(corrupt(
+        path.to_owned(),
+        0,
+        format!("it is {kind}, not {wanted}. Nothing was changed"),
+    ))
+}
+
+fn name_of(kind: fs::FileType) -> &'static str {
+    match () {
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () if kind.is_file() => "a file",
+        () => "a device",
+    }
+}
+
+fn corrupt(path: PathBuf, position: u64, reason: String) -> OpenError {
+    OpenError::Corrupt(CorruptLog {
+        path,
+        position,
+        reason,
+    })
 }
 
 /// The segments of a directory, before they are opened.
@@ -211,8 +311,17 @@ struct Opening<'a> {
     directory: &'a Path,
     index_interval_bytes: u64,
     base_offsets: &'a [i64],
-    power_failed: bool,
+    past: Past,
     may_have_gaps: bool,
+}
+
+/// What was found in the segments; nothing was changed yet.
+#[derive(Default)]
+struct Look {
+    segments: Vec<Segment>,
+    /// Of a scan; `None` if the files were trusted.
+    evidence: Option<Evidence>,
+    cuts: Vec<Cut>,
 }
 
 impl Opening<'_> {
@@ -225,82 +334,100 @@ impl Opening<'_> {
         )
     }
 
-    /// Opens the segments of a closed log; `None` if the last one does not end as one.
-    fn trust(&self) -> Result<Option<Vec<Segment>>, OpenError> {
-        let (last, sealed) = self.base_offsets.split_last().expect("there are segments");
-        let mut segments = Vec::with_capacity(self.base_offsets.len());
-        for (&base_offset, &next_offset) in sealed.iter().zip(&self.base_offsets[1..]) {
-            segments.push(self.open(base_offset, next_offset)?);
+    /// Opens sealed segments without reading them through, from the first one on.
+    fn believe(&self, count: usize) -> Result<Vec<Segment>, OpenError> {
+        let ends = &self.base_offsets[1.min(self.base_offsets.len())..];
+        let sealed = self.base_offsets[..count].iter().zip(ends);
+        sealed
+            .map(|(&base_offset, &next_offset)| {
+                let segment = self.open(base_offset, next_offset)?;
+                let end = segment.end_by_index()?;
+                self.require_next(&segment, segment.size(), end, next_offset)?;
+                Ok(segment)
+            })
+            .collect()
+    }
+
+    /// Fails if a segment does not end where the next one begins. Only compaction leaves gaps.
+    fn require_next(
+        &self,
+        segment: &Segment,
+        position: u64,
+        end: i64,
+        next: i64,
+    ) -> Result<(), OpenError> {
+        if next < end {
+            return Err(corrupt(
+                file_path(self.directory, next, "log"),
+                0,
+                format!("it begins at offset {next}, but the segment before it ends at {end}"),
+            ));
         }
+        if next > end && !self.may_have_gaps {
+            let reason = format!(
+                "it ends at offset {end}, but the next segment begins at {next}: what was between \
+                 them is missing. Nothing was changed"
+            );
+            return Err(corrupt(segment.path("log"), position, reason));
+        }
+        Ok(())
+    }
+
+    /// Opens the segments of a closed log.
+    fn trust(&self) -> Result<Look, OpenError> {
+        let Some((last, sealed)) = self.base_offsets.split_last() else {
+            return Ok(Look::default());
+        };
+        let mut segments = self.believe(sealed.len())?;
         let active = self.open(*last, *last)?;
         let size = active.size();
-        let Ok(mut indexes) = active.load_indexes(size) else {
-            return Ok(None);
-        };
+        let mut indexes = active.load_indexes(size)?;
         let mut next_offset = *last;
         let mut scanner = active.scan_between(indexes.offsets.last_position(), size)?;
-        loop {
-            match scanner.next() {
-                Ok(Some((position, header))) => {
-                    if active
-                        .check_offsets(position, &header, next_offset)
-                        .is_err()
-                    {
-                        return Ok(None);
-                    }
-                    indexes.note_timestamp(&header);
-                    next_offset = header.last_offset() + 1;
-                }
-                Ok(None) => break,
-                Err(ScanError::Bad { .. }) => return Ok(None),
-                Err(ScanError::Io(error)) => return Err(error.into()),
-            }
+        while let Some((position, header)) =
+            scanner.next().map_err(|error| active.damaged(error))?
+        {
+            active.check_offsets(position, &header, next_offset)?;
+            indexes.note_timestamp(&header);
+            next_offset = header.last_offset() + 1;
         }
         active.restore(size, next_offset, indexes);
         segments.push(active);
-        Ok(Some(segments))
+        Ok(Look {
+            segments,
+            ..Look::default()
+        })
     }
 
-    /// Reads what lies behind the recovery point; everything, if the log does not get that far:
-    /// then the recovery point is none of this log's.
-    fn scan_from(&self, recovery_point: i64) -> Result<(Vec<Segment>, Evidence), OpenError> {
-        let ends = &self.base_offsets[1..];
+    /// Reads what lies behind the recovery point. After a power failure everything, if the log
+    /// does not get that far: then the recovery point is none of this log's.
+    fn scan_from(&self, recovery_point: i64) -> Result<Look, OpenError> {
+        let Some(ends) = self.base_offsets.get(1..) else {
+            return Ok(Look::default());
+        };
         let believed = ends.partition_point(|&end| end <= recovery_point);
-        let (segments, evidence) = self.scan(believed, recovery_point)?;
-        let end = segments.last().map_or(0, Segment::next_offset);
-        if believed > 0 && end < recovery_point {
+        let look = self.scan(believed, recovery_point)?;
+        let end = look.segments.last().map_or(0, Segment::next_offset);
+        if believed > 0 && end < recovery_point && self.past.power_failed {
             return self.scan(0, 0);
         }
-        Ok((segments, evidence))
+        Ok(look)
     }
 
-    /// Reads every batch of the segments from the `first` on, cuts a torn tail and rebuilds
-    /// their indexes.
-    fn scan(
-        &self,
-        first: usize,
-        recovery_point: i64,
-    ) -> Result<(Vec<Segment>, Evidence), OpenError> {
-        let mut segments: Vec<Segment> = Vec::with_capacity(self.base_offsets.len());
-        for (&base_offset, &next_offset) in self.base_offsets[..first]
-            .iter()
-            .zip(&self.base_offsets[1..])
-        {
-            segments.push(self.open(base_offset, next_offset)?);
-        }
+    /// Reads every batch of the segments from the `first` on, and makes their indexes anew, up to
+    /// a tail that has to be cut.
+    fn scan(&self, first: usize, recovery_point: i64) -> Result<Look, OpenError> {
+        let mut segments = self.believe(first)?;
         let mut evidence = Evidence {
             first_segment: first,
             ..Evidence::default()
         };
+        let mut cuts = Vec::new();
+        let power_failed = self.past.power_failed;
         for (nth, &base_offset) in self.base_offsets.iter().enumerate().skip(first) {
             let segment = self.open(base_offset, base_offset)?;
             let file_bytes = segment.size();
-            let mut scanned = scan_segment(
-                &segment,
-                self.index_interval_bytes,
-                self.power_failed,
-                &mut evidence,
-            )?;
+            let mut scanned = self.scan_segment(&segment, &mut evidence)?;
             let next_base_offset = self.base_offsets.get(nth + 1).copied();
             if self.has_lost_its_end(&scanned, next_base_offset, recovery_point) {
                 scanned.damage = Some(Damage {
@@ -309,34 +436,85 @@ impl Opening<'_> {
                 });
             }
             if let Some(damage) = &scanned.damage {
-                require_unsynced(&segment, damage, &scanned, file_bytes, recovery_point)?;
-                if !self.power_failed || scanned.next_offset < recovery_point {
+                if power_failed {
+                    require_unsynced(&segment, damage, &scanned, file_bytes, recovery_point)?;
+                }
+                if !power_failed || scanned.next_offset < recovery_point {
                     self.require_torn(&segment, damage, &scanned, file_bytes, nth)?;
                 }
-                segment.file.truncate(scanned.size)?;
-                for &later in &self.base_offsets[nth + 1..] {
-                    remove_segment(self.directory, later)?;
+                if !power_failed {
+                    self.require_prefix(&segment, damage, &scanned, file_bytes, nth)?;
                 }
-            } else if let Some(next) = next_base_offset.filter(|&next| next < scanned.next_offset) {
-                return Err(OpenError::Corrupt(CorruptLog {
-                    path: file_path(self.directory, next, "log"),
-                    position: 0,
-                    reason: format!(
-                        "it begins at offset {next}, but the segment before it ends at {}",
-                        scanned.next_offset
-                    ),
-                }));
+                self.note_cuts(&mut cuts, &segment, &scanned, file_bytes, nth)?;
+            } else if let Some(next) = next_base_offset {
+                self.require_next(&segment, scanned.size, scanned.next_offset, next)?;
             }
             segment.note_verified();
             let was_cut = scanned.damage.is_some();
             segment.restore(scanned.size, scanned.next_offset, scanned.indexes);
-            segment.store_indexes()?;
             segments.push(segment);
             if was_cut {
                 break;
             }
         }
-        Ok((segments, evidence))
+        Ok(Look {
+            segments,
+            evidence: Some(evidence),
+            cuts,
+        })
+    }
+
+    /// Takes note of what goes: the tail of one segment, and all that are behind it.
+    fn note_cuts(
+        &self,
+        cuts: &mut Vec<Cut>,
+        segment: &Segment,
+        scanned: &Scanned,
+        file_bytes: u64,
+        nth: usize,
+    ) -> io::Result<()> {
+        let why = if self.past.power_failed {
+            "power failure"
+        } else {
+            "torn write of a killed process"
+        };
+        let error = scanned.damage.as_ref().map_or("", |damage| &damage.error);
+        cuts.push(Cut {
+            path: segment.path("log"),
+            position: scanned.size,
+            bytes: file_bytes - scanned.size,
+            first_offset: scanned.next_offset,
+            reason: format!("{why}: {error}"),
+        });
+        for &later in &self.base_offsets[nth + 1..] {
+            let path = file_path(self.directory, later, "log");
+            cuts.push(Cut {
+                bytes: fs::metadata(&path)?.len(),
+                path,
+                position: 0,
+                first_offset: later,
+                reason: format!("{why}: it is behind what was cut"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Brings the files to what was found: cuts what has to go, and writes the indexes of the
+    /// segments that were scanned.
+    fn carry_out(&self, look: &Look) -> io::Result<()> {
+        let Some(evidence) = &look.evidence else {
+            return Ok(());
+        };
+        if let (Some(cut), Some(last)) = (look.cuts.first(), look.segments.last()) {
+            last.file.truncate(cut.position)?;
+            for &later in &self.base_offsets[look.segments.len()..] {
+                remove_segment(self.directory, later)?;
+            }
+        }
+        for scanned in &look.segments[evidence.first_segment..] {
+            scanned.store_indexes()?;
+        }
+        Ok(())
     }
 
     /// Whether the power failed before the end of a sealed segment reached the disk, though that
@@ -349,7 +527,189 @@ impl Opening<'_> {
     ) -> bool {
         let is_gap = next_base_offset
             .is_some_and(|next| next > scanned.next_offset && next > recovery_point);
-        is_gap && self.power_failed && !self.may_have_gaps
+        is_gap && self.past.power_failed && !self.may_have_gaps
+    }
+
+    /// Fails if an index file proves that there was a segment which is gone. A removal that was
+    /// cut short leaves some too, but of segments that others were behind.
+    fn require_no_lost_segment(&self, orphans: &[(i64, PathBuf)]) -> Result<(), OpenError> {
+        let last = self.base_offsets.last().copied().unwrap_or(-1);
+        let is_lost = |base_offset: i64| self.past.was_clean || base_offset > last;
+        match orphans.iter().rev().find(|(base, _)| is_lost(*base)) {
+            Some((_, path)) if !self.past.power_failed => {
+                let reason = format!(
+                    "it is missing, though {} is there. Nothing was changed",
+                    path.display()
+                );
+                Err(corrupt(path.with_extension("log"), 0, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the log does not begin and end where it has to. After a power failure any end may
+    /// be missing: what was on the disk is held against the recovery point elsewhere.
+    fn require_end(&self, segments: &[Segment]) -> Result<(), OpenError> {
+        let past = &self.past;
+        if past.power_failed {
+            return Ok(());
+        }
+        let end = segments.last().map_or(0, Segment::next_offset);
+        let (path, position) = match segments.last() {
+            Some(last) => (last.path("log"), last.size()),
+            None => (self.directory.to_owned(), 0),
+        };
+        let lost = |proof: String| {
+            let reason = format!("the log ends at offset {end}, but {proof}. Nothing was changed");
+            Err(corrupt(path.clone(), position, reason))
+        };
+        let recorded = [
+            (past.recovery_point, "recovery-point-offset-checkpoint"),
+            (past.high_watermark, "replication-offset-checkpoint"),
+        ];
+        let mut said = recorded.into_iter().filter(|(offset, _)| *offset > 0);
+        if past.was_clean {
+            // Both were written at the stop: one that alone says something else is itself wrong.
+            let is_confirmed = said.clone().any(|(offset, _)| offset == end);
+            if let (false, Some((offset, name))) = (is_confirmed, said.next()) {
+                return lost(format!("{name} says it was closed at {offset}"));
+            }
+        } else if let Some((offset, name)) = said.find(|(offset, _)| *offset > end) {
+            return lost(format!("{name} says it had come to {offset}"));
+        }
+        if let Some(start) = past.log_start_offset.filter(|&start| start > end) {
+            return lost(format!(
+                "log-start-offset-checkpoint says it begins at {start}"
+            ));
+        }
+        if let (Some(first), Some(start), true) =
+            (segments.first(), past.log_start_offset, past.was_clean)
+            && first.base_offset > start
+        {
+            let reason = format!(
+                "it is the first segment, but log-start-offset-checkpoint says that the log \
+                 begins at offset {start}. Nothing was changed"
+            );
+            return Err(corrupt(first.path("log"), 0, reason));
+        }
+        if self.directory.is_dir() {
+            if let Some(&newest) = snapshot::offsets(self.directory)?.first()
+                && newest > end
+            {
+                let name = file_path(self.directory, newest, "snapshot");
+                return lost(format!("{} is of offset {newest}", name.display()));
+            }
+            if let Some(start) = Epochs::load(self.directory)?.and_then(|found| found.last_start())
+                && start > end
+            {
+                return lost(format!("{} has an epoch from {start} on", epochs::NAME));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails unless the rest of the log is the beginning of the batch that comes next: that is
+    /// all a killed process leaves, for what it wrote is in the page cache, in the order in which
+    /// it was written.
+    fn require_prefix(
+        &self,
+        segment: &Segment,
+        damage: &Damage,
+        scanned: &Scanned,
+        file_bytes: u64,
+        nth: usize,
+    ) -> Result<(), OpenError> {
+        let fault = if nth + 1 < self.base_offsets.len() {
+            Some("another segment is behind it")
+        } else {
+            let head_bytes = (file_bytes - scanned.size).min(HEADER_BYTES as u64);
+            let mut head = vec![0; head_bytes as usize];
+            segment.file.get()?.read_exact_at(&mut head, scanned.size)?;
+            match batch::fault_of_prefix(&head, file_bytes - scanned.size, scanned.next_offset) {
+                None if is_whole(segment, &head, scanned.size, file_bytes)? => {
+                    Some("by its checksum the batch is whole, and its length is wrong")
+                }
+                fault => fault,
+            }
+        };
+        let Some(fault) = fault else { return Ok(()) };
+        let reason = format!(
+            "{}; no process that was killed left it so: {fault}. Stored records were damaged after \
+             they were written. Nothing was cut",
+            damage.error
+        );
+        Err(corrupt(segment.path("log"), scanned.size, reason))
+    }
+
+    /// Reads every batch of one segment, up to the first that is not valid.
+    fn scan_segment(
+        &self,
+        segment: &Segment,
+        evidence: &mut Evidence,
+    ) -> Result<Scanned, OpenError> {
+        let mut scanned = Scanned {
+            size: 0,
+            next_offset: segment.base_offset,
+            indexes: Indexes::new(segment.base_offset),
+            damage: None,
+        };
+        let mut batches = Scanner::whole(segment.file.get()?, 0, segment.size());
+        loop {
+            let step = match batches.next() {
+                Ok(None) => return Ok(scanned),
+                Ok(Some(step)) => step,
+                Err(ScanError::Io(error)) => return Err(error.into()),
+                Err(ScanError::Bad { position, error }) => {
+                    let sound_header = sound_header(segment, position, scanned.next_offset)?;
+                    scanned.damage = Some(Damage {
+                        error: error.to_string(),
+                        sound_header,
+                    });
+                    return Ok(scanned);
+                }
+            };
+            let (position, header) = step;
+            let bytes = batches.bytes(position, header.size())?;
+            let batch = BatchView::parse(bytes).expect("the scanner found it whole");
+            if let Err(error) = batch.validate_crc() {
+                let sound_header = sound_header(segment, position, scanned.next_offset)?;
+                scanned.damage = Some(Damage {
+                    error: error.to_string(),
+                    sound_header,
+                });
+                return Ok(scanned);
+            }
+            // Whole, but out of place: the offset is under no checksum. No torn write of a process
+            // does that, but a lost page may.
+            match segment.check_offsets(position, &header, scanned.next_offset) {
+                Ok(()) => {}
+                Err(misplaced) if self.past.power_failed => {
+                    scanned.damage = Some(Damage {
+                        error: misplaced.reason,
+                        sound_header: None,
+                    });
+                    return Ok(scanned);
+                }
+                Err(misplaced) => return Err(misplaced.into()),
+            }
+            if header.base_offset() > scanned.next_offset
+                && !self.may_have_gaps
+                && !self.past.power_failed
+            {
+                let reason = format!(
+                    "the batch has offset {}, but {} comes next. Nothing was cut",
+                    header.base_offset(),
+                    scanned.next_offset
+                );
+                return Err(corrupt(segment.path("log"), position, reason));
+            }
+            evidence.note(&batch);
+            scanned
+                .indexes
+                .note(&header, position, self.index_interval_bytes);
+            scanned.size = position + header.size() as u64;
+            scanned.next_offset = header.last_offset() + 1;
+        }
     }
 
     /// Fails if a valid batch lies behind the damage.
@@ -397,12 +757,31 @@ impl Opening<'_> {
             position: scanned.size,
             reason: format!(
                 "{}; a valid batch follows at byte {follows_at} of {}, so stored records were \
-                 damaged after they were written. Nothing was cut: restore the partition from a copy",
+                 damaged after they were written. Nothing was cut",
                 damage.error,
                 follows_in.display()
             ),
         }))
     }
+}
+
+/// Whether the checksum of a batch covers just what is there of it, though its header announces
+/// more. The length is under no checksum.
+fn is_whole(segment: &Segment, head: &[u8], position: u64, end: u64) -> io::Result<bool> {
+    let Ok(header) = Header::parse(head) else {
+        return Ok(false);
+    };
+    let mut crc = 0;
+    let mut chunk = Vec::new();
+    let file = segment.file.get()?;
+    let mut at = position + batch::CRC_START as u64;
+    while at < end {
+        chunk.resize((end - at).min(SEARCH_CHUNK) as usize, 0);
+        file.read_exact_at(&mut chunk, at)?;
+        crc = crc32c::crc32c_append(crc, &chunk);
+        at += chunk.len() as u64;
+    }
+    Ok(crc == header.crc())
 }
 
 /// Fails if the damage lies below the recovery point, where everything was on the disk.
@@ -427,7 +806,7 @@ fn require_unsynced(
         position: scanned.size,
         reason: format!(
             "{}; everything below offset {recovery_point} was on the disk, so stored records were \
-             damaged after they were written. Nothing was cut: restore the partition from a copy",
+             damaged after they were written. Nothing was cut",
             damage.error
         ),
     }))
@@ -446,66 +825,6 @@ struct Damage {
     error: String,
     /// Its header, if that much of it can be believed.
     sound_header: Option<Header>,
-}
-
-fn scan_segment(
-    segment: &Segment,
-    index_interval_bytes: u64,
-    power_failed: bool,
-    evidence: &mut Evidence,
-) -> Result<Scanned, OpenError> {
-    let mut scanned = Scanned {
-        size: 0,
-        next_offset: segment.base_offset,
-        indexes: Indexes::new(segment.base_offset),
-        damage: None,
-    };
-    let mut batches = Scanner::whole(segment.file.get()?, 0, segment.size());
-    loop {
-        let step = match batches.next() {
-            Ok(None) => return Ok(scanned),
-            Ok(Some(step)) => step,
-            Err(ScanError::Io(error)) => return Err(error.into()),
-            Err(ScanError::Bad { position, error }) => {
-                let sound_header = sound_header(segment, position, scanned.next_offset)?;
-                scanned.damage = Some(Damage {
-                    error: error.to_string(),
-                    sound_header,
-                });
-                return Ok(scanned);
-            }
-        };
-        let (position, header) = step;
-        let bytes = batches.bytes(position, header.size())?;
-        let batch = BatchView::parse(bytes).expect("the scanner found it whole");
-        if let Err(error) = batch.validate_crc() {
-            let sound_header = sound_header(segment, position, scanned.next_offset)?;
-            scanned.damage = Some(Damage {
-                error: error.to_string(),
-                sound_header,
-            });
-            return Ok(scanned);
-        }
-        // Whole, but out of place: the offset is under no checksum. No torn write of a process
-        // does that, but a lost page may.
-        match segment.check_offsets(position, &header, scanned.next_offset) {
-            Ok(()) => {}
-            Err(misplaced) if power_failed => {
-                scanned.damage = Some(Damage {
-                    error: misplaced.reason,
-                    sound_header: None,
-                });
-                return Ok(scanned);
-            }
-            Err(misplaced) => return Err(misplaced.into()),
-        }
-        evidence.note(&batch);
-        scanned
-            .indexes
-            .note(&header, position, index_interval_bytes);
-        scanned.size = position + header.size() as u64;
-        scanned.next_offset = header.last_offset() + 1;
-    }
 }
 
 /// The header at a damaged position, if it is what the log would have written there.

@@ -12,12 +12,13 @@
 //! 4. Bytes before `size` are never rewritten.
 //!
 //! # After a crash
-//! `.log` is cut at the first damaged batch of its tail, if nothing valid follows; `.index`
-//! and `.timeindex` are caches and are rebuilt. See `recovery`.
+//! `.log` is cut where a batch was being written; `.index` and `.timeindex` are caches and are
+//! rebuilt. See `recovery`.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,7 +27,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::batch::{BatchError, BatchView, Header};
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
-use crate::index::{Entry, Indexes, TimestampOffset};
+use crate::index::{Entry, Indexes, OffsetIndex, TimestampOffset};
 use crate::open_files::{OpenFile, SegmentFile};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
@@ -235,6 +236,45 @@ impl Segment {
 
     fn lock_verified(&self) -> MutexGuard<'_, Verified> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The offset after the last batch of a sealed segment, by the last entry of its index and
+    /// the headers from there on, up to the end of the file.
+    ///
+    /// # Errors
+    /// `Corrupt` if no whole batch ends there.
+    pub fn end_by_index(&self) -> Result<i64, ReadError> {
+        let size = self.size();
+        let from = match self
+            .last_stored_entry()?
+            .filter(|&last| self.is_sound(last, size))
+        {
+            Some(last) => u64::from(last.position),
+            None => self.load_indexes(size)?.offsets.last_position(),
+        };
+        let mut next_offset = self.base_offset;
+        let mut scanner = self.scan_between(from, size)?;
+        while let Some((position, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+            self.check_offsets(position, &header, next_offset)?;
+            next_offset = header.last_offset() + 1;
+        }
+        Ok(next_offset)
+    }
+
+    /// The last entry of the index file; `None` if there is none.
+    fn last_stored_entry(&self) -> io::Result<Option<Entry>> {
+        let file = match disk::open(&self.path("index")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let mut bytes = [0; OffsetIndex::ENTRY_BYTES];
+        match file.metadata()?.len().checked_sub(bytes.len() as u64) {
+            None => Ok(None),
+            Some(position) => {
+                file.read_exact_at(&mut bytes, position)?;
+                Ok(Some(OffsetIndex::decode_entry(bytes)))
+            }
+        }
     }
 
     /// Sets where the segment ends and what its indexes hold, as recovery found it.

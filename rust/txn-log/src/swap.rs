@@ -177,7 +177,16 @@ fn finish_swap(directory: &Path, base_offset: i64) -> Result<(), OpenError> {
 /// The offset after the last batch of a cleaned segment, which has to be whole.
 fn end_offset_of(path: &Path, base_offset: i64) -> Result<i64, OpenError> {
     let file = disk::open(path)?;
-    let mut scanner = Scanner::headers(&file, 0, file.metadata()?.len());
+    let file_bytes = file.metadata()?.len();
+    if file_bytes == 0 {
+        // The cleaner leaves the last batch of what it cleans.
+        return Err(OpenError::Corrupt(CorruptLog {
+            path: path.to_owned(),
+            position: 0,
+            reason: "it is empty; the segments it was to replace are untouched".to_owned(),
+        }));
+    }
+    let mut scanner = Scanner::headers(&file, 0, file_bytes);
     let mut end_offset = base_offset;
     loop {
         match scanner.next() {

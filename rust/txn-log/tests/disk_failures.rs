@@ -692,7 +692,7 @@ fn check(
     let past = Past {
         power_failed,
         recovery_point: before.recovery_point,
-        log_start_offset: before.start,
+        log_start_offset: Some(before.start),
         ..Past::default()
     };
     let (log, gate) = match try_open_from(root.path(), SMALL, past) {

@@ -89,7 +89,7 @@ fn every_recovery_point_gives_the_same_state() {
     write_history(&log);
     let state = log.state();
     drop(log);
-    for recovery_point in 0..=state.log_end_offset + 3 {
+    for recovery_point in 0..=state.log_end_offset {
         let (log, recovered) = try_open_from(root.path(), SMALL, behind(recovery_point)).unwrap();
         assert_eq!(log.state(), state, "recovery point {recovery_point}");
         assert_eq!(
@@ -116,7 +116,7 @@ fn without_the_snapshot_of_the_recovery_point_more_is_replayed() {
 }
 
 #[test]
-fn a_recovery_point_beyond_the_end_is_none() {
+fn a_recovery_point_beyond_the_end_proves_a_loss_unless_the_power_failed() {
     let root = tempfile::tempdir().unwrap();
     let (log, gate) = open(root.path(), false);
     write_history(&log);
@@ -125,7 +125,14 @@ fn a_recovery_point_beyond_the_end_is_none() {
     let last = files(root.path(), "log").pop().unwrap();
     let torn = fs::read(&last).unwrap();
     fs::write(&last, &torn[..torn.len() - 1]).unwrap();
-    let (log, recovered) = try_open_from(root.path(), SMALL, behind(1 << 40)).unwrap();
+    let refused = try_open_from(root.path(), SMALL, behind(1 << 40));
+    assert!(matches!(refused, Err(OpenError::Corrupt(_))));
+    assert_eq!(fs::metadata(&last).unwrap().len() as usize, torn.len() - 1);
+    let past = Past {
+        power_failed: true,
+        ..behind(1 << 40)
+    };
+    let (log, recovered) = try_open_from(root.path(), SMALL, past).unwrap();
     assert!(log.state().log_end_offset < state.log_end_offset);
     assert_ne!(recovered.state(), gate.state());
     assert_eq!(log.recovery_point(), 0);
@@ -147,10 +154,23 @@ fn damage_below_the_recovery_point_is_no_torn_tail() {
         panic!("it opened");
     };
     assert_eq!(corrupt.path, last);
+    assert!(
+        corrupt.reason.contains("its full length is there"),
+        "{corrupt}"
+    );
+    let power_failed = |recovery_point| Past {
+        power_failed: true,
+        ..behind(recovery_point)
+    };
+    let opened = try_open_from(root.path(), SMALL, power_failed(point));
+    let Err(OpenError::Corrupt(corrupt)) = opened else {
+        panic!("it opened");
+    };
+    assert_eq!(corrupt.path, last);
     assert!(corrupt.reason.contains("was on the disk"), "{corrupt}");
     assert_eq!(fs::metadata(&last).unwrap().len() as usize, size);
-    // Nothing of it was synced as far as anybody knows: a torn tail.
-    assert!(try_open_from(root.path(), SMALL, behind(0)).is_ok());
+    // Nothing of it was synced as far as anybody knows.
+    assert!(try_open_from(root.path(), SMALL, power_failed(0)).is_ok());
 }
 
 #[test]
@@ -197,7 +217,7 @@ fn after_a_power_failure_nothing_below_the_recovery_point_is_cut() {
 }
 
 #[test]
-fn indexes_whose_segment_is_gone_go_too() {
+fn after_a_power_failure_indexes_whose_segment_is_gone_go_too() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path(), false));
     fs::create_dir_all(root.path()).unwrap();
@@ -208,7 +228,12 @@ fn indexes_whose_segment_is_gone_go_too() {
         )
         .unwrap();
     }
-    let (log, _) = open(root.path(), false);
+    let power_failed = true;
+    let past = Past {
+        power_failed,
+        ..behind(0)
+    };
+    let (log, _) = try_open_from(root.path(), SMALL, past).unwrap();
     assert_eq!(
         files(root.path(), "txnindex"),
         Vec::<std::path::PathBuf>::new()

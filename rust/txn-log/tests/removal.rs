@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{
-    SMALL, append, build, files, log_bytes, marker, open, open_from, plain, transactional, try_open,
+    SMALL, append, build, files, log_bytes, marker, open, open_from, plain, transactional,
+    try_open, try_open_from,
 };
 use txn_log::batch::Batches;
-use txn_log::{PartitionLog, Past, ReadError, Settings};
+use txn_log::{OpenError, PartitionLog, Past, ReadError, Settings};
 
 /// A log of several segments, seven batches each.
 fn long_log(directory: &Path) -> PartitionLog {
@@ -30,10 +31,19 @@ fn is_out_of_range(log: &PartitionLog, offset: i64) -> bool {
     matches!(log.read(offset, 100), Err(ReadError::OutOfRange { .. }))
 }
 
+const COMPACTED: Past = Past {
+    may_have_gaps: true,
+    was_clean: false,
+    power_failed: false,
+    recovery_point: 0,
+    high_watermark: 0,
+    log_start_offset: None,
+};
+
 fn from_start(log_start_offset: i64, was_clean: bool) -> Past {
     Past {
         was_clean,
-        log_start_offset,
+        log_start_offset: Some(log_start_offset),
         ..Past::default()
     }
 }
@@ -107,10 +117,18 @@ fn a_log_opens_where_it_was_told_to_start() {
 }
 
 #[test]
-fn a_start_beyond_the_end_is_not_believed() {
+fn a_start_beyond_the_end_proves_a_loss_unless_the_power_failed() {
     let root = tempfile::tempdir().unwrap();
     drop(long_log(root.path()));
-    let (log, _) = open_from(root.path(), from_start(31, false));
+    let beyond = from_start(31, false);
+    let refused = try_open_from(root.path(), SMALL, beyond);
+    assert!(matches!(refused, Err(OpenError::Corrupt(_))));
+    let power_failed = true;
+    let past = Past {
+        power_failed,
+        ..beyond
+    };
+    let (log, _) = open_from(root.path(), past);
     assert_eq!(log.state().log_start_offset, 0);
 }
 
@@ -187,7 +205,7 @@ fn a_cleaned_segment_takes_the_place_of_those_it_was_made_from() {
     assert_eq!((read(0), read(1), read(2), read(end - 1)), (0, 2, 2, end));
     let before = (log.state(), log_bytes(root.path()));
     drop(log);
-    let (log, _) = open(root.path(), false);
+    let (log, _) = open_from(root.path(), COMPACTED);
     assert_eq!((log.state(), log_bytes(root.path())), before);
 }
 
@@ -229,7 +247,7 @@ fn a_swap_that_a_crash_cut_short_is_finished_or_undone_at_every_step() {
             &|| rename(root.path(), 0, "log.swap", "log"),
         ];
         step[..steps].iter().for_each(|step| step());
-        let (log, _) = open(root.path(), false);
+        let (log, _) = open_from(root.path(), COMPACTED);
         let cleaned = [&kept, &untouched[first_two..]].concat();
         let expected = if steps < 2 { untouched } else { cleaned };
         assert_eq!(log_bytes(root.path()), expected, "after {steps} steps");

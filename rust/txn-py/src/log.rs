@@ -36,6 +36,8 @@ const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
 type AbortedTuple = (i64, i64, i64, i64);
 /// `ReplayedBatch` of the stub.
 pub(crate) type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
+/// `Cut` of the stub.
+type CutTuple = (String, u64, u64, i64, String);
 /// `SealedSegment` of the stub.
 type SealedTuple = (i64, i64, u64, i64, i64);
 /// `Verdict` of the stub.
@@ -281,10 +283,12 @@ impl PyPartitionLog {
         was_clean = false,
         power_failed = false,
         recovery_point = 0,
-        log_start_offset = 0,
+        high_watermark = 0,
+        log_start_offset = None,
+        may_have_gaps = false,
         syncs_before_close = true,
     ))]
-    #[allow(clippy::too_many_arguments)] // they are keywords to Python
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords to Python
     fn new(
         py: Python<'_>,
         directory: PathBuf,
@@ -294,7 +298,9 @@ impl PyPartitionLog {
         was_clean: bool,
         power_failed: bool,
         recovery_point: i64,
-        log_start_offset: i64,
+        high_watermark: i64,
+        log_start_offset: Option<i64>,
+        may_have_gaps: bool,
         syncs_before_close: bool,
     ) -> PyResult<Self> {
         let gate = Arc::new(PyGate::new(gate)?);
@@ -303,7 +309,9 @@ impl PyPartitionLog {
             was_clean,
             power_failed,
             recovery_point,
+            high_watermark,
             log_start_offset,
+            may_have_gaps,
         };
         py.detach(|| {
             txn_log::PartitionLog::open(directory, gate, settings, partition_metadata, past)
@@ -318,6 +326,16 @@ impl PyPartitionLog {
     #[getter]
     fn directory(&self) -> String {
         self.log.directory().display().to_string()
+    }
+
+    fn cuts(&self) -> Vec<CutTuple> {
+        let cuts = self.log.cuts().iter();
+        cuts.map(|cut| {
+            let path = cut.path.display().to_string();
+            let reason = cut.reason.clone();
+            (path, cut.position, cut.bytes, cut.first_offset, reason)
+        })
+        .collect()
     }
 
     #[getter]

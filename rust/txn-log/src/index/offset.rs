@@ -19,6 +19,18 @@ pub(crate) struct Entry {
 pub(crate) struct OffsetIndex(Vec<Entry>);
 
 impl OffsetIndex {
+    /// Bytes of an entry in the file.
+    pub const ENTRY_BYTES: usize = ENTRY_BYTES;
+
+    /// Reads one entry, which may make no sense.
+    pub fn decode_entry(bytes: [u8; ENTRY_BYTES]) -> Entry {
+        let fields = u64::from_be_bytes(bytes);
+        Entry {
+            relative_offset: (fields >> 32) as u32,
+            position: fields as u32,
+        }
+    }
+
     /// Adds an entry. Entries that do not grow are bugs of the caller.
     pub fn append(&mut self, relative_offset: u32, position: u32) {
         let grows = self
@@ -89,14 +101,8 @@ impl OffsetIndex {
         if !chunks.remainder().is_empty() {
             return None;
         }
-        let number = |field: &[u8]| Some(u32::from_be_bytes(*field.first_chunk::<4>()?));
         let entries: Vec<Entry> = chunks
-            .map(|chunk| {
-                Some(Entry {
-                    relative_offset: number(chunk)?,
-                    position: number(&chunk[4..])?,
-                })
-            })
+            .map(|chunk| Some(Self::decode_entry(*chunk.first_chunk()?)))
             .collect::<Option<_>>()?;
         let grows = entries.windows(2).all(|pair| {
             pair[0].relative_offset < pair[1].relative_offset && pair[0].position < pair[1].position

@@ -1,0 +1,40 @@
+"""Reading small files of a data directory, where something else may stand in their place."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from txn.storage.private import open_private
+
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISREG, "a file"),
+)
+
+
+def kind_of_mode(mode: int) -> str:
+    """Name what is at a path, by the mode that `os.stat` gives."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a regular file, made for this user alone if `flags` say so; return its descriptor.
+
+    Raises:
+        OSError: It cannot be opened, or it is no regular file. A FIFO is not waited for.
+    """
+    descriptor = open_private(path, flags | os.O_NONBLOCK)
+    found = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(found):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"it is {kind_of_mode(found)}, not a file")
+
+
+def read_plain(path: Path) -> bytes:
+    """Read a regular file whole. Raises as `open_plain`."""
+    with open(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read()
