@@ -265,6 +265,27 @@ class Cleaner:
     def stop(self) -> None:
         """End what is under way, soon, and whatever is begun later."""
 
+LossPlan = tuple[int | None, int, int, int, int, list[str], list[tuple[str, int, int]]]
+"""(last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up).
+
+The last segment that is kept, by its base offset, or None, and where it ends; the offset after
+the last batch that is kept and its leader epoch; the offset the next record gets; what is no
+file and stands in the place of one; what goes: (file, from where on, bytes)."""
+
+def examine_log(
+    directory: str, settings: dict[str, Any], past: dict[str, Any]
+) -> list[tuple[str, int, int, int, str]]:
+    """Say what opening a log would cut, see `PartitionLog.cuts`, and change nothing.
+
+    past: what `PartitionLog` takes by these names.
+    Raises CorruptLogError, OSError, as opening it would."""
+
+def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlan:
+    """Find the longest sound beginning of a log, and where it has to go on. Raises OSError."""
+
+def carry_out_loss(directory: str, plan: LossPlan) -> None:
+    """Give up what a plan does not keep, durably; may be repeated. Raises OSError."""
+
 def encode_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],
     timestamp_ms: int,

@@ -616,6 +616,10 @@ class SimStorage:
     def begin(self, topic: str) -> None:
         """As above."""
 
+    @property
+    def given_up(self) -> Collection[Place]:
+        return ()
+
     def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
         return 0, []
 

@@ -41,7 +41,7 @@ from txn.metadata.records import (
     encode,
 )
 from txn.metadata.replay import Replay
-from txn.storage.base import PartitionStore, Space
+from txn.storage.base import Marker, PartitionStore, Space
 
 Found = TypeVar("Found")
 
@@ -104,6 +104,11 @@ class LogStorage(Protocol):
 
         Raises StorageError.
         """
+        ...
+
+    @property
+    def given_up(self) -> Collection[tuple[str, int]]:
+        """The partitions of which this start gives something up, because an operator said so."""
         ...
 
     def begin(self, topic: str) -> None:
@@ -208,6 +213,7 @@ class Node:
             Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_SETTINGS), 0
         )
         self._recover_metadata()
+        self._abort_what_was_given_up()
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self, self.transactions)
         self.transactions.markers.listeners.append(self.groups.on_offsets_marker)
@@ -511,6 +517,31 @@ class Node:
             self._force_metadata()  # a process that died may have left it in memory
         # Without that topic it is forced with it, which comes next.
         self._serve(list(self.image.topics.values()))
+
+    def _abort_what_was_given_up(self) -> None:
+        """End what is open in a log of which something was given up: what it wrote may be gone.
+
+        Raises StorageError: a log takes no marker.
+        """
+        for topic, index in self._storage.given_up:
+            store = self.partition(topic, index)
+            for active in () if store is None else store.producers():
+                if store is not None and active.current_txn_start_offset >= 0:
+                    marker = Marker(
+                        active.producer_id,
+                        active.producer_epoch,
+                        max(active.coordinator_epoch, 0),
+                        is_commit=False,
+                        timestamp_ms=self.now_ms(),
+                    )
+                    store.append_marker(marker)
+                    log.warning(
+                        "txn.aborted_for_a_loss",
+                        topic=topic,
+                        partition=index,
+                        producer_id=active.producer_id,
+                        producer_epoch=active.producer_epoch,
+                    )
 
     def _begin_leader_epochs(self) -> None:
         """Lead every partition in an epoch more, after a power failure.

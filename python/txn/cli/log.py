@@ -1,7 +1,7 @@
-"""`txn log`: what is in a log's files, and whether they are sound.
+"""`txn log`: what is in a log's files, whether they are sound, and giving up what is not.
 
-Both commands read directories of txn and of Apache Kafka, write nothing and take no lock, so
-they may run beside a broker.
+`dump` and `verify` read directories of txn and of Apache Kafka, write nothing and take no lock,
+so they may run beside a broker. `accept-loss` wants the broker stopped, and writes one file.
 """
 
 import base64
@@ -111,6 +111,53 @@ def verify(
     else:
         _show(outcome, seconds)
     sys.exit(2 if outcome.unread else 1 if outcome.findings else 0)
+
+
+@log_app.command("accept-loss")
+def accept_loss(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DATA", help="The data directory of a stopped broker.")
+    ],
+    partitions: Annotated[
+        list[str], typer.Argument(metavar="PARTITION...", help="Damaged ones, as in orders-0.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be given up, and accept nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up what is damaged or missing of partitions, so that they are served again.
+
+    What lies before the damage is kept; the next start gives up the rest, if the files are
+    still as they were seen here. No offset is given out again, and transactions that were open
+    are aborted. Put back a copy instead if there is one. Exit code 1 if one of the partitions
+    is not damaged, 2 if the directory is in use or cannot be read; nothing is accepted then.
+    """
+    from txn.cli.accepting import AcceptedLoss, NothingDamagedError, accept
+    from txn.errors import StorageError
+
+    try:
+        accepted = accept(directory, partitions, is_dry_run=dry_run)
+    except NothingDamagedError as error:
+        print(f"txn: {error}", file=sys.stderr)
+        sys.exit(1)
+    except (DirectoryError, StorageError, OSError) as error:
+        _give_up(error)
+
+    def shown(loss: AcceptedLoss) -> None:
+        print(f"{loss.partition}: {loss.reason}")
+        print(f"    {loss.kept}; the next record gets offset {loss.next_offset:,}")
+        for path, position, size in loss.given_up:
+            print(f"    given up: {size:,} bytes of {path} from byte {position:,} on")
+        for path in loss.in_the_way:
+            print(f"    moved aside: {path}")
+
+    if as_json:
+        print(json.dumps([loss.as_data() for loss in accepted]))
+        return
+    for loss in accepted:
+        shown(loss)
+    print("Nothing was accepted." if dry_run else "The next start gives this up.")
 
 
 @contextmanager

@@ -135,7 +135,7 @@ class DirectoryLook:
             )
         self._outcome = Outcome(state=state_of(root))
         self._checkpoints = {name: self._checkpoint(root / name) for name in CHECKPOINTS}
-        self._image = _read_metadata(root / f"{METADATA_TOPIC}-0")
+        self._image = read_metadata(root / f"{METADATA_TOPIC}-0")
 
     def only(self, directories: Collection[Path]) -> Outcome:
         """Verify some of the partitions, and nothing of the files beside them."""
@@ -226,7 +226,7 @@ class DirectoryLook:
         return self._root / f"{topic}-{index}" in self._partitions
 
 
-def _read_metadata(directory: Path) -> Image:
+def read_metadata(directory: Path) -> Image:
     """Fold the metadata log, from its newest snapshot on where it no longer begins at 0.
 
     What cannot be read is left out: the verification of the partition itself finds it.

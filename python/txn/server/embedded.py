@@ -321,6 +321,8 @@ class _Service:
         is_seen_whole = self.node.is_all_open and not self.node.has_damage
         if not self._directory.power_failed or is_seen_whole:
             self._directory.note_boot()
+        if self.node.is_all_open:
+            self.storage.forget_losses()
 
     @property
     def _is_in_order(self) -> bool:
@@ -361,7 +363,9 @@ class _Service:
             node_id=directory.node_id,
             cluster_id=directory.cluster_id,
             directory_id=directory.directory_id,
-            power_failed=directory.power_failed,
+            # What was given up is gone as after a power failure: open transactions may have lost
+            # batches, and offsets must not be given out again in the same leader epoch.
+            power_failed=directory.power_failed or bool(self.storage.given_up),
         )
 
     def _listen(self, host: str, port: int) -> _core.Server:

@@ -46,16 +46,29 @@ class DataDirectory:
     """
 
     def __init__(
-        self, path: Path, *, node_id: int | None = None, is_temporary: bool = False
+        self,
+        path: Path,
+        *,
+        node_id: int | None = None,
+        is_temporary: bool = False,
+        takes_over: bool = True,
     ) -> None:
         """`node_id` is the node it has to belong to; None takes the one it does.
+
+        Who does not take over only looks, and keeps others out: the directory must be there, and
+        the next start finds it as it was.
 
         A directory that is temporary goes with its broker, so nothing in it is forced to the disk.
         """
         self.path = path
         self._force = _force_nothing if is_temporary else os.fsync
         try:
-            make_directory(path)
+            if takes_over:
+                make_directory(path)
+            elif not (path / META).is_file():
+                raise DirectoryError(
+                    f"{path} is no data directory: it holds no {META}", path=str(path)
+                )
             self._refuse_strangers()
             self._lock = open_plain(path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -83,7 +96,7 @@ class DataDirectory:
             """Nobody who notes the boot has used it yet."""
             has_rebooted = boot not in (b"", BOOT_ID.read_bytes())
             self.power_failed = not self.was_clean and has_rebooted
-            if self.was_clean:
+            if self.was_clean and takes_over:
                 self._take_clean_mark()
         except BaseException:
             os.close(self._lock)

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -40,6 +41,15 @@ from txn.storage.checkpoints import (
     read_checkpoint,
 )
 from txn.storage.ids import decode_id, encode_id
+from txn.storage.losses import (
+    ACCEPTED_LOSSES,
+    Loss,
+    Plan,
+    Progress,
+    fingerprint,
+    read_losses,
+    write_losses,
+)
 from txn.storage.plain_files import read_plain
 
 READ_BYTES = 1 << 20
@@ -69,10 +79,10 @@ DOOMED_SUFFIX = "-delete"
 
 def advice_on_damage(root: Path, topic: str, index: int) -> str:
     """Say what an operator can do about a partition that is damaged."""
-    return (
-        f"Stop the broker and put back a copy of {root / f'{topic}-{index}'}, or move it away to "
-        "give up its records"
-    )
+    advice = f"Stop the broker and put back a copy of {root / f'{topic}-{index}'}"
+    if (topic, index) == METADATA:
+        return advice
+    return f"{advice}, or give up what is lost: txn log accept-loss {root} {topic}-{index}"
 
 
 class NativeStore:
@@ -96,9 +106,7 @@ class NativeStore:
         *,
         topic_id: uuid.UUID,
         settings: Mapping[str, Any],
-        was_clean: bool,
-        power_failed: bool,
-        may_have_gaps: bool,
+        past: Mapping[str, Any],
         log_starts: "LogStarts",
         recovery_points: "RecoveryPoints",
         syncs_before_close: bool,
@@ -110,21 +118,13 @@ class NativeStore:
         self._recovery_points = recovery_points
         self._removing = Lock()
         """Held by what removes records, so that a deleted partition leaves no log start behind."""
-        recovery_point = recovery_points.of(topic, index)
-        high_watermark = recovery_points.end_of(topic, index)
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
                 self.gate,
                 _log_settings(settings),
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
-                # What no checkpoint vouches for is read through.
-                was_clean=was_clean and max(recovery_point, high_watermark) > 0,
-                power_failed=power_failed,
-                recovery_point=recovery_point,
-                high_watermark=high_watermark,
-                log_start_offset=log_starts.of(topic, index),
-                may_have_gaps=may_have_gaps,
+                **past,
                 syncs_before_close=syncs_before_close,
             )
         except _core.CorruptLogError as error:
@@ -364,6 +364,11 @@ class LogStarts:
             self._starts[place] = offset
             self._checkpoint.write()
 
+    def limit(self, topic: str, index: int, offset: int) -> None:
+        """Have no start beyond an offset in what is written next."""
+        if (topic, index) in self._starts:
+            self._starts[topic, index] = min(self._starts[topic, index], offset)
+
     def forget(self, topic: str, index: int) -> None:
         """Leave a deleted partition out of what is written next."""
         self._logs.pop((topic, index), None)
@@ -425,6 +430,10 @@ class RecoveryPoints:
         """The checkpoints that say nothing, though a clean stop has written them."""
         both = [self._points, *([self._ends] if self._points.stored.keys() - {METADATA} else [])]
         return [checkpoint.path for checkpoint in both if not checkpoint.stored]
+
+    def forget_earlier(self, topic: str, index: int) -> None:
+        """Leave out of what is written next what an earlier run tells of a partition."""
+        self._forget_earlier((topic, index))
 
     def distrust_ends(self) -> None:
         """Take no end of a log for proof."""
@@ -511,6 +520,8 @@ class NativeStorage:
             self._recovery_points.distrust_ends()
         self._cleaned = read_checkpoint(root / CLEANED_ENDS).keys()
         self._is_checkpoint_refused = False
+        self._losses = self._read_losses()
+        self._losing = Lock()
         for path in self._recovery_points.unreadable() if was_clean else ():
             log.warning(
                 "checkpoint.ignored",
@@ -594,7 +605,8 @@ class NativeStorage:
             CorruptLogError: stored batches are damaged, or missing.
             StorageError: the directory cannot be read, or holds another topic's partition.
         """
-        if not os.path.lexists(self.root / f"{topic.name}-{index}"):
+        is_there = os.path.lexists(self.root / f"{topic.name}-{index}")
+        if not is_there and (topic.name, index) not in self._losses:
             self._require_unwritten(topic.name, index)
         return self._open(topic, index)
 
@@ -626,6 +638,7 @@ class NativeStorage:
         )
 
     def _open(self, topic: Topic, index: int) -> NativeStore:
+        self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
         found = _topic_id_of(directory)
         if found not in (None, topic.topic_id):
@@ -640,15 +653,131 @@ class NativeStorage:
             index,
             topic_id=topic.topic_id,
             settings=topic_settings(topic.settings, self._broker_settings),
-            was_clean=self.was_clean,
-            power_failed=self.power_failed,
-            may_have_gaps=(topic.name, index) in self._cleaned,
+            past=self._past_of(topic.name, index),
             log_starts=self._log_starts,
             recovery_points=self._recovery_points,
             # Only the metadata log's syncs are relied on whatever `durability` is.
             syncs_before_close=self._broker_settings["durability"] != "process"
             or (topic.name, index) == METADATA,
         )
+
+    def _past_of(self, topic: str, index: int) -> dict[str, Any]:
+        """What is known of a log's earlier life, as `_core.PartitionLog` takes it."""
+        recovery_point = self._recovery_points.of(topic, index)
+        high_watermark = self._recovery_points.end_of(topic, index)
+        is_vouched_for = max(recovery_point, high_watermark) > 0
+        return {
+            # What no checkpoint vouches for is read through.
+            "was_clean": self.was_clean and is_vouched_for and (topic, index) not in self._losses,
+            "power_failed": self.power_failed,
+            "recovery_point": recovery_point,
+            "high_watermark": high_watermark,
+            "log_start_offset": self._log_starts.of(topic, index),
+            "may_have_gaps": (topic, index) in self._cleaned,
+        }
+
+    # ------------------------------------------------------------ losses
+
+    @property
+    def given_up(self) -> Collection[Place]:
+        """The partitions of which this start gives something up, because an operator said so."""
+        return self._losses.keys()
+
+    def damage_of(self, topic: Topic, index: int) -> CorruptLogError | None:
+        """Say why a start would refuse a partition, None if it would not; changes nothing.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        name = f"{topic.name}-{index}"
+        try:
+            if not os.path.lexists(self.root / name):
+                self._require_unwritten(topic.name, index)
+            else:
+                settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
+                past = self._past_of(topic.name, index)
+                _core.examine_log(str(self.root / name), settings, past)
+        except CorruptLogError as error:
+            return error
+        except _core.CorruptLogError as error:
+            message, path, position = error.args
+            return CorruptLogError(message, path=path, position=position)
+        except OSError as error:
+            raise StorageError(f"cannot read partition {name}: {error}") from error
+        return None
+
+    def plan_loss(self, topic: Topic, index: int) -> Loss:
+        """Say what of a damaged partition can be kept; changes nothing. Raises StorageError."""
+        directory = self.root / f"{topic.name}-{index}"
+        settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
+        try:
+            plan = _core.plan_loss(str(directory), settings, self._past_of(topic.name, index))
+            return Loss(Plan.of(plan), fingerprint(directory))
+        except OSError as error:
+            raise StorageError(f"cannot read partition {directory.name}: {error}") from error
+
+    def forget_losses(self) -> None:
+        """Note that nothing is left to do of the losses that this start has carried out."""
+        if not self._losses:
+            return
+        with self._losing:
+            self._losses = {}
+            try:
+                write_losses(self.root, {})
+            except OSError as error:  # the next start does it again, and finds nothing to do
+                log.error("loss.not_forgotten", path=ACCEPTED_LOSSES, reason=str(error))
+
+    def _read_losses(self) -> dict[Place, Loss]:
+        """The losses that were accepted of files that are still as they were then."""
+        losses = read_losses(self.root)
+        for (topic, index), loss in list(losses.items()):
+            is_as_it_was = loss.files == fingerprint(self.root / f"{topic}-{index}")
+            if loss.progress is Progress.ACCEPTED and not is_as_it_was:
+                log.warning(
+                    "log.loss_not_accepted",
+                    topic=topic,
+                    partition=index,
+                    reason="its files have changed since; look again with txn log accept-loss",
+                )
+                del losses[topic, index]
+        return losses
+
+    def _give_up(self, topic: str, index: int) -> None:
+        """Carry out the loss that an operator has accepted for a partition, if it has one.
+
+        Raises:
+            StorageError: a disk refuses it; the next attempt begins again.
+        """
+        loss = self._losses.get((topic, index))
+        if loss is None or loss.progress is Progress.CARRIED_OUT:
+            return
+        plan = loss.plan
+        try:
+            self._note_progress((topic, index), Progress.BEGUN)
+            _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
+            # They may tell of more than what is left.
+            self._recovery_points.forget_earlier(topic, index)
+            self._log_starts.limit(topic, index, plan.next_offset)
+            self._recovery_points.write()
+            self._log_starts.write()
+            self._note_progress((topic, index), Progress.CARRIED_OUT)
+        except OSError as error:
+            raise StorageError(
+                f"cannot give up what is lost of partition {topic}-{index}: {error}"
+            ) from error
+        log.warning(
+            "log.loss_accepted",
+            topic=topic,
+            partition=index,
+            kept_end=plan.kept_end,
+            next_offset=plan.next_offset,
+            bytes=sum(size for _, _, size in plan.given_up),
+        )
+
+    def _note_progress(self, place: Place, progress: Progress) -> None:
+        with self._losing:
+            self._losses[place] = replace(self._losses[place], progress=progress)
+            write_losses(self.root, self._losses)
 
     def advice_on(self, topic: str, index: int) -> str:
         """Say what an operator can do about a partition that is damaged."""
@@ -666,7 +795,7 @@ class NativeStorage:
             of one that cannot be opened.
         """
         names = [f"{topic.name}-{index}" for topic, index in wanted]
-        present = self._present(names)
+        present = {*self._present(names), *(f"{topic}-{index}" for topic, index in self._losses)}
         found = [place for place, name in zip(wanted, names, strict=True) if name in present]
 
         def opened(place: tuple[Topic, int]) -> Opened:

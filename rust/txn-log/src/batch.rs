@@ -107,6 +107,29 @@ impl fmt::Display for BatchError {
 
 impl std::error::Error for BatchError {}
 
+/// A batch without records that stands for the offsets `[start, end)`, as compaction leaves them.
+pub(crate) fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
+    let mut header = Header {
+        base_offset: start,
+        length: Header::length_of(HEADER_BYTES),
+        leader_epoch,
+        crc: 0,
+        attributes: 0,
+        last_offset_delta: (end - start - 1) as i32,
+        base_timestamp: -1,
+        max_timestamp: -1,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+        record_count: 0,
+    };
+    let mut bytes = vec![0; HEADER_BYTES];
+    header.write(&mut bytes);
+    header.crc = checksum(&bytes);
+    header.write(&mut bytes);
+    bytes
+}
+
 /// Says why the bytes are not the beginning of the batch that a log would write next; `None` if
 /// they may be.
 ///

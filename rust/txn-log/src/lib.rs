@@ -21,6 +21,7 @@ mod index;
 mod indexed;
 pub mod inspect;
 pub mod log;
+pub mod losses;
 mod open_files;
 pub mod opening;
 pub mod records;

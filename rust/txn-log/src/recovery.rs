@@ -50,6 +50,7 @@ use crate::gate::{AbortedTxn, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
 use crate::indexed;
 use crate::log::{METADATA_NAME, Past};
+use crate::losses;
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
@@ -113,26 +114,12 @@ pub(crate) fn recover(
 ) -> Result<Recovered, OpenError> {
     require_files(directory)?;
     finish_swaps(directory)?;
-    let listed = list_segments(directory)?;
+    let (listed, look) = look(directory, settings, past)?;
     let base_offsets = &listed.base_offsets[..];
-    let opening = Opening {
-        directory,
-        index_interval_bytes: settings.index_interval_bytes,
-        base_offsets,
-        past,
-        may_have_gaps: past.may_have_gaps || settings.is_compacted,
-    };
-    opening.require_no_lost_segment(&listed.orphans)?;
-    let look = if past.was_clean {
-        opening.trust()?
-    } else {
-        opening.scan_from(past.recovery_point)?
-    };
-    opening.require_end(&look.segments)?;
     for (_, path) in &listed.orphans {
         disk::remove_if_there(path)?; // of a segment whose removal was cut short
     }
-    opening.carry_out(&look)?;
+    look.carry_out(directory, base_offsets)?;
     let Look {
         segments,
         evidence,
@@ -171,6 +158,35 @@ pub(crate) fn recover(
         epochs,
         cuts,
     })
+}
+
+/// Looks at what is in a directory, which need not exist, and changes nothing. A swap that was cut
+/// short has to be finished.
+///
+/// # Errors
+/// As `recover`.
+pub(crate) fn look(
+    directory: &Path,
+    settings: &Settings,
+    past: Past,
+) -> Result<(Listed, Look), OpenError> {
+    require_files(directory)?;
+    let listed = list_segments(directory)?;
+    let opening = Opening {
+        directory,
+        index_interval_bytes: settings.index_interval_bytes,
+        base_offsets: &listed.base_offsets,
+        past,
+        may_have_gaps: past.may_have_gaps || settings.is_compacted,
+    };
+    opening.require_no_lost_segment(&listed.orphans)?;
+    let look = if past.was_clean {
+        opening.trust()?
+    } else {
+        opening.scan_from(past.recovery_point)?
+    };
+    opening.require_end(&look.segments)?;
+    Ok((listed, look))
 }
 
 /// Reads which epoch began where; `seen` are the (epoch, base offset) of the batches that a
@@ -212,7 +228,7 @@ fn restore(gate: &dyn Gate, bytes: Option<&[u8]>, aborted: &[AbortedTxn]) -> Res
 
 /// The segments of a directory, and the index files that belong to none.
 #[derive(Default)]
-struct Listed {
+pub(crate) struct Listed {
     /// In order.
     base_offsets: Vec<i64>,
     /// By base offset.
@@ -257,16 +273,38 @@ fn require_files(directory: &Path) -> Result<(), OpenError> {
     require_kind(directory, "a directory", fs::Metadata::is_dir)?;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let is_offset =
-            name.len() > 20 && name.bytes().take(20).all(|digit| digit.is_ascii_digit());
-        let is_known = is_offset || [METADATA_NAME, epochs::NAME].contains(&&*name);
-        if is_known && !entry.file_type()?.is_file() {
+        if has_known_name(&entry.path()) && !entry.file_type()?.is_file() {
             require_kind(&entry.path(), "a file", fs::Metadata::is_file)?;
         }
     }
     Ok(())
+}
+
+/// Whether a path in a log's directory has the name of one of its files.
+pub(crate) fn has_known_name(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_offset = name.len() > 20 && name.bytes().take(20).all(|digit| digit.is_ascii_digit());
+    let is_given_up = name.ends_with(losses::GIVEN_UP_SUFFIX);
+    (is_offset && !is_given_up) || [METADATA_NAME, epochs::NAME].contains(&&*name)
+}
+
+/// The offset behind the last valid batch of `[position, end)`; at least `expected`.
+pub(crate) fn end_behind(file: &File, position: u64, end: u64, expected: i64) -> io::Result<i64> {
+    let mut furthest = expected;
+    let mut from = position;
+    let belongs = |_: u64, candidate: &Header| {
+        let base_offset = candidate.base_offset();
+        base_offset >= expected && base_offset - expected <= PLAUSIBLE_GAP
+    };
+    while let Some(at) = find_batch(file, from, end, belongs)? {
+        let mut scanner = Scanner::headers(file, at, end);
+        let Ok(Some((_, header))) = scanner.next() else {
+            break;
+        };
+        furthest = furthest.max(header.last_offset() + 1);
+        from = at + header.size() as u64;
+    }
+    Ok(furthest)
 }
 
 /// Fails if a path, or the one a symbolic link names, is of another kind.
@@ -317,11 +355,31 @@ struct Opening<'a> {
 
 /// What was found in the segments; nothing was changed yet.
 #[derive(Default)]
-struct Look {
+pub(crate) struct Look {
     segments: Vec<Segment>,
     /// Of a scan; `None` if the files were trusted.
     evidence: Option<Evidence>,
-    cuts: Vec<Cut>,
+    pub cuts: Vec<Cut>,
+}
+
+impl Look {
+    /// Brings the files to what was found: cuts what has to go, and writes the indexes of the
+    /// segments that were scanned.
+    fn carry_out(&self, directory: &Path, base_offsets: &[i64]) -> io::Result<()> {
+        let Some(evidence) = &self.evidence else {
+            return Ok(());
+        };
+        if let (Some(cut), Some(last)) = (self.cuts.first(), self.segments.last()) {
+            last.file.truncate(cut.position)?;
+            for &later in &base_offsets[self.segments.len()..] {
+                remove_segment(directory, later)?;
+            }
+        }
+        for scanned in &self.segments[evidence.first_segment..] {
+            scanned.store_indexes()?;
+        }
+        Ok(())
+    }
 }
 
 impl Opening<'_> {
@@ -495,24 +553,6 @@ impl Opening<'_> {
                 first_offset: later,
                 reason: format!("{why}: it is behind what was cut"),
             });
-        }
-        Ok(())
-    }
-
-    /// Brings the files to what was found: cuts what has to go, and writes the indexes of the
-    /// segments that were scanned.
-    fn carry_out(&self, look: &Look) -> io::Result<()> {
-        let Some(evidence) = &look.evidence else {
-            return Ok(());
-        };
-        if let (Some(cut), Some(last)) = (look.cuts.first(), look.segments.last()) {
-            last.file.truncate(cut.position)?;
-            for &later in &self.base_offsets[look.segments.len()..] {
-                remove_segment(self.directory, later)?;
-            }
-        }
-        for scanned in &look.segments[evidence.first_segment..] {
-            scanned.store_indexes()?;
         }
         Ok(())
     }

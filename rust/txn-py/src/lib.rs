@@ -10,6 +10,7 @@ mod compaction;
 mod errors;
 mod inspect;
 mod log;
+mod losses;
 mod server;
 mod shape;
 mod sync_pool;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     checksum::register(module)?;
     log::register(module)?;
+    losses::register(module)?;
     compaction::register(module)?;
     server::register(module)?;
     shape::register(module)?;

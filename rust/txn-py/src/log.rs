@@ -22,7 +22,7 @@ use txn_log::gate::{AbortedTxn, Candidate, GateError, LastBatch, Marker, Replaye
 use txn_log::records::Records;
 use txn_log::trouble::Change;
 use txn_log::{
-    AppendError, CorruptLog, Gate, OpenError, Origin, Past, ReadError, Sealed, Settings,
+    AppendError, CorruptLog, Cut, Gate, OpenError, Origin, Past, ReadError, Sealed, Settings,
 };
 
 use crate::errors::{CorruptLogError, LogRefusedError};
@@ -37,7 +37,7 @@ type AbortedTuple = (i64, i64, i64, i64);
 /// `ReplayedBatch` of the stub.
 pub(crate) type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
 /// `Cut` of the stub.
-type CutTuple = (String, u64, u64, i64, String);
+pub(crate) type CutTuple = (String, u64, u64, i64, String);
 /// `SealedSegment` of the stub.
 type SealedTuple = (i64, i64, u64, i64, i64);
 /// `Verdict` of the stub.
@@ -329,13 +329,7 @@ impl PyPartitionLog {
     }
 
     fn cuts(&self) -> Vec<CutTuple> {
-        let cuts = self.log.cuts().iter();
-        cuts.map(|cut| {
-            let path = cut.path.display().to_string();
-            let reason = cut.reason.clone();
-            (path, cut.position, cut.bytes, cut.first_offset, reason)
-        })
-        .collect()
+        cut_tuples(self.log.cuts())
     }
 
     #[getter]
@@ -484,7 +478,7 @@ impl PyPartitionLog {
 }
 
 /// A log's settings from Kafka's names of topic settings; the others are passed over.
-fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
+pub(crate) fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
     fn set<'py, T: FromPyObjectOwned<'py>>(
         given: &Bound<'py, PyDict>,
         name: &str,
@@ -548,7 +542,17 @@ fn describe_sealed(segment: &Sealed) -> Result<SealedTuple, ReadError> {
     ))
 }
 
-fn open_failed(error: OpenError) -> PyErr {
+pub(crate) fn cut_tuples(cuts: &[Cut]) -> Vec<CutTuple> {
+    cuts.iter()
+        .map(|cut| {
+            let path = cut.path.display().to_string();
+            let reason = cut.reason.clone();
+            (path, cut.position, cut.bytes, cut.first_offset, reason)
+        })
+        .collect()
+}
+
+pub(crate) fn open_failed(error: OpenError) -> PyErr {
     match error {
         OpenError::Corrupt(corrupt) => corrupt_log(&corrupt),
         OpenError::Io(error) => io_failed(&error),

@@ -1,0 +1,127 @@
+"""Accepting losses by name: what `txn log accept-loss` does."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from txn.config import BrokerSettings
+from txn.errors import DirectoryError, StorageError, TxnError
+from txn.inspect.layout import METADATA_TOPIC
+from txn.inspect.verify import read_metadata
+from txn.metadata.image import Image, Topic
+from txn.storage.directory import DataDirectory
+from txn.storage.losses import Loss, read_losses, write_losses
+from txn.storage.native import NativeStorage
+
+
+class NothingDamagedError(TxnError):
+    """There is nothing to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedLoss:
+    """What is given up of one partition."""
+
+    partition: str
+    reason: str
+    loss: Loss
+
+    @property
+    def kept(self) -> str:
+        """What stays, in words."""
+        plan = self.loss.plan
+        if plan.last_kept is None:
+            return "nothing is kept"
+        return f"kept are the records below offset {plan.kept_end:,}"
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next record gets."""
+        return self.loss.plan.next_offset
+
+    @property
+    def given_up(self) -> tuple[tuple[str, int, int], ...]:
+        """(file, from where on, bytes)."""
+        return self.loss.plan.given_up
+
+    @property
+    def in_the_way(self) -> tuple[str, ...]:
+        """What is no file and stands in the place of one."""
+        return self.loss.plan.in_the_way
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        plan = self.loss.plan
+        return {
+            "partition": self.partition,
+            "reason": self.reason,
+            "kept_end": None if plan.last_kept is None else plan.kept_end,
+            "next_offset": plan.next_offset,
+            "given_up": [
+                {"file": path, "position": position, "bytes": size}
+                for path, position, size in plan.given_up
+            ],
+            "moved_aside": list(plan.in_the_way),
+        }
+
+
+def accept(root: Path, partitions: Sequence[str], *, is_dry_run: bool) -> list[AcceptedLoss]:
+    """Write down that the damage of these partitions is to be given up by the next start.
+
+    Args:
+        root: The data directory of a stopped broker.
+        partitions: Names such as `orders-0`.
+        is_dry_run: Look, and write nothing.
+
+    Raises:
+        DirectoryError: the directory is in use, or is none; a partition is unknown.
+        NothingDamagedError: one of the partitions is sound. Nothing was accepted then.
+        StorageError, OSError: something cannot be read or written.
+    """
+    directory = DataDirectory(root.absolute(), takes_over=False)
+    try:
+        storage = NativeStorage(
+            directory.path,
+            BrokerSettings({}),
+            was_clean=directory.was_clean,
+            power_failed=directory.power_failed,
+            was_left_by_kafka=directory.was_left_by_kafka,
+        )
+        image = read_metadata(directory.path / f"{METADATA_TOPIC}-0")
+        found = [_examine(storage, image, name) for name in dict.fromkeys(partitions)]
+        if not is_dry_run:
+            losses = read_losses(directory.path)
+            losses |= {place: accepted.loss for place, accepted in found}
+            write_losses(directory.path, losses)
+    finally:
+        directory.release()
+    return [accepted for _, accepted in found]
+
+
+def _examine(
+    storage: NativeStorage, image: Image, name: str
+) -> tuple[tuple[str, int], AcceptedLoss]:
+    topic, index = _partition(image, name)
+    damage = storage.damage_of(topic, index)
+    if damage is None:
+        raise NothingDamagedError(f"nothing is damaged in {name}, so there is nothing to give up")
+    loss = storage.plan_loss(topic, index)
+    return (topic.name, index), AcceptedLoss(name, damage.message, loss)
+
+
+def _partition(image: Image, name: str) -> tuple[Topic, int]:
+    found = re.fullmatch(r"(.+)-([0-9]+)", name)
+    if found is None:
+        raise DirectoryError(f"{name!r} names no partition. Give topic and number: orders-0")
+    if found[1] == METADATA_TOPIC:
+        raise StorageError(
+            f"what {METADATA_TOPIC}-0 has lost cannot be given up: it says which topics there are. "
+            "Put back a copy of it"
+        )
+    topic = image.topics.get(found[1])
+    if topic is None or int(found[2]) >= topic.partition_count:
+        known = ", ".join(sorted(image.topics)) or "none"
+        raise DirectoryError(f"there is no partition {name}; the topics here are: {known}")
+    return topic, int(found[2])

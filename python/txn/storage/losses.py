@@ -1,0 +1,166 @@
+"""Losses that an operator has accepted: `accepted-losses.json` in the data directory.
+
+`txn log accept-loss` writes down which partitions are to lose what is damaged, and what their
+files look like. The next start gives up just that. It goes through these states, each durable
+before the next:
+
+    accepted     the files are untouched; they must still be those that the operator saw
+    begun        files are being changed; whatever stops this, it is begun again
+    carried out  the log is sound; the transactions that were open in it are not ended yet
+
+An entry leaves the file once nothing of the loss is left to do.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from txn.errors import StorageError
+from txn.storage.checkpoints import Place
+from txn.storage.plain_files import read_plain
+from txn.storage.private import replace_file
+
+if TYPE_CHECKING:
+    from txn._core import LossPlan
+
+ACCEPTED_LOSSES: Final = "accepted-losses.json"
+VERSION: Final = 1
+
+
+class Progress(Enum):
+    """How far a loss has come."""
+
+    ACCEPTED = "accepted"
+    BEGUN = "begun"
+    CARRIED_OUT = "carried out"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is kept of a log, and where it goes on; see `_core.LossPlan`.
+
+    Attributes:
+        last_kept: Base offset of the last segment that is kept, None if none is.
+        position: Where that segment ends then.
+        kept_end: The offset after the last batch that is kept.
+        next_offset: The offset the next record gets.
+        leader_epoch: Of the last batch that is kept.
+        in_the_way: What is no file and stands in the place of one.
+        given_up: (file, from where on, bytes).
+    """
+
+    last_kept: int | None
+    position: int
+    kept_end: int
+    next_offset: int
+    leader_epoch: int
+    in_the_way: tuple[str, ...]
+    given_up: tuple[tuple[str, int, int], ...]
+
+    @classmethod
+    def of(cls, plan: "LossPlan") -> "Plan":
+        """The plan that the extension has made."""
+        last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up = plan
+        return cls(
+            last_kept,
+            position,
+            kept_end,
+            next_offset,
+            leader_epoch,
+            tuple(str(path) for path in in_the_way),
+            tuple((str(path), start, size) for path, start, size in given_up),
+        )
+
+    def as_tuple(self) -> "LossPlan":
+        """As the extension takes it."""
+        return (
+            self.last_kept,
+            self.position,
+            self.kept_end,
+            self.next_offset,
+            self.leader_epoch,
+            list(self.in_the_way),
+            list(self.given_up),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What an operator has accepted for one partition; `files` tells what its files were like."""
+
+    plan: Plan
+    files: str
+    progress: Progress = Progress.ACCEPTED
+
+
+def fingerprint(directory: Path) -> str:
+    """Tell what the files of a directory are like: names, sizes and times of the last change.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not directory.is_dir():
+        return "gone" if not os.path.lexists(directory) else "no directory"
+    found = []
+    for entry in os.scandir(directory):
+        status = entry.stat(follow_symlinks=False)
+        found.append((entry.name, status.st_mode, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+
+
+def read_losses(root: Path) -> dict[Place, Loss]:
+    """Read what was accepted in a data directory.
+
+    Raises:
+        StorageError: the file is there, and cannot be read.
+    """
+    path = root / ACCEPTED_LOSSES
+    try:
+        stored = json.loads(read_plain(path))
+        if stored["version"] != VERSION:
+            raise ValueError(f"its version is {stored['version']!r}; known is {VERSION}")
+        return {(each["topic"], each["partition"]): _loss(each) for each in stored["losses"]}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"cannot read {path}: {error!r}. Remove it, and accept the losses again with "
+            "`txn log accept-loss`"
+        ) from error
+
+
+def write_losses(root: Path, losses: Mapping[Place, Loss]) -> None:
+    """Replace what was accepted, durably; nothing is left of an empty one. Raises OSError."""
+    path = root / ACCEPTED_LOSSES
+    if losses:
+        entries = [
+            {
+                "topic": topic,
+                "partition": index,
+                "progress": loss.progress.value,
+                "files": loss.files,
+                "plan": asdict(loss.plan),
+            }
+            for (topic, index), loss in sorted(losses.items())
+        ]
+        text = json.dumps({"version": VERSION, "losses": entries}, indent=1)
+        replace_file(path, path.with_suffix(".tmp"), text, os.fsync)
+    elif path.exists():
+        path.unlink()
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _loss(stored: Mapping[str, Any]) -> Loss:
+    plan = dict(stored["plan"])
+    plan["in_the_way"] = tuple(plan["in_the_way"])
+    plan["given_up"] = tuple((path, position, size) for path, position, size in plan["given_up"])
+    return Loss(Plan(**plan), stored["files"], Progress(stored["progress"]))
