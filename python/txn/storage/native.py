@@ -785,7 +785,7 @@ class NativeStorage:
 
     def accepts_loss(self, topic: str, index: int) -> bool:
         """Say whether an operator gave up, for this start, what a partition lost."""
-        return False
+        return (topic, index) in self._losses
 
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[Opened]:
         """Open partitions, in this order; after a crash several at a time.
