@@ -92,9 +92,37 @@ def test_a_taken_port_is_refused_and_the_directory_stays_usable(tmp_path: Path) 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(txn.AddressError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(txn.AddressError, match=f"{port}: the address is in use. Stop"):
             txn.Broker(tmp_path / "data", port=port)
     txn.Broker(tmp_path / "data").close()
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "reason"),
+    [
+        ("127.0.0.1", 99999, "a port is a number up to 65535"),
+        ("192.0.2.1", 0, "the address is not of this machine"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_with_the_reason(
+    host: str, port: int, reason: str
+) -> None:
+    with pytest.raises(txn.AddressError, match=f"cannot listen on {host}:{port}: {reason}") as told:
+        txn.Broker(host=host, port=port)
+    assert (told.value.host, told.value.port) == (host, port)
+
+
+def test_a_transaction_timeout_that_the_broker_refuses_is_told_as_a_setting() -> None:
+    """The story: it was told as a failure while waiting for records to be stored."""
+    with (
+        txn.Broker() as broker,
+        pytest.raises(txn.ConfigError, match="producer 'a' failed while taking over its id: "),
+    ):
+        txn.Producer(
+            {"transaction.timeout.ms": 10**9},
+            bootstrap_servers=broker.bootstrap_servers,
+            transactional_id="a",
+        )
 
 
 @pytest.mark.parametrize(

@@ -589,3 +589,21 @@ def no_consumer_left_behind() -> Iterator[None]:
 
     yield
     assert not _ahead
+
+
+def test_a_timeout_that_the_broker_refuses_is_told_as_a_setting_of_the_take_over() -> None:
+    script = Script(init_transactions=[fatal(KafkaError.INVALID_TRANSACTION_TIMEOUT)])
+    with pytest.raises(ConfigError, match="failed while taking over its id"):
+        Scripted(script)
+
+
+def test_a_setting_is_refused_by_the_name_that_people_know() -> None:
+    with pytest.raises(ConfigError, match=r"^acks=1 does not fit: ") as told:
+        producer_settings({"acks": 1}, transactional_id=None, bootstrap_servers="h:1", keywords={})
+    assert told.value.property == "acks"
+
+
+def test_a_record_that_never_had_a_partition_is_told_without() -> None:
+    lost = [DeliveryFailure("bad name", -1, KafkaError(KafkaError.TOPIC_EXCEPTION))]
+    failure = undelivered(lost, whose="producer 'p'", in_transaction=True)
+    assert str(failure).startswith("producer 'p' could not store a record in 'bad name': ")

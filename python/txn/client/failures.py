@@ -212,9 +212,12 @@ def undelivered(
             "a transaction can prevent.",
         )
     others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    place = f"{cause.topic!r} partition {cause.partition}"
+    if cause.partition < 0:  # none was chosen yet
+        place = f"{cause.topic!r}"
     return kind(
-        f"{whose} could not store a record in {cause.topic!r} partition {cause.partition}"
-        f"{others}: {cause.error.str()} ({cause.error.name()}). {advice}",
+        f"{whose} could not store a record in {place}{others}: {cause.error.str()} "
+        f"({cause.error.name()}). {advice}",
         topic=cause.topic,
         partition=cause.partition,
         code=code,

@@ -409,16 +409,17 @@ class Producer:
                 return
             except KafkaException as raised:
                 error = error_of(raised)
-                is_over = not error.retriable() or error.fatal() or deadline.has_passed
                 if error.code() > 0:  # a number of Kafka's: a broker has answered
                     self._reach.prove()
+                is_over = not error.retriable() or error.fatal()
                 try:
-                    self._serve(deadline)
-                    self._reach.check(is_over=deadline.has_passed)
+                    if not is_over:
+                        self._serve(deadline)
+                        self._reach.check(is_over=deadline.has_passed)
                 except TxnError:
                     self._drop()
                     raise
-                if is_over:
+                if is_over or deadline.has_passed:
                     failure = self._failure(error, "taking over its id")
                     if self._last_report:
                         failure.add_note(f"librdkafka said last: {self._last_report}")

@@ -26,6 +26,9 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 """librdkafka's second names, to the one this module looks at."""
 
+USUAL: Final = {"request.required.acks": "acks"}
+"""The name that people know a property by, where it is not the one looked at."""
+
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """With librdkafka's own mock cluster there is nothing to name as bootstrap servers."""
 
@@ -87,7 +90,7 @@ def producer_settings(
             property="transactional.id",
         )
     _require_servers(settings)
-    why = "an idempotent producer needs it, and txn has no other kind"
+    why = "txn's producers are idempotent, which leaves no other choice"
     _require(settings, "enable.idempotence", {"true"}, why)
     _require(settings, "request.required.acks", {"all", "-1"}, why)
     _require_range(settings, "max.in.flight.requests.per.connection", 1, 5, why)
@@ -193,10 +196,11 @@ def _require_servers(settings: Settings) -> None:
 
 def _require(settings: Settings, name: str, allowed: set[str], why: str) -> None:
     if name in settings and _text(settings[name]) not in allowed:
+        known = USUAL.get(name, name)
         raise ConfigError(
-            f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to "
+            f"{known}={settings[name]} does not fit: {why}. Leave it out, or set it to "
             f"{' or '.join(sorted(allowed))}",
-            property=name,
+            property=known,
         )
 
 

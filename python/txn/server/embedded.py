@@ -7,6 +7,7 @@ ends is closed in order. In a forked child both are dead, and touch nothing of t
 
 import _thread
 import atexit
+import errno
 import os
 import re
 import threading
@@ -385,8 +386,7 @@ class _Service:
             )
         except (OSError, OverflowError) as error:
             raise AddressError(
-                f"cannot listen on {host}:{port}: {error}. Stop whatever uses that address, or "
-                "give another; port 0 takes a free one",
+                f"cannot listen on {host}:{port}: {_reason(error)}; port 0 takes a free one",
                 host=host,
                 port=port,
             ) from error
@@ -396,6 +396,19 @@ class _Service:
             import shutil
 
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _reason(error: OSError | OverflowError) -> str:
+    """Why an address cannot be listened on, and what to do."""
+    if isinstance(error, OverflowError):
+        return "a port is a number up to 65535. Give another"
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use. Stop the program that has it, or give another"
+    if error.errno == errno.EACCES:
+        return "this user may not use that port. Give one above 1023"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "the address is not of this machine. Give another"
+    return f"{error}. Give another"
 
 
 def _temporary_directory() -> Path:
