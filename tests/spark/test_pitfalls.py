@@ -166,6 +166,25 @@ def test_asynchronous_progress_tracking_is_refused(
 
 
 @in_spark
+def test_missing_output_topic_ends_the_supervisor_with_its_reason(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query was started again for ever, in silence."""
+    with txn.Broker(auto_create_topics_enable=False) as broker:
+        servers = broker.bootstrap_servers
+        clients.create_topic(servers, "in")
+        put(servers, "in", ["1"])
+        rows = stream(spark, servers, "in").select("value")
+        writer = writing(rows, servers, tmp_path / "checkpoint", {"topic": "absent"})
+        with pytest.raises(StreamingQueryException) as raised:
+            txn.spark.run(writer.start, pause=lambda _: pytest.fail("it was started again"))
+    (note,) = raised.value.__notes__
+    reason = "ConfigError: there is no topic 'absent', and the cluster does not make it by itself"
+    assert f"The reason: {reason}" in note
+    assert reason in caplog.text
+
+
+@in_spark
 def test_workers_need_neither_an_activated_environment_nor_pandas(
     servers: str, topic: str, output: str, tmp_path: Path
 ) -> None:
@@ -332,6 +351,29 @@ def test_transactions_are_checked_before_the_decision(
     with pytest.raises(NotPreparedError):
         writer.commit([part])
     assert sink.begin_batch(settings, VALUE)._work.handout.progress is None
+
+
+def test_tasks_that_contradict_the_batch_decide_nothing(
+    cluster: FakeKafka, settings: SinkSettings
+) -> None:
+    """These checks were asserts, which `python -O` leaves out."""
+    cluster.now_ms = time.time_ns() // 1_000_000
+    writer = sink.begin_batch(settings, VALUE)
+    part = one_task(writer._work, "a")
+    older = replace(part.handout, token=replace(part.handout.token, producer_epoch=-1))
+    strange = {
+        "of which 1 have reported": [part, None],
+        "reports for batch 5 of query 'query-1'": [part, replace(part, task=1, batch=5)],
+        "reports for batch 0 of query 'another'": [part, replace(part, task=1, query="another")],
+        "producer_epoch=-1": [part, replace(part, task=1, handout=older)],
+        "found it in the output already": [part, replace(part, task=1, was_skipped=True)],
+    }
+    for story, parts in strange.items():
+        with pytest.raises(NotPreparedError, match=story):
+            writer.commit(cast("list[Any]", parts))
+        assert cluster.committed("out") == []
+    writer.commit([part])
+    assert cluster.committed("out") == [b"a"]
 
 
 def test_task_that_fails_ends_its_transaction_itself(
