@@ -547,8 +547,13 @@ class KafkaClient:
         """2 when the cluster has finalized transaction.version >= 2, else 1."""
     def topics(self) -> list[str]:
         """All but internal ones, sorted."""
-    def describe_topics(self, topics: Sequence[str]) -> list[tuple[int, bytes | None] | None]:
-        """(partition count, 16 bytes of id or None) of each; None for a topic that is not there."""
+    def describe_topics(
+        self, topics: Sequence[str], *, is_patient: bool = False
+    ) -> list[tuple[int, bytes | None] | None]:
+        """(partition count, 16 bytes of id or None) of each; None for a topic that is not there.
+
+        `is_patient`: ask for some seconds first, for a node that has just started may not know
+        a topic yet."""
     def partition_count(self, topic: str) -> int:
         """Raises KafkaError 3 for an unknown topic."""
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> bool:

@@ -7,6 +7,7 @@ its order, and the offset log is a list. What needs a session is in `test_source
 import json
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from txn.spark import kafka
 from txn.spark.errors import DataLossError
 from txn.spark.mark import IDS
 from txn.spark.options import source_settings
-from txn.spark.reader import BatchReader, StreamReader
+from txn.spark.reader import BatchReader, Partitions, StreamReader
 
 VALUE = StructType([StructField("value", BinaryType())])
 
@@ -318,6 +319,56 @@ def test_start_behind_the_target_of_available_now_is_no_loss(cluster: str, name:
     start = reader.initialOffset()
     assert planned(reader.latestOffset(start, ReadMaxRows(5))) == start
     assert planned(reader.latestOffset(start, ReadMaxRows(5))) == start
+
+
+def planned_task(query: Query) -> tuple[StreamReader, list[InputPartition]]:
+    reader = query.reader()
+    start = reader.initialOffset()
+    return reader, reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_topic_deleted_before_a_task_reads_it_is_told(
+    cluster: str, name: str, lenient: bool
+) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    reader, parts = planned_task(query)
+    delete(cluster, name)
+    kafka.forget_client(reader._settings.connection)
+    if lenient:
+        assert rows_of(reader, parts) == []
+    else:
+        with pytest.raises(DataLossError, match=r"offsets 0 to 1 .* the partition is gone"):
+            rows_of(reader, parts)
+
+
+def test_end_that_a_task_cannot_reach_is_told(servers: str, name: str) -> None:
+    """A log that lost its last records after the batch was planned."""
+    create(servers, name)
+    put(servers, name, ["a"])
+    for fails, left in (("true", None), ("false", [b"a"])):
+        options = {"kafka.default.api.timeout.ms": "700", "failOnDataLoss": fails}
+        reader, (part,) = planned_task(Query(servers, name, **options))
+        part.value = replace(part.value, end=3)
+        if left is None:
+            with pytest.raises(DataLossError, match=r"offsets 1 to 3 .* any more: it ends at 1"):
+                rows_of(reader, [part])
+        else:
+            assert rows_of(reader, [part]) == left
+
+
+def test_topic_that_a_node_did_not_know_for_a_moment_is_not_lost(
+    servers: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(servers, name)
+    put(servers, name, ["a"])
+    query = Query(servers, name)
+    query.run()
+    monkeypatch.setattr(Partitions, "look", lambda _: ([], {}))
+    with pytest.raises(RetriableError, match=r"did not know partition .* planned again"):
+        query.run()
 
 
 # ---------------------------------------------------------------- batch reads

@@ -163,7 +163,6 @@ def told(what: str, connection: Connection) -> Iterator[None]:
     `txn.spark.run` starts a query again after a KafkaError, and ends with these.
 
     Raises:
-        ConfigError: a topic is not there.
         RejectedError: the cluster refuses for good, for example by its access rules.
         NoAnswerError: it did not answer in time.
     """
@@ -171,8 +170,6 @@ def told(what: str, connection: Connection) -> Iterator[None]:
         yield
     except KafkaError as error:
         servers, code = connection.bootstrap_servers, code_of(error)
-        if code == UNKNOWN_TOPIC and not is_retriable(error):
-            raise ConfigError(f"{error.args[0]} (at {servers})", code=code) from error
         if code in FINAL and not is_retriable(error):
             raise RejectedError(
                 f"{servers} refuses to {what}: {error.args[0]}. {FINAL[code]}", code=code

@@ -138,16 +138,34 @@ class Partitions:
         ]
         return places, {name: id for name, (_, id) in described.items() if id is not None}
 
-    def describe(self, topics: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+    def describe(
+        self, topics: Sequence[str], *, is_patient: bool = False
+    ) -> dict[str, tuple[int, str | None]]:
         """Partition count and id of the topics that are there."""
         if not topics:
             return {}
-        answers = zip(topics, self._client.describe_topics(topics), strict=True)
+        answers = self._client.describe_topics(topics, is_patient=is_patient)
         return {
             name: (answer[0], None if answer[1] is None else id_text(answer[1]))
-            for name, answer in answers
+            for name, answer in zip(topics, answers, strict=True)
             if answer is not None
         }
+
+    def check_gone(self, places: Sequence[Place]) -> None:
+        """Check that partitions are gone, and not only unknown to a node that has just started.
+
+        Raises:
+            RetriableError: one is there after all.
+        """
+        described = self.describe(topics_of(places), is_patient=True)
+        for topic, number in places:
+            if number < described.get(topic, (0, None))[0]:
+                raise RetriableError(
+                    f"a node did not know partition {named((topic, number))} for a moment; the "
+                    "batch has to be planned again",
+                    topic=topic,
+                    partition=number,
+                )
 
     def check_all_are_there(self, places: Sequence[Place]) -> None:
         """Check that everything named is among the partitions that are there.
@@ -257,6 +275,10 @@ class _Reader:
         """
         partitions, ranges = self._partitions(), [span for span in ranges if span.size > 0]
         described = partitions.describe(topics_of(span.place for span in ranges))
+        counts = {topic: count for topic, (count, _) in described.items()}
+        partitions.check_gone(
+            [span.place for span in ranges if span.place[1] >= counts.get(span.place[0], 0)]
+        )
         present = [span for span in ranges if self._is_present(span, described)]
         earliest = partitions.ends([span.place for span in present], EARLIEST)
         checked = []
@@ -278,7 +300,7 @@ class _Reader:
         """Say whether a range belongs to a topic that is there."""
         topic, number = span.place
         count, topic_id = described.get(topic, (0, None))
-        if number < count and topic_id == (span.topic_id or topic_id):
+        if number < count and (None in (topic_id, span.topic_id) or topic_id == span.topic_id):
             return True
         what = "its topic was made anew" if number < count else "the partition is gone"
         miss(
@@ -324,10 +346,14 @@ class _Records:
         try:
             yield from self._fetch(client, self._span.start)
         except KafkaError as error:
-            if code_of(error) not in (kafka.OFFSET_OUT_OF_RANGE, kafka.REQUEST_TIMED_OUT):
-                raise
-            self._check_topic(client)
-            yield from self._fetch(client, self._next(client, error))
+            match code_of(error):
+                case kafka.UNKNOWN_TOPIC:
+                    self._tell_it_is_gone(client)
+                case kafka.OFFSET_OUT_OF_RANGE | kafka.REQUEST_TIMED_OUT:
+                    self._check_topic(client)
+                    yield from self._fetch(client, self._next(client, error))
+                case _:
+                    raise
         self._check_topic(client)
 
     def _fetch(self, client: KafkaClient, start: int) -> Iterator[dict[str, Any]]:
@@ -349,6 +375,15 @@ class _Records:
         ):
             self._start = int(str(chunk["next_offset"]))
             yield chunk
+
+    def _tell_it_is_gone(self, client: KafkaClient) -> None:
+        Partitions(client, self._settings).check_gone([self._span.place])
+        miss(
+            self._settings,
+            self._span.place,
+            f"offsets {self._start} to {self._span.end} (exclusive) of {named(self._span.place)} "
+            "cannot be read any more: the partition is gone",
+        )
 
     def _check_topic(self, client: KafkaClient) -> None:
         """Check that the rows came from the topic they were planned for.
@@ -556,7 +591,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The places of partitions that are gone, to be kept in case they come back."""
         absent = gone(begin, now)
         topics = {topic for topic, _ in absent}
-        self._partitions().check_all_are_there(list(now.at | begin.at))
+        partitions = self._partitions()
+        partitions.check_all_are_there(list(now.at | begin.at))
+        partitions.check_gone(sorted(set(absent) - self._told))
         for place in sorted(set(absent) - self._told):
             miss(
                 self._settings,

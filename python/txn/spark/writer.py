@@ -197,7 +197,13 @@ def _write_open(
 ) -> Slot:
     settings = work.settings
     with kafka.told("write", settings.connection):
-        return _write_with(shared_client(settings.connection), work, task, first, others)
+        try:
+            return _write_with(shared_client(settings.connection), work, task, first, others)
+        except KafkaError as error:
+            if kafka.code_of(error) != kafka.UNKNOWN_TOPIC or is_retriable(error):
+                raise
+            servers = settings.connection.bootstrap_servers
+            raise ConfigError(f"{error.args[0]} (at {servers})", option="topic") from error
 
 
 def _write_with(

@@ -86,9 +86,21 @@ impl Client {
 
     /// Partition count and id of each topic, by one request; None for a topic that is not there.
     ///
+    /// A topic that this client has seen is asked for again for some seconds before it counts as gone, as is
+    /// every one with `is_patient`.
+    ///
     /// # Errors
     /// If no node answers, or one refuses a topic (29, 17).
-    pub fn describe_topics(&self, names: &[&str]) -> Result<Vec<Option<TopicInfo>>, KafkaError> {
+    pub fn describe_topics(
+        &self,
+        names: &[&str],
+        is_patient: bool,
+    ) -> Result<Vec<Option<TopicInfo>>, KafkaError> {
+        if is_patient {
+            for name in names {
+                self.cluster.saw_topic(name);
+            }
+        }
         let ask = |retry: &Retry<'_>, is_patient: bool| {
             let (metadata, node) = retry.metadata(Some(names))?;
             let describe = |name: &&str| {

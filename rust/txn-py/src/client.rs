@@ -105,14 +105,16 @@ impl KafkaClient {
     }
 
     /// Ids as bytes: a caller may show them as it likes.
+    #[pyo3(signature = (topics, *, is_patient = false))]
     #[allow(clippy::needless_pass_by_value)]
     fn describe_topics<'py>(
         &self,
         py: Python<'py>,
         topics: Vec<String>,
+        is_patient: bool,
     ) -> PyResult<Vec<Option<TopicTuple<'py>>>> {
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-        let described = self.run(py, |client| client.describe_topics(&names))?;
+        let described = self.run(py, |client| client.describe_topics(&names, is_patient))?;
         let tuple = |info: txn_client::TopicInfo| {
             let id = info.id.map(|id| PyBytes::new(py, &id));
             (info.partitions, id)
