@@ -9,6 +9,7 @@ names it. Lost may be only what nobody can prove:
 - After a power failure, what lies beyond the recovery point, told by a log line. Offsets are then
   given out in a new leader epoch.
 
+A cleaner may leave a segment of a compacted topic without a batch: one that is gone is no proof.
 One file holds decisions of its own and, as in Apache Kafka, no checksum: the log starts. There a
 log may begin at another offset, and nothing else may change.
 """
@@ -24,6 +25,7 @@ from hostile.shown import Shown, ShownPartition
 from hostile.worker import Finding, Start
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANED_TO: Final = "cleaner-offset-checkpoint"
 LOCK: Final = ".lock"
 COORDINATORS: Final = ("__transaction_state", "__consumer_offsets")
 METADATA: Final = "__cluster_metadata-0"
@@ -78,7 +80,7 @@ def _judge(
         if verdict.faults:
             break  # the second start has them too
     is_refused = verdict.kind in ("start refused", "partition refused")
-    if findings is None or case.path.endswith(".deleted"):
+    if findings is None or case.path.endswith(".deleted") or case.path == LOCK:
         return verdict
     if is_refused and not findings:
         verdict.faults.append("`txn log verify` finds nothing where the start refuses")
@@ -116,6 +118,11 @@ class _Judgement:
         self._judge_open_transactions(shown)
         self._judge_appended(shown)
 
+    @property
+    def _has_failed(self) -> bool:
+        """The machine, or so the start has to think."""
+        return self.case.state == "power" or self.case.path == LOCK
+
     def _fault(self, what: str) -> None:
         self.verdict.faults.append(what)
 
@@ -144,7 +151,7 @@ class _Judgement:
 
     def _is_same(self, place: str, sound: ShownPartition, found: ShownPartition) -> bool:
         """After a power failure every start writes to the logs of coordinators."""
-        if self.case.state == "power" and place.startswith(COORDINATORS) and not found["error"]:
+        if self._has_failed and place.startswith(COORDINATORS) and not found["error"]:
             return _first_epoch(sound) == _first_epoch(found)
         return sound == found
 
@@ -153,6 +160,8 @@ class _Judgement:
             self._judge_refused_partition(place, sound, found)
         elif self._is_of_log_starts(sound, found):
             self._came_to("another log start")
+        elif self._is_gap_of_cleaning(place, sound, found):
+            self._came_to("a gap as a cleaner leaves it")
         elif self._is_allowed_loss(place, sound, found) or self._is_of_a_decision(sound, found):
             self._came_to("cut")
         else:
@@ -199,6 +208,17 @@ class _Judgement:
             return False
         return self.case.is_cut and (self._is_told(place) or self._is_cut_between_batches())
 
+    def _is_gap_of_cleaning(self, place: str, sound: ShownPartition, found: ShownPartition) -> bool:
+        """A segment of a compacted topic that was cleaned, and may have lost all its batches."""
+        if place != self.case.place or not self.case.is_cut or not place.startswith("compacted"):
+            return False
+        base = int(Path(self.case.path).stem)
+        ends = sorted(int(each.stem) for each in (self.left / place).glob("*.log"))
+        end = next((each for each in ends if each > base), 0)
+        cleaned = checkpoint_of(self.left, CLEANED_TO).get(place, 0)
+        kept = [each for each in sound["batches"] if not base <= each[0] < end]
+        return end <= cleaned and found["batches"] == kept and found["end"] == sound["end"]
+
     def _is_of_a_decision(self, sound: ShownPartition, found: ShownPartition) -> bool:
         """A coordinator lost its end with the power: here only what the start wrote differs."""
         return (
@@ -230,7 +250,7 @@ class _Judgement:
     def _ends_likewise(self, name: str, found: list[Any]) -> bool:
         """After a power failure every start ends what is open, as far as partitions let it."""
         sound = self.sound["transactions"][name]
-        if self.case.state != "power" or _is_error(found) or found[1] != sound[1]:
+        if not self._has_failed or _is_error(found) or found[1] != sound[1]:
             return False
         is_held_back = found[0].startswith("Prepare") and bool(found[3])
         return found[2] >= sound[2] and (found[0] == sound[0] or is_held_back)

@@ -2,9 +2,8 @@
 
 import os
 import re
-import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,7 +27,7 @@ class Gauges(NamedTuple):
 class Target(BrokerProcess):
     """`txn serve` with short times, so that an attack of seconds is long."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, program: Sequence[str] = ("-m", "txn")) -> None:
         super().__init__(
             data,
             "transaction.abort.timed.out.transaction.cleanup.interval.ms=100",
@@ -37,6 +36,7 @@ class Target(BrokerProcess):
             "transaction.state.log.num.partitions=4",
             "log.cleaner.backoff.ms=200",
             "log.cleaner.dedupe.buffer.size=4194304",
+            program=program,
         )
 
     def gauges(self) -> Gauges:
@@ -53,10 +53,6 @@ class Target(BrokerProcess):
 
     def forget_most_memory(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-
-    def limit_descriptors(self, most: int) -> None:
-        hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[1]
-        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (most, hard))
 
     def log_text(self) -> str:
         return self.data.with_suffix(".log").read_text(errors="replace")

@@ -16,7 +16,7 @@ from kio.index import load_request_schema
 from clients import create_topic, plain_producer, read_all, send
 from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange
 from hostile.fairness import Seen, attacked
-from hostile.frames import Values, apis, body_of, frame
+from hostile.frames import Values, body_of, frame
 from hostile.neighbour import FORGOTTEN_TOPIC, TOPIC
 from hostile.shown import Observer
 from hostile.target import MIB, Target
@@ -28,6 +28,12 @@ TRIES: Final = 3
 """A machine that is busy makes one try slow; a broker that can be held makes all of them so."""
 
 DESCRIPTORS: Final = 256
+SERVE_WITH_FEW_DESCRIPTORS: Final = f"""\
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}))
+from txn.cli import main
+main()
+"""
 GROWTH_MAX: Final = {"groups_with_large_metadata": 400 * MIB}
 USUAL_GROWTH_MAX: Final = 200 * MIB
 KEPT_MAX: Final = 100 * MIB
@@ -104,23 +110,19 @@ def test_P5_a_broker_without_descriptors_serves_who_is_connected_and_recovers(
     tmp_path: Path,
 ) -> None:
     """An API that was asked for the first time failed with a traceback: it had to be imported."""
-    target = Target(tmp_path / "data")
+    target = Target(tmp_path / "data", program=("-c", SERVE_WITH_FEW_DESCRIPTORS))
     for topic in (TOPIC, FORGOTTEN_TOPIC):
         create_topic(target.bootstrap_servers, topic)
-    attacked(target, quiet, 0.1)
     said, chance = len(target.log_text()), random.Random(1)
-    with Observer(target.bootstrap_servers) as connected:
-        target.limit_descriptors(DESCRIPTORS)
-        with ExitStack() as stack:
-            with suppress(OSError):
-                for _ in range(DESCRIPTORS + 50):
-                    other = stack.enter_context(RawConnection(target.bootstrap_servers))
-                    other.socket.settimeout(0.5)
-                    exchange(other, frame(API_VERSIONS, 0, b""))
-            for key, version in apis():
-                if key in SERVED_IN_PYTHON:
-                    body = body_of(load_request_schema(key, version), Values(chance, "first"))
-                    exchange(connected, frame(key, version, body))
+    with Observer(target.bootstrap_servers) as connected, ExitStack() as stack:
+        with suppress(OSError):
+            for _ in range(DESCRIPTORS + 50):
+                other = stack.enter_context(RawConnection(target.bootstrap_servers))
+                other.socket.settimeout(0.5)
+                exchange(other, frame(API_VERSIONS, 0, b""))
+        for key, (_, version) in SERVED_IN_PYTHON.items():
+            body = body_of(load_request_schema(key, version), Values(chance, "first"))
+            exchange(connected, frame(key, version, body))
     assert not target.faults_in_log(said)
     create_topic(target.bootstrap_servers, "later")
     send(plain_producer(target.bootstrap_servers), "later", [b"taken"])

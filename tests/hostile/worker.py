@@ -10,7 +10,8 @@ that begins, and at last the answer. A process of its own, because it may hang o
 import json
 import logging
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -21,6 +22,7 @@ from txn.errors import TxnError
 from txn.inspect.verify import verify
 
 IDS: Final = ("payer", "hanging")
+TOLD_S: Final = 2.5
 SETTINGS: Final[dict[str, Any]] = {
     "log.cleaner.enable": False,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
@@ -58,6 +60,13 @@ class Lines(logging.Handler):
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
         self.is_traceback = False
+
+    def await_names(self, places: Iterable[str]) -> None:
+        """Wait for lines about partitions: damage that a reader met is told once a second."""
+        deadline = time.monotonic() + TOLD_S
+        for place in places:
+            while not any(place in text for text in self.texts) and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(f"{record.levelname} {record.getMessage()}")
@@ -100,6 +109,7 @@ def started(data: Path, which: str, *, appends: bool) -> Start:
         with txn.Broker(data, durability="commit", properties=SETTINGS) as broker:
             servers = broker.bootstrap_servers
             shown = observe(servers, (GROUP,), IDS, to=lambda at: step(f"{which} start: {at}"))
+            lines.await_names(each for each, found in shown["partitions"].items() if found["error"])
             if appends:
                 with Observer(servers) as observer:
                     appended = {topic: observer.append(topic) for topic in TOPICS}
