@@ -587,13 +587,13 @@ def test_P2_what_its_coordinator_committed_is_not_aborted_by_hand(tmp_path: Path
         assert "'pay-3' completed it as COMMIT at 20" in out
         assert "safe to do  do not abort it" in out
         assert "txn transactions abort" not in out
-        abort = ("transactions", "abort", "--topic-partition", "orders-0")
-        abort = (*abort, "--start-offset", str(offset), "--yes", "--bootstrap", servers)
-        code, _, err = run_txn(*abort)
+        here = ("--topic-partition", "orders-0", "--start-offset", str(offset))
+        end = ("transactions", "abort", *here, "--yes", "--bootstrap", servers)
+        code, _, err = run_txn(*end)
         assert (code, "'pay-3' completed it as COMMIT" in err) == (1, True)
         assert "--despite-commit" in err
         assert read_all(servers, "orders") == [b"committed"]
-        code, out, _ = run_txn(*abort, "--despite-commit")
+        code, out, _ = run_txn(*end, "--despite-commit")
         assert (code, "aborted. The marker is in orders-0" in out) == (0, True)
 
 
