@@ -27,11 +27,14 @@ class BrokerProcess:
         *options: str,
         durability: str = "process",
         program: Sequence[str] = ("-m", "txn"),
+        descriptors: int | None = None,
     ) -> None:
+        """`descriptors`: hard limit of open files, for the process's whole life."""
         self.data = data
         self._program = program
         self._options = options
         self._durability = durability
+        self._descriptors = descriptors
         self.port = 0
         self._start()
 
@@ -71,6 +74,15 @@ class BrokerProcess:
         """Let no file grow beyond a size: what lies behind it fails, as on a disk that is full."""
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
+    def open_descriptors(self) -> int:
+        """How many files, sockets and pipes it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def _limit_descriptors(self) -> None:
+        assert self._descriptors is not None
+        soft = min(256, self._descriptors)  # the broker raises it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._descriptors))
+
     def _command(self) -> list[str]:
         return [
             *(sys.executable, *self._program, "serve", "--data", str(self.data)),
@@ -86,6 +98,7 @@ class BrokerProcess:
             stderr=log,
             text=True,
             env=environment(),
+            preexec_fn=self._limit_descriptors if self._descriptors else None,
         )
         log.close()
         assert self._process.stdout is not None

@@ -232,8 +232,7 @@ def open_files() -> int:
     """How many segment files this process has open."""
 
 def close_idle_files() -> None:
-    """Close the segment files that were not used since the last call. Waits for the disk where
-    bytes are not on it."""
+    """Close the segment files that were not used since the last call."""
 
 def sync_count() -> int:
     """How many times this process has forced a file of a log to the disk."""

@@ -138,7 +138,7 @@ class ControlLoop:
         self._scheduler = scheduler
         self._server = server
         self._node = node
-        self._table: Mapping[int, Api] = build_table(node)
+        self.table: Mapping[int, Api] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
@@ -205,7 +205,7 @@ class ControlLoop:
         client_host: str,
         connection: int,
     ) -> None:
-        api = self._table.get(api_key)
+        api = self.table.get(api_key)
         if api is None or not api.serves(api_version):
             self._refuse(token, api_key, api_version, client_host)
             return
@@ -235,7 +235,7 @@ class ControlLoop:
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == API_VERSIONS:
-            self._server.reply(token, False, unsupported_api_versions(self._table))
+            self._server.reply(token, False, unsupported_api_versions(self.table))
             return
         rare_log.warning(
             "request.unsupported",

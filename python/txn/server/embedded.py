@@ -28,6 +28,7 @@ from txn.server import descriptors
 from txn.server.compaction import Compaction
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.lent_loop import LentLoop
+from txn.server.preload import Preload
 from txn.server.scheduler import LoopScheduler
 from txn.server.upkeep import Upkeep
 from txn.storage.directory import DataDirectory
@@ -251,6 +252,7 @@ class _Service:
         _close_shared(self._address, os.path.realpath(self.path))
 
     def _close(self) -> None:
+        self.preload.stop()
         self._server.stop()
         for reactor in self._reactors:
             reactor.join()
@@ -313,6 +315,8 @@ class _Service:
         self._upkeep.start()
         self.compaction = Compaction(self.node, self._directory.path)
         self.compaction.start()
+        self.preload = Preload({key: api.versions for key, api in self._control.table.items()})
+        self.preload.start()
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )

@@ -54,6 +54,11 @@ def decode_untrusted(schema: Any, body: bytes) -> Any:
 _request_schema = cache(load_request_schema)
 
 
+def load_request(api_key: int, api_version: int) -> None:
+    """Load what a request of an API and version needs to be decoded. Raises OSError."""
+    _parts(_request_schema(api_key, api_version))
+
+
 def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
     """Decode the body that follows a request's header.
 

@@ -6,7 +6,6 @@ A thin coat over `_core.PartitionLog`: records become batches, refusals become
 
 import os
 import re
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +50,7 @@ from txn.storage.losses import (
     write_losses,
 )
 from txn.storage.plain_files import read_plain
+from txn.storage.workers import map_in_threads
 
 READ_BYTES = 1 << 20
 
@@ -834,21 +834,10 @@ class NativeStorage:
         opened: Callable[[tuple[Topic, int]], Opened],
         found: Sequence[tuple[Topic, int]],
     ) -> list[Opened]:
-        from multiprocessing.pool import ThreadPool  # most starts need none
+        def tell(done: int) -> None:
+            log.info("logs.recovering", done=done, of=len(found))
 
-        stores: list[Opened] = []
-        told_s = time.monotonic()
-        pool = ThreadPool(threads)
-        try:
-            for store in pool.imap(opened, found, chunksize=max(len(found) // 1000, 1)):
-                stores.append(store)
-                if time.monotonic() - told_s >= PROGRESS_S:
-                    told_s = time.monotonic()
-                    log.info("logs.recovering", done=len(stores), of=len(found))
-        finally:
-            pool.terminate()
-            pool.join()  # who is told that a start failed may have the directory to himself
-        return stores
+        return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
 
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
         """Close partitions, many at a time where there are many: each waits for the disk.
@@ -868,16 +857,13 @@ class NativeStorage:
         if written <= CLOSING_THREADS:
             ended = [closed(store) for store in stores]
         else:
-            from multiprocessing.pool import ThreadPool  # as above
-
-            with ThreadPool(CLOSING_THREADS) as pool:
-                ended = pool.map(closed, stores)
+            ended = map_in_threads(CLOSING_THREADS, closed, stores)
         return [error for error in ended if error is not None]
 
     def tick(self) -> None:
         """Sync what was sealed and what has waited for `flush.ms`; remove what is due; tell of
         damage that readers met, and of logs that a disk keeps from taking batches; note how much
-        of the metadata log was synced.
+        of the metadata log was synced; close the files that nobody uses.
         """
         failed, damaged, troubles = _core.tick(list(self._recovery_points.logs().values()))
         for directory, trouble in troubles:
@@ -891,6 +877,7 @@ class NativeStorage:
             log.error("log.damaged", reason=reason, path=path, position=position)
         if self._recovery_points.have_more_of_metadata():
             self._note_metadata()
+        _core.close_idle_files()
 
     def _note_metadata(self) -> None:
         try:

@@ -29,6 +29,12 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 _response_schema = cache(load_response_schema)
 
 
+def load_response(api_key: int, api_version: int) -> None:
+    """Load what an answer of an API and version needs to be encoded. Raises OSError."""
+    is_flexible(api_key, api_version)
+    _response_schema(api_key, api_version)
+
+
 def encode_response(api_key: int, api_version: int, values: Mapping[str, Any]) -> bytes:
     """Encode a response body; fields the version does not have are left out."""
     return encode(_response_schema(api_key, api_version), values)

@@ -395,6 +395,15 @@ impl SegmentFile {
         Ok(file)
     }
 
+    /// When the file was last written to, without opening it.
+    pub fn modified(&self) -> io::Result<SystemTime> {
+        let place = self.place();
+        match &place.open {
+            Some(file) => file.metadata()?.modified(),
+            None => fs::metadata(place.renamed.as_deref().unwrap_or(&self.path))?.modified(),
+        }
+    }
+
     /// Writes all bytes at a position.
     pub fn write_at(self: &Arc<Self>, position: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.get()?;

@@ -56,6 +56,8 @@ pub(crate) struct Segment {
     opened_ms: i64,
     /// Nothing of it needs a check any more.
     is_verified: AtomicBool,
+    /// The largest timestamp was held against its batch.
+    is_largest_sound: AtomicBool,
     verified: Mutex<Verified>,
     tail: RwLock<Tail>,
 }
@@ -146,6 +148,7 @@ impl Segment {
             random: RandomState::new().build_hasher().finish(),
             opened_ms: now_ms(),
             is_verified: AtomicBool::new(size == 0),
+            is_largest_sound: AtomicBool::new(false),
             verified: Mutex::new(Verified::from(size)),
             tail,
         }
@@ -391,14 +394,20 @@ impl Segment {
         if let Some(largest) = self.largest_timestamp()? {
             return Ok(largest.timestamp);
         }
-        let modified = self.file.get()?.metadata()?.modified()?;
+        let modified = self.file.modified()?;
         let since = modified.duration_since(UNIX_EPOCH);
         Ok(since.map_or(0, |since| since.as_millis() as i64))
     }
 
     /// The largest timestamp of its batches, markers included.
     pub fn largest_timestamp(&self) -> Result<Option<TimestampOffset>, ReadError> {
-        self.sound_time(|indexes| indexes.largest)
+        // Asked of every segment now and then: one that nobody uses is not opened each time.
+        if self.is_largest_sound.load(Ordering::Acquire) {
+            return self.with_indexes(|_, indexes| indexes.largest);
+        }
+        let largest = self.sound_time(|indexes| indexes.largest)?;
+        self.is_largest_sound.store(true, Ordering::Release);
+        Ok(largest)
     }
 
     /// Finds the first batch whose last offset is `offset` or more; `None` if there is none.

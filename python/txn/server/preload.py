@@ -1,0 +1,83 @@
+"""Loads what the first request of each kind would have to, right after the start.
+
+Schemas of messages are modules, and reading one takes a file descriptor. A process that has none
+left at that moment would fail a request that it could answer otherwise. All of them at the start
+would make it some 300 ms longer; so a thread loads them once the broker answers, a little at
+a time, so that requests go first.
+"""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Final
+
+from txn.logs import log
+from txn.server.requests import load_request
+from txn.wire.messages import load_response
+
+PAUSE_S: Final = 0.002
+"""Between two schemas, each some 2 ms of work."""
+FIRST_PAUSE_S: Final = 0.1
+"""For whoever waited for the start."""
+RETRY_S: Final = 1.0
+
+LATER: Final = (
+    *("concurrent.futures.thread", "difflib", "encodings.utf_16_be", "linecache", "re2"),
+    *("shutil", "traceback"),
+)
+"""Modules that requests, log lines or the end of a broker load when they first need them."""
+
+
+class Preload:
+    """The thread that loads; it ends by itself.
+
+    Args:
+        versions: First and last version of each API that is answered, by its key.
+    """
+
+    def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        self._versions = versions
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="txn-preload", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the rest; returns when the thread has ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    def join(self) -> None:
+        """Wait until everything is loaded."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        is_told = False
+        for load in self._steps():
+            while not self._stopping.wait(pause_s):
+                try:
+                    load()
+                except Exception as error:  # no descriptor is left, or no memory
+                    if not is_told:
+                        log.warning("preload.failed", reason=repr(error))
+                    is_told, pause_s = True, RETRY_S
+                else:
+                    pause_s = PAUSE_S
+                    break
+            else:
+                return
+        if gc.get_freeze_count() > 0:  # `txn serve`: as what it loaded at its start
+            gc.freeze()
+
+    def _steps(self) -> Iterator[Callable[[], object]]:
+        for key, (first, last) in self._versions.items():
+            for version in range(first, last + 1):
+                yield partial(load_request, key, version)
+                yield partial(load_response, key, version)
+        for name in LATER:
+            yield partial(import_module, name)
