@@ -222,6 +222,35 @@ def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused
     assert "txn transactions abort" not in out
 
 
+def test_P2_only_where_an_operator_gave_it_up_is_what_lost_its_marker_aborted(
+    left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, broker = left
+    servers = broker.bootstrap_servers
+    for topic in ("orders", "other"):
+        create_topic(servers, topic)
+    producer = transactional_producer(servers, BROKEN)
+    producer.begin_transaction()
+    for topic in ("orders", "other"):
+        send(producer, topic, [b"committed"])
+    producer.commit_transaction()
+    kill(broker, path)
+    for topic in ("orders", "other"):
+        cut_last_batch(path / f"{topic}-0")
+    code, out, err = run_txn("log", "accept-loss", path, "orders-0")
+    assert (code, "'pay' completed it as COMMIT at 20" in out) == (0, True), err
+    with txn.Broker(path) as again:
+        servers = again.bootstrap_servers
+        commit_values(transactional_producer(servers, SOUND), "orders", [b"after"])
+        assert read_all(servers, "orders") == [b"after"]
+        client = _core.KafkaClient(servers, timeout_ms=1000)
+        with pytest.raises(_core.KafkaError) as refused:
+            list(client.fetch("other", 0, 0, 1))
+        assert refused.value.args[1] == ErrorCode.kafka_storage_error
+    (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
+    assert "topic=other" in told
+
+
 def message_of(record: object) -> str:
     return str(record.getMessage())  # type: ignore[attr-defined]
 

@@ -202,7 +202,10 @@ class Node:
         self.partitions: dict[str, Partitions] = {}
         self.advertised = ("", 0)
         """The (host, port) that Metadata tells clients; the server sets it once it listens."""
-        self._power_failed = power_failed
+        # What was given up is gone as after a power failure: open transactions may have lost
+        # batches, and offsets must not be given out again in the same leader epoch.
+        has_losses = bool(storage.given_up)
+        self._begins_epochs = power_failed or has_losses
         self._storage = storage
         self._scheduler = scheduler
         self._catalog = catalog
@@ -221,6 +224,7 @@ class Node:
         self._forget_idle_producers()
         self.transactions.recover(
             power_failed=power_failed,
+            has_losses=has_losses,
             stores=tuple(self._open_stores()),
         )
 
@@ -511,7 +515,7 @@ class Node:
             self._write_metadata(
                 [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
             )
-        if self._power_failed:
+        if self._begins_epochs:
             self._begin_leader_epochs()
         if OFFSETS_TOPIC in self.image.topics:
             self._force_metadata()  # a process that died may have left it in memory

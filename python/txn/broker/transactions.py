@@ -67,6 +67,7 @@ from txn.coordinator.transaction.decide import (
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
+    Owner,
     fault_of,
     owners_of,
     unexplained,
@@ -878,7 +879,13 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ recovery
 
-    def recover(self, *, power_failed: bool = False, stores: Iterable[PartitionStore] = ()) -> None:
+    def recover(
+        self,
+        *,
+        power_failed: bool = False,
+        has_losses: bool = False,
+        stores: Iterable[PartitionStore] = (),
+    ) -> None:
         """Replay `__transaction_state`, finish every Prepare, and go on.
 
         What is open waits for its client or for its time, unless the machine lost power:
@@ -894,6 +901,8 @@ class TransactionCoordinator:
         Args:
             power_failed: The machine stopped without the broker closing its logs, and no start
                 has come since of which `call_when_recovered` was heard.
+            has_losses: An operator gave up what some partitions lost: every producer is fenced as
+                after a power failure. But only there is what nothing explains aborted.
             stores: Every partition a transaction may have written to.
         """
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
@@ -911,6 +920,8 @@ class TransactionCoordinator:
             self._orphans.end(stores, known, unread=unread)
         else:
             self._refuse_unexplained(stores, unread)
+            if has_losses:
+                self._fence_everybody()
         for transactional_id, txn in self.transactions.awake():
             if txn.state is TxnState.ONGOING:
                 age_ms = timeouts.age_at_start(txn, self._host.now_ms())
@@ -924,6 +935,15 @@ class TransactionCoordinator:
         loaded = (index for index in range(len(self._logs)) if index not in self._unread)
         run_blocking(self._force(self._logs[index] for index in loaded))
         self._sweep_later()
+
+    def _is_given_up(self, found: OpenTransaction, owner: Owner | None) -> bool:
+        """Say whether an operator gave up the end of a transaction, or who knew of it."""
+        if self._host.accepts_loss(*found.partition):
+            return True
+        shards = (
+            range(len(self._logs)) if owner is None else [self._shard_of(owner.transactional_id)]
+        )
+        return any(self._host.accepts_loss(TRANSACTIONS_TOPIC, index) for index in shards)
 
     @property
     def is_recovered(self) -> bool:
@@ -960,10 +980,10 @@ class TransactionCoordinator:
         if unexplained(found, owners_of(self.transactions.awake())):
             owners = owners_of(self.transactions.items())
             for each, owner in unexplained(found, owners):
-                if owner is None and unread:
-                    tell_left_open(each, unread)
-                elif self._host.accepts_loss(*each.partition):
+                if self._is_given_up(each, owner):
                     self._orphans.abort(each)
+                elif owner is None and unread:
+                    tell_left_open(each, unread)
                 else:
                     self._host.refuse_partition(*each.partition, fault_of(each, owner))
 

@@ -9,7 +9,7 @@ from typing import Any
 from txn.config import BrokerSettings
 from txn.errors import DirectoryError, StorageError, TxnError
 from txn.inspect.layout import METADATA_TOPIC
-from txn.inspect.verify import read_metadata
+from txn.inspect.verify import contradiction_in, read_metadata
 from txn.metadata.image import Image, Topic
 from txn.storage.directory import DataDirectory
 from txn.storage.losses import Loss, read_losses, write_losses
@@ -105,10 +105,12 @@ def _examine(
 ) -> tuple[tuple[str, int], AcceptedLoss]:
     topic, index = _partition(image, name)
     damage = storage.damage_of(topic, index)
-    if damage is None:
+    # A log may be sound to the last byte and have lost a marker: then that transaction is given up.
+    reason = contradiction_in(storage.root, name) if damage is None else damage.message
+    if reason is None:
         raise NothingDamagedError(f"nothing is damaged in {name}, so there is nothing to give up")
     loss = storage.plan_loss(topic, index)
-    return (topic.name, index), AcceptedLoss(name, damage.message, loss)
+    return (topic.name, index), AcceptedLoss(name, reason, loss)
 
 
 def _partition(image: Image, name: str) -> tuple[Topic, int]:

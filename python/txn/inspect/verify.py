@@ -30,6 +30,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from os.path import lexists  # a link that leads nowhere is there, and cannot be read
 from pathlib import Path
 from typing import Final
@@ -104,6 +105,19 @@ def verify(
     return outcome
 
 
+def contradiction_in(root: Path, name: str) -> str | None:
+    """Say what contradicts an open transaction of a partition, None if nothing does.
+
+    Args:
+        root: A data directory that no broker uses.
+        name: The partition's directory in it.
+    """
+    outcome = DirectoryLook(root, is_deep=False, report=lambda _done, _total: None).open_in(name)
+    told = [(each.path, each.what) for each in outcome.findings]
+    told += [(each.path, each.what) for each in outcome.notes]
+    return next((what for path, what in told if path.parent.name == name), None)
+
+
 def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome:
     if not is_partition(directory):
         return DirectoryLook(directory, is_deep, report).whole()
@@ -141,6 +155,17 @@ class DirectoryLook:
         """Verify some of the partitions, and nothing of the files beside them."""
         plans = [(directory, self._surroundings(directory)) for directory in directories]
         return _verify_partitions(plans, self._outcome.state, self._report)[0]
+
+    def open_in(self, name: str) -> Outcome:
+        """Hold what one partition has open against the coordinator's records, and no more."""
+        directory = self._root / name
+        surroundings = replace(self._surroundings(directory), state=State.LEFT)
+        outcome = Outcome(state=State.LEFT)
+        outcome.held_open = PartitionLook(
+            directory, surroundings, lambda _b: None
+        ).outcome.held_open
+        verify_open_transactions(self._root, self._partitions, self._image, outcome)
+        return outcome
 
     def whole(self) -> Outcome:
         """Verify everything."""

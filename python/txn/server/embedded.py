@@ -368,9 +368,7 @@ class _Service:
             node_id=directory.node_id,
             cluster_id=directory.cluster_id,
             directory_id=directory.directory_id,
-            # What was given up is gone as after a power failure: open transactions may have lost
-            # batches, and offsets must not be given out again in the same leader epoch.
-            power_failed=directory.power_failed or bool(self.storage.given_up),
+            power_failed=directory.power_failed,
         )
 
     def _listen(self, host: str, port: int) -> _core.Server:
