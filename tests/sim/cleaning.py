@@ -124,7 +124,7 @@ def _clean_in(
         base_offset = log.ends[log.batches[some[-1]].base_offset]
     gate = CleanersGate(log.gate)
     settings = {"segment.bytes": SEGMENT_BYTES}
-    native = _core.PartitionLog(str(directory), gate, settings)
+    native = _core.PartitionLog(str(directory), gate, settings, may_have_gaps=True)
     segments = [SealedSegment(*segment) for segment in native.sealed_segments()]
     allowed = cleanable(
         segments,

@@ -172,12 +172,17 @@ def test_what_compaction_took_is_not_missed_and_anything_later_is(orders: Path) 
 def test_a_torn_tail_is_a_finding_after_a_clean_stop_and_else_a_note(orders: Path) -> None:
     log = segments(orders)[-1]
     whole = log.read_bytes()
-    log.write_bytes(whole + whole[:50])
+    following = (43).to_bytes(8) + whole[8:50]
+    log.write_bytes(whole + following)
     assert [each[:2] for each in found(verify(orders.parent))] == [(log.name, len(whole))]
     (orders.parent / ".kafka_cleanshutdown").unlink()
     outcome = verify(orders.parent)
     assert (outcome.state, found(outcome)) == (State.LEFT, [])
     assert f"it ends torn at byte {len(whole)}" in outcome.notes[0].what
+    log.write_bytes(whole + following[:7] + b"x" + following[8:])  # no kill leaves that
+    ((name, position, what),) = found(verify(orders.parent))
+    assert (name, position) == (log.name, len(whole))
+    assert "no process that was killed left it so" in what
 
 
 def test_a_whole_batch_out_of_place_at_the_end_is_no_torn_tail(orders: Path) -> None:
@@ -274,15 +279,15 @@ def test_an_index_that_is_missing_is_a_note(orders: Path) -> None:
 
 def test_an_index_without_a_segment_is_found(orders: Path) -> None:
     (orders / f"{999:020}.txnindex").touch()
-    assert found(verify(orders.parent)) == [
-        (f"{999:020}.txnindex", None, "it belongs to no segment")
-    ]
+    nameless, missing = found(verify(orders.parent))
+    assert nameless == (f"{999:020}.txnindex", None, "it belongs to no segment")
+    assert missing[:2] == (f"{999:020}.log", 0)
 
 
 def test_an_index_that_a_cut_short_swap_left_is_a_note(orders: Path) -> None:
     """A SIGKILL between the files of a segment was told as a fault, though every start mends it."""
     (orders.parent / ".kafka_cleanshutdown").unlink()
-    (orders / f"{999:020}.txnindex").touch()
+    (orders / f"{7:020}.txnindex").touch()
     outcome = verify(orders.parent)
     assert found(outcome) == []
     assert "belongs to no segment; the next start removes it" in outcome.notes[-1].what
@@ -432,7 +437,12 @@ def test_a_leader_epoch_that_goes_back_is_found(orders: Path) -> None:
 def test_a_checkpoint_has_to_fit_the_logs(orders: Path, text: str, what: str) -> None:
     path = orders.parent / "recovery-point-offset-checkpoint"
     path.write_text(text)
-    assert found(verify(orders.parent)) == [(path.name, None, what)]
+    everything = found(verify(orders.parent))
+    assert [each for each in everything if each[0] == path.name] == [(path.name, None, what)]
+    # A start refuses a log that ends below what it says.
+    assert [each[0] for each in everything if each[0] != path.name] == (
+        [f"{42:020}.log"] if "4000" in text else []
+    )
 
 
 def test_a_checkpoint_that_was_never_written_is_empty(orders: Path) -> None:

@@ -22,6 +22,7 @@ from txn.inspect.layout import State, list_partition
 from txn.inspect.outcome import Outcome
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
 from txn.storage.directory import BOOT_ID, LOCK
+from txn.storage.plain_files import read_plain
 
 LOCK_BYTES_MAX: Final = 4096
 
@@ -44,7 +45,7 @@ def verify_open_transactions(
         return
     damaged = {finding.path.parent for finding in outcome.findings if finding.path.suffix == ".log"}
     known, unread = _read_coordinator(logs, damaged)
-    power_failed = outcome.state is State.LEFT and _was_left_in_another_boot(root)
+    power_failed = outcome.state is State.LEFT and was_left_in_another_boot(root)
     for each, owner in unexplained(outcome.held_open, owners_of(known.items())):
         path = _file_of(root, each)
         fault = fault_of(each, owner)
@@ -102,10 +103,17 @@ def _file_of(root: Path, found: OpenTransaction) -> Path:
     return files.file(below[-1] if below else files.segments[0], ".log")
 
 
-def _was_left_in_another_boot(root: Path) -> bool:
+def boot_noted_in(root: Path) -> bytes:
+    """The boot of the machine in which a directory was last used; empty: nobody noted it."""
     try:
-        with (root / LOCK).open("rb") as file:
-            noted = file.read(LOCK_BYTES_MAX)
-        return noted not in (b"", BOOT_ID.read_bytes())
+        return read_plain(root / LOCK)[:LOCK_BYTES_MAX]
+    except OSError:
+        return b""
+
+
+def was_left_in_another_boot(root: Path) -> bool:
+    """Say whether a directory was last used in another boot of the machine."""
+    try:
+        return boot_noted_in(root) not in (b"", BOOT_ID.read_bytes())
     except OSError:
         return False

@@ -16,9 +16,7 @@ FROM_THE_LOG: Final = (
     "it is made from the log: stop the broker, delete it and .kafka_cleanshutdown, start again"
 )
 ADVICE: Final = {
-    Kind.LOG: (
-        "restore the partition from a copy, or move its directory away to give up its records"
-    ),
+    Kind.LOG: ("restore the partition from a copy, or give up what is lost: txn log accept-loss"),
     Kind.INDEX: FROM_THE_LOG,
     Kind.TIME_INDEX: FROM_THE_LOG,
     Kind.TXN_INDEX: FROM_THE_LOG.replace("delete it", "delete it, the .index of that name"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from txn import _core
 from txn.partition.producer_state import last_sequence_of
@@ -128,6 +128,22 @@ def check(
 ) -> _core.SegmentCheck:
     """Begin to check a segment. Raises OSError."""
     return _core.SegmentCheck(str(path), base_offset, index, time_index, is_deep=is_deep)
+
+
+def refusal_of(
+    directory: Path, settings: dict[str, Any], past: dict[str, Any]
+) -> tuple[str, Path, int] | None:
+    """Say why a start would refuse a partition, as (reason, file, position); None: it would not.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    try:
+        _core.examine_log(str(directory), settings, past)
+    except _core.CorruptLogError as error:
+        message, path, position = error.args
+        return message.removeprefix(f"{path} is damaged at byte {position}: "), Path(path), position
+    return None
 
 
 def _batch(seen: "_core.SeenBatch") -> Batch:

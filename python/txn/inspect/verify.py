@@ -14,11 +14,15 @@ What is held against what:
     checkpoints      the first and the last offset of each log
     open transactions         the records of `__transaction_state` (a stopped directory's)
 
+A stopped directory is also asked what the next start would refuse it for (`_core.examine_log`),
+so that both say the same.
+
 What cannot be known. A checkpoint has no checksum: a recovery point or a high watermark that
 is too low only means more work at the next start, and a log start offset inside the log is
-taken as it is. Where a log was compacted, or its beginning deleted, batches are missing that a
-replay would need: there only what is left is compared. Without a clean stop the end of a log
-may be torn; what the next start cuts off is a note, not a finding.
+taken as it is. What a kill came to before any checkpoint was written may be gone without a
+trace. Where a log was compacted, or its beginning deleted, batches are missing that a replay
+would need: there only what is left is compared. Without a clean stop the end of a log may be
+torn; what the next start cuts off is a note, not a finding.
 
 A broker may be at work. Then sizes and checkpoints are taken before the logs are read, and
 what is found in a partition counts only if a second look finds it again.
@@ -33,7 +37,7 @@ from contextlib import suppress
 from dataclasses import replace
 from os.path import lexists  # a link that leads nowhere is there, and cannot be read
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from txn.errors import DirectoryError
 from txn.inspect import files, segments, texts
@@ -52,11 +56,15 @@ from txn.inspect.layout import (
     state_of,
 )
 from txn.inspect.look import PartitionLook
-from txn.inspect.open_transactions import verify_open_transactions
+from txn.inspect.open_transactions import (
+    boot_noted_in,
+    verify_open_transactions,
+    was_left_in_another_boot,
+)
 from txn.inspect.outcome import Outcome, Surroundings, read_text
 from txn.metadata.image import Image
 from txn.metadata.replay import Replay
-from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, Place
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
 from txn.storage.directory import CLEAN, META
 
 WORKERS_MAX: Final = 8
@@ -154,7 +162,9 @@ class DirectoryLook:
     def only(self, directories: Collection[Path]) -> Outcome:
         """Verify some of the partitions, and nothing of the files beside them."""
         plans = [(directory, self._surroundings(directory)) for directory in directories]
-        return _verify_partitions(plans, self._outcome.state, self._report)[0]
+        outcome = _verify_partitions(plans, self._outcome.state, self._report)[0]
+        self._verify_as_a_start(directories, outcome)
+        return outcome
 
     def open_in(self, name: str) -> Outcome:
         """Hold what one partition has open against the coordinator's records, and no more."""
@@ -176,6 +186,8 @@ class DirectoryLook:
         plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
         partitions, ends = _verify_partitions(plans, outcome.state, self._report)
         outcome.take(partitions)
+        self._verify_as_a_start(self._partitions, outcome)
+        self._verify_all_are_there(outcome)
         verify_open_transactions(self._root, self._partitions, self._image, outcome)
         for name, offsets in self._checkpoints.items():
             self._verify_checkpoint(self._root / name, offsets, ends)
@@ -187,6 +199,60 @@ class DirectoryLook:
             elif kind_of(entry) is Kind.METADATA_SNAPSHOT:
                 _verify_metadata_snapshot(entry, outcome)
         return outcome
+
+    def _verify_as_a_start(self, directories: Collection[Path], outcome: Outcome) -> None:
+        """Find what the next start would refuse a partition for, if nothing was found there yet."""
+        if outcome.state is State.IN_USE:
+            return
+        for directory in directories:
+            if any(name.endswith(".swap") for name in os.listdir(directory)):
+                continue  # the start finishes that first
+            place = partition_of(directory)
+            topic = self._image.topics.get(place[0]) if place else None
+            settings = (
+                {"cleanup.policy": topic.settings.get("cleanup.policy", "delete")} if topic else {}
+            )
+            try:
+                refusal = segments.refusal_of(directory, settings, self._past_of(directory))
+            except OSError as error:
+                outcome.find(directory, None, f"it cannot be read: {error}")
+                continue
+            if refusal is None:
+                continue
+            reason, path, position = refusal
+            outcome.notes = [note for note in outcome.notes if note.path != path]
+            if not any(finding.path == path for finding in outcome.findings):
+                outcome.find(path, position, reason)
+
+    def _past_of(self, directory: Path) -> dict[str, Any]:
+        """What a start would know of a log's earlier life."""
+        place = partition_of(directory) or (directory.name, 0)
+        state = self._outcome.state
+        recovery_point = self._checkpoints[RECOVERY_POINTS].get(place, 0)
+        # Kafka writes where logs end now and then, also after a topic was deleted.
+        is_proof = state is State.CLEAN or boot_noted_in(self._root) != b""
+        high_watermark = self._checkpoints[HIGH_WATERMARKS].get(place, 0) if is_proof else 0
+        return {
+            "was_clean": state is State.CLEAN and max(recovery_point, high_watermark) > 0,
+            "power_failed": state is State.LEFT and was_left_in_another_boot(self._root),
+            "recovery_point": recovery_point,
+            "high_watermark": high_watermark,
+            "log_start_offset": self._checkpoints[LOG_STARTS].get(place),
+            "may_have_gaps": place in self._checkpoints[CLEANED],
+        }
+
+    def _verify_all_are_there(self, outcome: Outcome) -> None:
+        """Find the directories that checkpoints name and that are gone."""
+        if outcome.state is State.IN_USE or was_left_in_another_boot(self._root):
+            return
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+            for (topic, index), offset in sorted(self._checkpoints[name].items()):
+                directory = self._root / f"{topic}-{index}"
+                is_found = any(finding.path == directory for finding in outcome.findings)
+                is_gone = not lexists(directory) and self._is_known(topic, index)
+                if offset > 0 and is_gone and not is_found:
+                    what = f"it is gone, but {name} says that its log had come to {offset}"
+                    outcome.find(directory, None, what)
 
     def _checkpoint(self, path: Path) -> dict[Place, int]:
         if not lexists(path):
