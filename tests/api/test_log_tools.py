@@ -17,9 +17,9 @@ from brokers import BrokerProcess
 from clients import create_topic, plain_producer, transactional_producer
 from log_directories import fill
 from txn.inspect import texts
-from txn.inspect.layout import CHECKPOINTS
+from txn.inspect.layout import CHECKPOINTS, State
 from txn.inspect.verify import verify
-from txn.storage.checkpoints import LOG_STARTS, State
+from txn.storage.checkpoints import LOG_STARTS
 
 
 @pytest.fixture(scope="module")
