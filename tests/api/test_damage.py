@@ -40,6 +40,18 @@ def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(directory
         send(plain_producer(broker.bootstrap_servers), "bad", [b"more"])
 
 
+def test_P9_damage_met_just_before_a_stop_is_told(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that stopped within a second of the fetch said nothing of what it had found."""
+    with txn.Broker(directory) as broker:
+        client = _core.KafkaClient(broker.bootstrap_servers, timeout_ms=1000)
+        with pytest.raises(_core.KafkaError):
+            list(client.fetch("bad", 0, 0, 1))
+    (line,) = (text for text in caplog.messages if text.startswith("log.damaged"))
+    assert str(directory / "bad-0" / f"{0:020}.log") in line
+
+
 def test_a_search_by_time_that_meets_damage_answers_corrupt_message(directory: Path) -> None:
     """It cost the client its connection, and with it every other answer."""
     partitions = [{"partition_index": 0, "timestamp": 1}]

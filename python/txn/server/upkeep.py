@@ -41,8 +41,9 @@ class Upkeep:
         first_ms = start_ms + min(settings[retention], settings["log.initial.task.delay.ms"])
         points = "log.flush.offset.checkpoint.interval.ms"
         starts = "log.flush.start.offset.checkpoint.interval.ms"
+        self._tick = Chore("tick", storage.tick, lambda: TICK_MS, start_ms + TICK_MS)
         self._chores = [
-            Chore("tick", storage.tick, lambda: TICK_MS, start_ms + TICK_MS),
+            self._tick,
             Chore("retention", lambda: storage.retain(now_ms()), every(retention), first_ms),
             Chore("recovery_points", storage.write_recovery_points, every(points)),
             Chore("log_starts", storage.write_log_starts, every(starts)),
@@ -57,7 +58,7 @@ class Upkeep:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the chore under way, and no other."""
+        """Finish the chore under way, tell of what the last readers met, and do no more."""
         self._stopping.set()
         self._thread.join()
 
@@ -70,6 +71,7 @@ class Upkeep:
                     chore.due_ms = time.monotonic() * 1000 + max(chore.interval_ms(), 1)
             next_ms = min(chore.due_ms for chore in self._chores) - time.monotonic() * 1000
             if self._stopping.wait(max(next_ms, 0) / 1000):
+                self._do(self._tick)
                 return
 
     def _do(self, chore: Chore) -> None:

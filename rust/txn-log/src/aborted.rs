@@ -37,11 +37,16 @@ pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
 
 /// Brings a transaction index to these entries. A file that is right already is not touched.
 pub(crate) fn store(path: &Path, entries: &[AbortedTxn]) -> io::Result<()> {
-    let bytes: Vec<u8> = entries.iter().flat_map(|&entry| encode(entry)).collect();
+    let bytes = encode_all(entries);
     if disk::read(path).is_ok_and(|stored| stored == bytes) {
         return Ok(());
     }
     disk::write(path, &bytes)
+}
+
+/// The bytes of a transaction index with these entries.
+pub(crate) fn encode_all(entries: &[AbortedTxn]) -> Vec<u8> {
+    entries.iter().flat_map(|&entry| encode(entry)).collect()
 }
 
 fn encode(entry: AbortedTxn) -> [u8; ENTRY_BYTES] {

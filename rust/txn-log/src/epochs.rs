@@ -3,14 +3,19 @@
 //! A text file: version 0, the number of entries, then an epoch and its first offset per line;
 //! both rise. An epoch gets its entry with its first batch, so an epoch in which nothing was
 //! written has none. The file can be made from the batches, which carry their epoch: one that
-//! is missing or damaged is made anew.
+//! is missing or damaged is made anew. It is under no checksum, and a wrong offset tells a
+//! consumer that its log was cut; so each entry is held against the batches beside it.
 
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::batch::Header;
 use crate::disk;
+use crate::error::ReadError;
+use crate::segment::Segment;
 
 pub(crate) const NAME: &str = "leader-epoch-checkpoint";
 const VERSION: &str = "0";
@@ -44,6 +49,32 @@ impl Epochs {
             }
         }
         (epochs.0.len() == count).then_some(epochs)
+    }
+
+    /// Whether the batches beside each beginning are of the epochs that the entries give them.
+    ///
+    /// Cost: two lookups an entry.
+    ///
+    /// # Errors
+    /// What the disk says. A batch that cannot be read contradicts nothing: its readers are told.
+    pub fn fit(&self, segments: &[Arc<Segment>]) -> io::Result<bool> {
+        let ends = self.0.iter().skip(1).map(|&(_, start)| start);
+        for (&(epoch, start), end) in self.0.iter().zip(ends.chain([i64::MAX])) {
+            let (before, behind) = match beside(segments, start) {
+                Ok(found) => found,
+                Err(ReadError::Io(error)) => return Err(error),
+                Err(_) => continue,
+            };
+            let is_later = before.is_none_or(|header| header.leader_epoch() < epoch);
+            let is_its = behind.is_none_or(|header| {
+                let is_next = header.base_offset() >= end; // compaction left none of this one
+                header.base_offset() >= start && (is_next || header.leader_epoch() == epoch)
+            });
+            if !is_later || !is_its {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Writes the file whole or not at all. `sync` has it on the disk.
@@ -105,6 +136,28 @@ impl Epochs {
         let end = self.0.get(later).map_or(leader_end, |&(_, start)| start);
         (found, end)
     }
+}
+
+/// The last batch that begins below an offset, and the first that ends at or above it.
+fn beside(
+    segments: &[Arc<Segment>],
+    offset: i64,
+) -> Result<(Option<Header>, Option<Header>), ReadError> {
+    let after = segments.partition_point(|segment| segment.base_offset < offset);
+    let mut before = None;
+    for segment in segments[..after].iter().rev() {
+        before = segment.last_below(offset)?;
+        if before.is_some() {
+            break;
+        }
+    }
+    let first = after.saturating_sub(1);
+    for segment in &segments[first..] {
+        if let Some((_, header)) = segment.find(offset)? {
+            return Ok((before, Some(header)));
+        }
+    }
+    Ok((before, None))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The transaction indexes of a log, each entry held against the batches.
 //!
 //! Entries are under no checksum, and a wrong one shows a `read_committed` reader what was
-//! aborted or hides what was committed. So none is taken on trust: the abort marker it names
+//! aborted or hides what was committed; so does one that is missing. So none is taken on trust:
+//! `txnindex-checkpoint` (`aborted_sums`) tells of sealed segments how many there are, the abort marker it names
 //! stands in the log, its transaction begins where it says, and whatever ended later begins
 //! at or above its last stable offset. Where index and log contradict each other the index
 //! is of no use from that segment on, and the gate replays the batches instead.
@@ -12,9 +13,11 @@
 //!
 //! Cost: one lookup for each marker and one for each beginning.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::aborted;
+use crate::aborted_sums::AbortedSums;
 use crate::batch::{BatchView, Header};
 use crate::builder::decode_marker;
 use crate::error::{OpenError, ReadError};
@@ -25,9 +28,11 @@ use crate::segment::Segment;
 /// offset below which they are all. Unless the log was closed, the last entry may have been
 /// written before a marker that never came; it is left out.
 pub(crate) fn load(
+    directory: &Path,
     segments: &[Arc<Segment>],
     was_closed: bool,
 ) -> Result<(Vec<AbortedTxn>, i64), OpenError> {
+    let sums = AbortedSums::load(directory)?;
     let mut all = Vec::new();
     let mut end = i64::MAX;
     for (number, segment) in segments.iter().enumerate() {
@@ -35,7 +40,9 @@ pub(crate) fn load(
             continue;
         }
         let may_be_ahead = number + 1 == segments.len() && !was_closed;
-        let Some(entries) = load_one(segments, segment, may_be_ahead)? else {
+        let entries = load_one(segments, segment, may_be_ahead)?;
+        let is_whole = |entries: &Vec<_>| may_be_ahead || sums.agree(segment.base_offset, entries);
+        let Some(entries) = entries.filter(is_whole) else {
             end = segment.base_offset;
             break;
         };

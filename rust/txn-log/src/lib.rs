@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod aborted;
+mod aborted_sums;
 pub mod batch;
 pub mod builder;
 pub mod compaction;

@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::aborted::{self, AbortedTxns};
+use crate::aborted_sums::AbortedSums;
 use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
 use crate::compression::{Codec, CompressionError};
@@ -599,6 +600,7 @@ impl PartitionLog {
         match segments.last() {
             Some(active) => {
                 active.store_indexes()?;
+                self.store_aborted_sum(active)?;
                 self.write_snapshot(base_offset)?;
             }
             None => self.make_directory()?,
@@ -617,6 +619,16 @@ impl PartitionLog {
         grown.push(Arc::clone(&created));
         self.replace_segments(grown);
         Ok(created)
+    }
+
+    /// Says how many entries the transaction index of a segment has that is appended to no more.
+    fn store_aborted_sum(&self, segment: &Segment) -> io::Result<()> {
+        let known = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = recovery::entries_of(segment, known.entries());
+        drop(known);
+        let mut sums = AbortedSums::load(&self.directory)?;
+        sums.note(segment.base_offset, &entries);
+        sums.store(&self.directory)
     }
 
     fn make_directory(&self) -> io::Result<()> {
@@ -716,6 +728,7 @@ impl PartitionLog {
         }
         // A clean start believes the files of the active segment too.
         active.store_indexes()?;
+        self.store_aborted_sum(active)?;
         self.note_seal(Arc::clone(active));
         self.write_snapshot(end)?;
         self.has_new_files.store(true, Ordering::Release);

@@ -41,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::aborted::{self, AbortedTxns};
+use crate::aborted_sums::AbortedSums;
 use crate::batch::{self, BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
 use crate::disk;
@@ -197,7 +198,12 @@ fn recover_epochs(
     seen: Option<&[(i32, i64)]>,
 ) -> Result<Epochs, OpenError> {
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
-    let stored = Epochs::load(directory)?;
+    let mut stored = Epochs::load(directory)?;
+    if let Some(found) = &stored
+        && !found.fit(segments)?
+    {
+        stored = None;
+    }
     let mut epochs = stored.clone().unwrap_or_default();
     epochs.truncate(log_end_offset);
     if stored.is_some() {
@@ -1015,7 +1021,7 @@ fn recover_gate(
     was_closed: bool,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let log_start_offset = segments[0].base_offset;
-    let (indexed, indexed_end) = indexed::load(segments, was_closed)?;
+    let (indexed, indexed_end) = indexed::load(directory, segments, was_closed)?;
     let mut snapshots = snapshot::offsets(directory)?;
     // Entries below the recovery point that fit the batches are all there are; behind it some may
     // be missing, and to know that takes a scan of all batches.
@@ -1052,9 +1058,14 @@ fn recover_gate(
     if is_restored {
         backfill(gate, segments, replay_start)?;
     }
+    let mut indexes = Vec::with_capacity(segments.len());
     for segment in segments {
-        aborted::store(&segment.path("txnindex"), &entries_of(segment, &entries))?;
+        let entries = entries_of(segment, &entries);
+        aborted::store(&segment.path("txnindex"), &entries)?;
+        indexes.push((segment.base_offset, entries));
     }
+    let sums = indexes.iter().map(|(base, entries)| (*base, &entries[..]));
+    AbortedSums::of(sums).store(directory)?;
     Ok(entries)
 }
 
@@ -1082,7 +1093,8 @@ fn replay_from(
     Ok(ended)
 }
 
-fn entries_of(segment: &Segment, entries: &[AbortedTxn]) -> Vec<AbortedTxn> {
+/// Those of the transactions that ended in a segment.
+pub(crate) fn entries_of(segment: &Segment, entries: &[AbortedTxn]) -> Vec<AbortedTxn> {
     let offsets = segment.base_offset..segment.next_offset();
     entries
         .iter()

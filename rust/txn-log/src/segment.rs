@@ -412,10 +412,28 @@ impl Segment {
 
     /// Finds the first batch whose last offset is `offset` or more; `None` if there is none.
     pub fn find(&self, offset: i64) -> Result<Option<(u64, Header)>, ReadError> {
-        let from = self.sound_position(|indexes| indexes.entry_before(offset))?;
+        let from = if offset <= self.base_offset {
+            0 // without the indexes, which a start loads of few segments
+        } else {
+            self.sound_position(|indexes| indexes.entry_before(offset))?
+        };
         self.find_between(from, self.size(), |_, header| {
             header.last_offset() >= offset
         })
+    }
+
+    /// Finds the last batch that begins below an offset; `None` if there is none.
+    pub fn last_below(&self, offset: i64) -> Result<Option<Header>, ReadError> {
+        let from = self.sound_position(|indexes| indexes.entry_before(offset - 1))?;
+        let mut scanner = self.scan_from(from)?;
+        let mut last = None;
+        while let Some((_, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+            if header.base_offset() >= offset {
+                break;
+            }
+            last = Some(header);
+        }
+        Ok(last)
     }
 
     /// Finds the whole batches of `[start, end)` from the one that holds `start`, at most

@@ -18,6 +18,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::aborted;
+use crate::aborted_sums::AbortedSums;
 use crate::disk;
 use crate::error::{CorruptLog, OpenError, ReadError};
 use crate::log::PartitionLog;
@@ -105,6 +107,7 @@ impl PartitionLog {
         let fresh = Segment::open(&self.directory, first, end_offset, interval)?;
         fresh.store_indexes()?;
         fresh.sync_sealed()?;
+        self.store_aborted_sum_of_swap(base_offsets)?;
         disk::sync_directory(&self.directory)?;
         {
             let _writer = self.writer_even_if_failed();
@@ -118,6 +121,17 @@ impl PartitionLog {
         }
         snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())?;
         Ok(true)
+    }
+
+    /// Has the lines of the swapped segments say what the index that took their place holds.
+    fn store_aborted_sum_of_swap(&self, base_offsets: &[i64]) -> io::Result<()> {
+        let _writer = self.writer_even_if_failed(); // a roll writes the file too
+        let path = file_path(&self.directory, base_offsets[0], "txnindex");
+        let entries = aborted::load(&path)?.unwrap_or_default();
+        let mut sums = AbortedSums::load(&self.directory)?;
+        sums.replace(base_offsets, &entries);
+        sums.store(&self.directory)?;
+        AbortedSums::sync(&self.directory)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::aborted_sums::AbortedSums;
 use crate::disk;
 use crate::epochs::Epochs;
 use crate::log::{METADATA_NAME, PartitionLog};
@@ -160,6 +161,7 @@ impl PartitionLog {
         }
         if has_new_files {
             Epochs::sync(&self.directory)?;
+            AbortedSums::sync(&self.directory)?;
             disk::sync_if_there(&self.directory.join(METADATA_NAME))?;
             disk::sync_directory(&self.directory)?;
             let parent = self.directory.parent().unwrap_or(Path::new("."));

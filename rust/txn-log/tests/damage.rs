@@ -13,6 +13,9 @@ use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
 use txn_log::{PartitionLog, Past, ReadError, Settings};
 
+/// Of a `.txnindex`.
+const ENTRY_BYTES: usize = 34;
+
 /// A log of several segments that was closed; its batches by base offset.
 fn closed_log(directory: &Path) -> Vec<(i64, Vec<u8>)> {
     let (log, _) = open(directory, false);
@@ -71,6 +74,37 @@ fn damage_is_never_shown_and_the_rest_of_the_log_is() {
     assert_eq!(log.read(second.0, 1).unwrap(), second.1);
     assert_eq!(log.read(0, 1).unwrap(), batches[0].1);
     append(&log, plain(1, 5));
+}
+
+#[test]
+fn a_transaction_index_that_lost_entries_is_made_anew() {
+    // The story: of an index that was emptied, or cut behind an entry, nothing showed that aborted
+    // transactions were missing, and readers were shown their records.
+    let root = tempfile::tempdir().unwrap();
+    closed_log(root.path());
+    let (log, _) = open(root.path(), true);
+    let told = told_of_aborted(&log);
+    log.close().unwrap();
+    for path in targets(root.path(), &["txnindex"]) {
+        let whole = fs::read(&path).unwrap();
+        for left in [0, whole.len() - ENTRY_BYTES] {
+            fs::write(&path, &whole[..left]).unwrap();
+            let (log, _) = open(root.path(), true);
+            assert_eq!(
+                told_of_aborted(&log),
+                told,
+                "{left} bytes of {}",
+                path.display()
+            );
+            log.close().unwrap();
+            assert_eq!(fs::read(&path).unwrap(), whole);
+        }
+        fs::remove_file(&path).unwrap();
+        assert_eq!(told_of_aborted(&open(root.path(), true).0), told);
+    }
+    fs::write(root.path().join("txnindex-checkpoint"), "0\n1\n0 1 7\n").unwrap();
+    let (log, _) = open(root.path(), true);
+    assert_eq!(told_of_aborted(&log), told);
 }
 
 #[test]

@@ -120,3 +120,25 @@ fn an_epoch_whose_batches_a_crash_cut_off_is_forgotten() {
     assert_eq!(log.leader_epoch(), 2);
     assert_eq!(checkpoint(root.path()), "0\n2\n0 0\n2 10\n");
 }
+
+#[test]
+fn a_checkpoint_that_contradicts_the_batches_is_made_anew() {
+    // The story: a flipped bit in an epoch's first offset told consumers that their log was cut.
+    for wrong in [
+        "0 0\n2 11\n",
+        "0 0\n2 5\n",
+        "0 0\n1 10\n",
+        "0 0\n3 10\n",
+        "0 3\n2 10\n",
+        "1 0\n2 10\n",
+        "0 0\n2 20\n",
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        write_two_epochs(root.path());
+        let path = root.path().join("leader-epoch-checkpoint");
+        fs::write(&path, format!("0\n2\n{wrong}")).unwrap();
+        let (log, _) = open(root.path(), true);
+        assert_eq!(log.end_of_epoch(0), Some((0, 10)), "{wrong:?}");
+        assert_eq!(checkpoint(root.path()), "0\n2\n0 0\n2 10\n", "{wrong:?}");
+    }
+}
