@@ -9,7 +9,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-rust test-python soak check fmt bench micro black-box demo wheel clean prerequisites
+.PHONY: help setup build test test-rust test-python soak check fmt bench micro black-box hostile demo wheel clean prerequisites
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commit
 
 black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 SEED=7 BLACK_BOX="--target kafka")
 	PYTHONPATH=tests $(BIN)/python -m black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
+
+hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
+	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

@@ -6,8 +6,11 @@ names it. Lost may be only what nobody can prove:
 
 - After a kill, what a cut took from the end of a log beyond its recovery point, as a write that
   was under way would look. A log line tells of it, but where the cut is between two batches.
-- After a power failure, what lies beyond the recovery point, told by a log line. Offsets are then
-  given out in a new leader epoch.
+- After a power failure, what lies beyond the recovery point, told by a log line, but where the
+  cut is between two batches. Offsets are then given out in a new leader epoch.
+
+`txn log verify` has to find what a start refuses after a clean stop. Without one, the end of a log
+may be torn, and it is a note at most.
 
 A cleaner may leave a segment of a compacted topic without a batch: one that is gone is no proof.
 One file holds decisions of its own and, as in Apache Kafka, no checksum: the log starts. There a
@@ -83,7 +86,8 @@ def _judge(
     if findings is None or case.path.endswith(".deleted") or case.path == LOCK:
         return verdict
     if is_refused and not findings:
-        verdict.faults.append("`txn log verify` finds nothing where the start refuses")
+        what = "`txn log verify` finds nothing where the start refuses"
+        (verdict.faults if case.state == "closed" else verdict.notes).append(what)
     if verdict.kind == "right" and any(path.endswith(".log") for path, _ in findings):
         verdict.notes.append(f"verify finds, the start is right: {findings[0]}")
     return verdict
@@ -203,7 +207,7 @@ class _Judgement:
         if are != were[: len(are)] or _end(are, sound["start"]) < recovery_point:
             return False
         if self.case.state == "power":
-            return self._is_told(place)
+            return self._is_told(place) or (self.case.is_cut and self._is_cut_between_batches())
         if found["batches"] != are or found["end"] >= sound["end"]:
             return False
         return self.case.is_cut and (self._is_told(place) or self._is_cut_between_batches())

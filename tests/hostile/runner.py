@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from brokers import TESTS, environment
 from hostile.damage import STATES, Case, cases_of, damaged_copy
+from hostile.gaps import gap_of
 from hostile.judge import LOCK, Verdict, judge
 from hostile.left import Left, let_the_power_fail, make_left
 from hostile.shown import Shown
@@ -190,7 +191,8 @@ def _run_case(matrix: Matrix, case: Case, worker: Worker, scratch: Path) -> Verd
             return Verdict("hang or crash", [*failures, str(error)])
     verdict = judge(case, left, matrix.sound_for(case), starts, findings)
     verdict.faults += failures
-    return verdict
+    gap = gap_of(case, left) if verdict.faults else None
+    return Verdict("known gap", notes=[gap, *verdict.faults]) if gap else verdict
 
 
 def main() -> None:

@@ -73,8 +73,8 @@ class DataDirectory:
             self._lock = open_plain(path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DirectoryError(
-                f"cannot use {path} as data directory: {error.strerror or error}. "
-                "Give a directory this user may read and write",
+                f"cannot use {path} as data directory: {error.filename or path / LOCK}: "
+                f"{error.strerror or error}. Give a directory this user may read and write",
                 path=str(path),
             ) from error
         try:

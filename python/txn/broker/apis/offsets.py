@@ -199,6 +199,8 @@ async def _deleted(node: Node, topic: str, index: int, offset: int) -> dict[str,
     try:
         low_watermark = await node.delete_records(store, start)
     except StorageError as error:
+        if node.partition(topic, index) is not store:  # its topic was deleted meanwhile
+            return answer | {"error_code": ErrorCode.unknown_topic_or_partition}
         log.error("partition.records_not_deleted", reason=error.message)
         return answer | {"error_code": error.code}
     return answer | {"error_code": ErrorCode.none, "low_watermark": low_watermark}
