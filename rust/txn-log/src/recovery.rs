@@ -1058,13 +1058,15 @@ fn recover_gate(
     if is_restored {
         backfill(gate, segments, replay_start)?;
     }
-    let mut indexes = Vec::with_capacity(segments.len());
+    let mut entries_by_segment = Vec::with_capacity(segments.len());
     for segment in segments {
         let entries = entries_of(segment, &entries);
         aborted::store(&segment.path("txnindex"), &entries)?;
-        indexes.push((segment.base_offset, entries));
+        entries_by_segment.push((segment.base_offset, entries));
     }
-    let sums = indexes.iter().map(|(base, entries)| (*base, &entries[..]));
+    let sums = entries_by_segment
+        .iter()
+        .map(|(base_offset, entries)| (*base_offset, &entries[..]));
     AbortedSums::of(sums).store(directory)?;
     Ok(entries)
 }
