@@ -2,9 +2,9 @@
 //!
 //! Entries are under no checksum, and a wrong one shows a `read_committed` reader what was
 //! aborted or hides what was committed; so does one that is missing. So none is taken on trust:
-//! `txnindex-checkpoint` (`aborted_sums`) tells of sealed segments how many there are, the abort marker it names
-//! stands in the log, its transaction begins where it says, and whatever ended later begins
-//! at or above its last stable offset. Where index and log contradict each other the index
+//! `txnindex-checkpoint` (`aborted_sums`) tells of sealed segments how many there are, the abort
+//! marker it names stands in the log, its transaction begins where it says, and whatever ended
+//! later begins at or above its last stable offset. Where index and log contradict each other the index
 //! is of no use from that segment on, and the gate replays the batches instead.
 //!
 //! A batch whose own checksum fails contradicts nothing: whoever reads it is told. Nor does

@@ -18,7 +18,9 @@
 //!
 //! # After a power failure
 //! Pages reach the disk in any order. What lies beyond the recovery point may be anything: the
-//! log is cut at the first batch that is not whole, for a sync covers everything before it.
+//! log is cut at the first batch that is not whole, for a sync covers everything before it. A
+//! segment that ends just at the recovery point is read too: perhaps no more than its batches is
+//! on the disk.
 //! Damage below the recovery point is damage; a recovery point that the log does not reach is
 //! none.
 //!
@@ -469,7 +471,11 @@ impl Opening<'_> {
         let Some(ends) = self.base_offsets.get(1..) else {
             return Ok(Look::default());
         };
-        let believed = ends.partition_point(|&end| end <= recovery_point);
+        // A segment that was the active one when the log was synced to its end may have been
+        // sealed since: its indexes are then not on the disk.
+        let is_sealed_on_disk =
+            |end: i64| end < recovery_point || (end == recovery_point && !self.past.power_failed);
+        let believed = ends.partition_point(|&end| is_sealed_on_disk(end));
         let look = self.scan(believed, recovery_point)?;
         let end = look.segments.last().map_or(0, Segment::next_offset);
         if believed > 0 && end < recovery_point && self.past.power_failed {
@@ -1060,14 +1066,16 @@ fn recover_gate(
     }
     let mut entries_by_segment = Vec::with_capacity(segments.len());
     for segment in segments {
-        let entries = entries_of(segment, &entries);
-        aborted::store(&segment.path("txnindex"), &entries)?;
-        entries_by_segment.push((segment.base_offset, entries));
+        entries_by_segment.push((segment, entries_of(segment, &entries)));
     }
     let sums = entries_by_segment
         .iter()
-        .map(|(base_offset, entries)| (*base_offset, &entries[..]));
+        .map(|(segment, entries)| (segment.base_offset, &entries[..]));
+    // Before the indexes: one that is cut short by a crash is then seen to lack entries.
     AbortedSums::of(sums).store(directory)?;
+    for (segment, entries) in &entries_by_segment {
+        aborted::store(&segment.path("txnindex"), entries)?;
+    }
     Ok(entries)
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{
     CLIENT, SMALL, State, TestGate, append, build, files, log_bytes, marker, open, plain,
-    transactional, try_open_from,
+    transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::batch::Batches;
@@ -395,6 +395,44 @@ fn the_close_after_a_refused_append_finishes_the_files() {
 
     assert_ne!(journal.len(), 0);
     disk::release(root.path());
+}
+
+#[test]
+fn a_start_that_is_cut_short_loses_no_aborted_transaction() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    write_history(&log);
+    log.tick().unwrap();
+    let past = Past {
+        recovery_point: log.recovery_point(),
+        ..Past::default()
+    };
+    let known = log.aborted_in(0, i64::MAX);
+    drop(log);
+    let indexes = files(root.path(), "txnindex");
+    let lost = indexes
+        .iter()
+        .find(|path| fs::metadata(path).unwrap().len() > 0)
+        .unwrap();
+    fs::remove_file(lost).unwrap();
+    fs::remove_file(root.path().join("txnindex-checkpoint")).unwrap();
+    let broken = Arc::new(Broken::default());
+    disk::watch(root.path(), Arc::clone(&broken) as Arc<dyn Witness>);
+    broken.set(Some(|change| match change {
+        Change::Write(path, ..) if path.extension()? == "txnindex" => Some(Fault {
+            written: 0,
+            error: io::Error::from_raw_os_error(BAD_DISK),
+        }),
+        _ => None,
+    }));
+    assert!(try_open_from(root.path(), SMALL, past).is_err());
+    assert_eq!(fs::metadata(lost).unwrap().len(), 0);
+    disk::release(root.path());
+
+    let (log, gate) = try_open_from(root.path(), SMALL, past).unwrap();
+
+    assert_eq!(log.aborted_in(0, i64::MAX), known);
+    assert_eq!(gate.state().aborted.len(), known.len());
 }
 
 // ---------------------------------------------------------------- crashes

@@ -5,7 +5,10 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{SMALL, append, files, log_bytes, open, plain, try_open_from, write_history};
+use common::{
+    SMALL, append, files, log_bytes, marker, open, open_from, plain, transactional, try_open_from,
+    write_history,
+};
 use txn_log::{OpenError, Past, Settings};
 
 fn behind(recovery_point: i64) -> Past {
@@ -239,4 +242,37 @@ fn after_a_power_failure_indexes_whose_segment_is_gone_go_too() {
         Vec::<std::path::PathBuf>::new()
     );
     assert_eq!(log.state().log_end_offset, 0);
+}
+
+#[test]
+fn aborted_transactions_outlive_a_power_failure_after_a_roll_at_the_recovery_point() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, transactional(1, 2));
+    log.append_marker(&marker(1, false)).unwrap();
+    let recovery_point = loop {
+        log.sync().unwrap();
+        let recovery_point = log.recovery_point();
+        append(&log, plain(1, 200));
+        if files(root.path(), "log").len() == 2 {
+            break recovery_point;
+        }
+    };
+    let known = log.aborted_in(0, i64::MAX);
+    assert_eq!(known.len(), 1);
+    drop(log);
+    // Neither was forced to the disk: the segment was the active one at the sync.
+    fs::write(&files(root.path(), "txnindex")[0], b"").unwrap();
+    fs::write(root.path().join("txnindex-checkpoint"), b"").unwrap();
+
+    let past = Past {
+        power_failed: true,
+        recovery_point,
+        ..Past::default()
+    };
+    let (log, gate) = open_from(root.path(), past);
+
+    assert_eq!(log.aborted_in(0, i64::MAX), known);
+    assert_eq!(gate.state().aborted.len(), 1);
+    assert_eq!(log.state().log_end_offset, recovery_point + 1);
 }
