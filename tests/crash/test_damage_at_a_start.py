@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
@@ -19,8 +20,10 @@ from clients import WAIT_S, commit_values, create_topic, plain_producer, read_al
 from clients import transactional_producer as opened_producer
 from txn import _core
 from txn.errors import CorruptLogError
+from txn.inspect.verify import verify
 from txn.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from txn.storage.directory import CLEAN
+from txn.storage.directory import CLEAN, LOCK
+from txn.storage.refusals import REFUSED_PARTITIONS
 
 pytestmark = pytest.mark.crash
 
@@ -79,7 +82,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def fetch_code(servers: str, topic: str) -> int:
     """The error code a fetch is answered with, 0 for none."""
-    client = _core.KafkaClient(servers, timeout_ms=1000)
+    client = _core.KafkaClient(servers, timeout_ms=3000)
     try:
         list(client.fetch(topic, 0, 0, 1))
     except _core.KafkaError as error:
@@ -301,6 +304,62 @@ def test_P9_without_its_metadata_log_a_directory_is_refused_with_a_clear_error(
     with pytest.raises(CorruptLogError, match="__cluster_metadata-0 is damaged: it is gone"):
         txn.Broker(data)
     assert segment_of(data).stat().st_size > 0
+
+
+def test_P9_a_refusal_stands_until_the_files_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the clean stop proved that the first segment was not removed by retention. It was
+    forgotten by the start that refused it, and the next one served the rest in silence.
+    """
+    data, aside = tmp_path / "data", tmp_path / "aside"
+    with txn.Broker(data) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "bad", internal_segment_bytes="300")
+        for value in VALUES:
+            send(plain_producer(servers), "bad", [value])
+        place = TopicPartition("bad", 0, 1)
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.delete_records([place])[place].result(WAIT_S)
+    aside.mkdir()
+    for path in (data / "bad-0").glob(f"{0:020}.*"):
+        shutil.move(path, aside / path.name)
+    for _ in range(3):
+        caplog.clear()
+        with txn.Broker(data) as broker:
+            assert fetch_code(broker.bootstrap_servers, "bad") == KAFKA_STORAGE_ERROR
+        (line,) = events(caplog, "log.damaged")
+        assert "log-start-offset-checkpoint says" in line
+        assert any(
+            "log-start-offset-checkpoint says" in each.what for each in verify(data).findings
+        )
+    for path in aside.iterdir():
+        shutil.move(path, data / "bad-0" / path.name)
+    with txn.Broker(data) as broker:
+        assert read_all(broker.bootstrap_servers, "bad") == VALUES[1:]
+    assert not (data / REFUSED_PARTITIONS).exists()
+
+
+@pytest.mark.parametrize("gone", ["__cluster_metadata-0", "bad-0"])
+def test_P9_what_was_on_the_disk_is_missed_after_a_power_failure_too(
+    gone: str, closed: Path, copied: Callable[[Path], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A directory that recovery points name was made anew, and what was stored forgotten."""
+    data = copied(closed)
+    (data / CLEAN).unlink()
+    (data / LOCK).write_text("another boot")
+    shutil.rmtree(data / gone)
+    for _ in range(2):
+        caplog.clear()
+        if gone == "bad-0":
+            with txn.Broker(data) as broker:
+                assert fetch_code(broker.bootstrap_servers, "bad") == KAFKA_STORAGE_ERROR
+                assert read_all(broker.bootstrap_servers, "good") == VALUES
+            (line,) = events(caplog, "log.damaged")
+            assert "recovery-point-offset-checkpoint" in line
+        else:
+            with pytest.raises(CorruptLogError, match="__cluster_metadata-0"):
+                txn.Broker(data)
 
 
 def test_P9_a_topic_made_anew_is_not_held_against_its_namesake(

@@ -604,6 +604,9 @@ class SimStorage:
     def accepts_loss(self, topic: str, index: int) -> bool:
         return (topic, index) in self._disk.accepted
 
+    def note_contradiction(self, topic: str, index: int, reason: str) -> None:
+        """An operator is told, and ends the run."""
+
     def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
         return []
 

@@ -99,6 +99,10 @@ class LogStorage(Protocol):
         """Say whether an operator gave up, for this start, what a partition lost."""
         ...
 
+    def note_contradiction(self, topic: str, index: int, reason: str) -> None:
+        """Have a start after a power failure refuse a partition too, which could not judge it."""
+        ...
+
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
         """Remove what a deletion that was cut short left of topics; keep what is of known ones.
 
@@ -281,6 +285,7 @@ class Node:
         """
         advised = f"{reason}. {self._storage.advice_on(topic, index)}"
         self.partitions[topic].withdraw(index, CorruptLogError(advised))
+        self._storage.note_contradiction(topic, index, advised)
         # The sockets ask again for the log of each partition.
         self._catalog.add_topic(self.image.topics[topic], self.partitions[topic])
         if topic == OFFSETS_TOPIC:

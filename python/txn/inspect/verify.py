@@ -39,7 +39,7 @@ from os.path import lexists  # a link that leads nowhere is there, and cannot be
 from pathlib import Path
 from typing import Any, Final
 
-from txn.errors import DirectoryError
+from txn.errors import DirectoryError, StorageError
 from txn.inspect import files, segments, texts
 from txn.inspect.layout import (
     CHECKPOINTS,
@@ -66,6 +66,8 @@ from txn.metadata.image import Image
 from txn.metadata.replay import Replay
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
 from txn.storage.directory import CLEAN, META
+from txn.storage.losses import fingerprint
+from txn.storage.refusals import REFUSED_PARTITIONS, read_refusals
 
 WORKERS_MAX: Final = 8
 
@@ -188,6 +190,7 @@ class DirectoryLook:
         outcome.take(partitions)
         self._verify_as_a_start(self._partitions, outcome)
         self._verify_all_are_there(outcome)
+        self._verify_refusals(outcome)
         verify_open_transactions(self._root, self._partitions, self._image, outcome)
         for name, offsets in self._checkpoints.items():
             self._verify_checkpoint(self._root / name, offsets, ends)
@@ -243,9 +246,11 @@ class DirectoryLook:
 
     def _verify_all_are_there(self, outcome: Outcome) -> None:
         """Find the directories that checkpoints name and that are gone."""
-        if outcome.state is State.IN_USE or was_left_in_another_boot(self._root):
+        if outcome.state is State.IN_USE:
             return
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+        # After a power failure only a recovery point tells what was on the disk.
+        others = () if was_left_in_another_boot(self._root) else (HIGH_WATERMARKS, LOG_STARTS)
+        for name in (RECOVERY_POINTS, *others):
             for (topic, index), offset in sorted(self._checkpoints[name].items()):
                 directory = self._root / f"{topic}-{index}"
                 is_found = any(finding.path == directory for finding in outcome.findings)
@@ -253,6 +258,23 @@ class DirectoryLook:
                 if offset > 0 and is_gone and not is_found:
                     what = f"it is gone, but {name} says that its log had come to {offset}"
                     outcome.find(directory, None, what)
+
+    def _verify_refusals(self, outcome: Outcome) -> None:
+        """Find the partitions that stay refused because their files are as a start refused them."""
+        if outcome.state is State.IN_USE:
+            return
+        try:
+            refusals = read_refusals(self._root)
+        except StorageError as error:
+            outcome.find(self._root / REFUSED_PARTITIONS, None, error.message)
+            return
+        for (topic, index), refusal in sorted(refusals.items()):
+            directory = self._root / f"{topic}-{index}"
+            is_found = any(
+                directory in (finding.path, finding.path.parent) for finding in outcome.findings
+            )
+            if not is_found and refusal.files == fingerprint(directory):
+                outcome.find(Path(refusal.path), refusal.position, refusal.reason)
 
     def _checkpoint(self, path: Path) -> dict[Place, int]:
         if not lexists(path):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from txn.errors import StorageError
 from txn.storage.checkpoints import Place
 from txn.storage.plain_files import read_plain
-from txn.storage.private import replace_file
+from txn.storage.private import force_directory, replace_file
 
 if TYPE_CHECKING:
     from txn._core import LossPlan
@@ -152,11 +152,7 @@ def write_losses(root: Path, losses: Mapping[Place, Loss]) -> None:
         replace_file(path, path.with_suffix(".tmp"), text, os.fsync)
     elif path.exists():
         path.unlink()
-    descriptor = os.open(root, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    force_directory(root)
 
 
 def _loss(stored: Mapping[str, Any]) -> Loss:

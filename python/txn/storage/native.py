@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
@@ -50,7 +50,10 @@ from txn.storage.losses import (
     write_losses,
 )
 from txn.storage.plain_files import read_plain
+from txn.storage.refusals import REFUSED_PARTITIONS, Refusal, read_refusals, write_refusals
 from txn.storage.workers import map_in_threads
+
+T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 
@@ -497,6 +500,13 @@ class RecoveryPoints:
         return {place: end for place, end in ends.items() if end > 0}
 
 
+class Flags(NamedTuple):
+    """How the broker before ended."""
+
+    was_clean: bool
+    power_failed: bool
+
+
 class NativeStorage:
     """Every partition of one data directory."""
 
@@ -522,6 +532,8 @@ class NativeStorage:
         self._is_checkpoint_refused = False
         self._losses = self._read_losses()
         self._losing = Lock()
+        self._refusals = read_refusals(root)
+        self._refusing = Lock()
         for path in self._recovery_points.unreadable() if was_clean else ():
             log.warning(
                 "checkpoint.ignored",
@@ -557,6 +569,7 @@ class NativeStorage:
             topic = known.get(place[0])
             return place == METADATA or (topic is not None and place[1] < topic.partition_count)
 
+        self._forget_refusals([place for place in self._refusals if not is_known(place)])
         try:
             self._recovery_points.keep_only(is_known)
             self._log_starts.keep_only(is_known)
@@ -571,6 +584,7 @@ class NativeStorage:
         Raises:
             StorageError: a checkpoint cannot be written.
         """
+        self._forget_refusals([place for place in self._refusals if place[0] == topic])
         places = self._recovery_points.names_of(topic)
         if not places and topic not in self._recovery_points.deleted:
             return
@@ -605,20 +619,23 @@ class NativeStorage:
             CorruptLogError: stored batches are damaged, or missing.
             StorageError: the directory cannot be read, or holds another topic's partition.
         """
-        is_there = os.path.lexists(self.root / f"{topic.name}-{index}")
-        if not is_there and (topic.name, index) not in self._losses:
-            self._require_unwritten(topic.name, index)
-        return self._open(topic, index)
+
+        def open_log() -> NativeStore:
+            is_there = os.path.lexists(self.root / f"{topic.name}-{index}")
+            if not is_there and (topic.name, index) not in self._losses:
+                self._require_unwritten(topic.name, index)
+            return self._open(topic, index)
+
+        return self._unless_refused(topic.name, index, open_log)
 
     def _require_unwritten(self, topic: str, index: int) -> None:
         """Fail if something proves that a directory was there which is gone."""
-        if self.power_failed:
-            return
-        proofs = (
-            (RECOVERY_POINTS, self._recovery_points.of(topic, index)),
-            (HIGH_WATERMARKS, self._recovery_points.end_of(topic, index)),
-            (LOG_STARTS, self._log_starts.of(topic, index) or 0),
-        )
+        proofs = [(RECOVERY_POINTS, self._recovery_points.of(topic, index))]
+        if not self._flags_of((topic, index)).power_failed:  # else they may be ahead of the disk
+            proofs += [
+                (HIGH_WATERMARKS, self._recovery_points.end_of(topic, index)),
+                (LOG_STARTS, self._log_starts.of(topic, index) or 0),
+            ]
         for name, offset in proofs:
             if offset > 0:
                 raise self._damage(
@@ -661,20 +678,97 @@ class NativeStorage:
             or (topic.name, index) == METADATA,
         )
 
+    def _flags_of(self, place: Place) -> Flags:
+        """How the broker before ended, as far as this partition goes."""
+        refusal = self._refusals.get(place)
+        if refusal is not None and refusal.files is not None:
+            return Flags(refusal.was_clean, refusal.power_failed)
+        return Flags(self.was_clean, self.power_failed)
+
     def _past_of(self, topic: str, index: int) -> dict[str, Any]:
         """What is known of a log's earlier life, as `_core.PartitionLog` takes it."""
+        flags = self._flags_of((topic, index))
         recovery_point = self._recovery_points.of(topic, index)
         high_watermark = self._recovery_points.end_of(topic, index)
         is_vouched_for = max(recovery_point, high_watermark) > 0
         return {
             # What no checkpoint vouches for is read through.
-            "was_clean": self.was_clean and is_vouched_for and (topic, index) not in self._losses,
-            "power_failed": self.power_failed,
+            "was_clean": flags.was_clean and is_vouched_for and (topic, index) not in self._losses,
+            "power_failed": flags.power_failed,
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._log_starts.of(topic, index),
             "may_have_gaps": (topic, index) in self._cleaned,
         }
+
+    # ------------------------------------------------------------ refusals
+
+    def _note_refusal(
+        self, topic: str, index: int, error: CorruptLogError, *, is_of_log: bool = True
+    ) -> None:
+        """Have the next starts refuse a partition too, see `txn.storage.refusals`."""
+        place: Place = (topic, index)
+        flags = self._flags_of(place)
+        known = vars(error)
+        with self._refusing:
+            self._refusals[place] = Refusal(
+                error.message,
+                known.get("path", str(self.root / f"{topic}-{index}")),
+                known.get("position", 0),
+                flags.was_clean,
+                flags.power_failed,
+                self._files_of(place) if is_of_log else None,
+            )
+            self._write_refusals()
+
+    def note_contradiction(self, topic: str, index: int, reason: str) -> None:
+        """Have a start after a power failure refuse a partition too, which could not judge it.
+
+        Its log is sound, and contradicts others; any other start finds that again.
+        """
+        self._note_refusal(topic, index, CorruptLogError(reason), is_of_log=False)
+
+    def _unless_refused(self, topic: str, index: int, open_log: Callable[[], T]) -> T:
+        """Open a log, unless it was refused and is as it was then; note it if it is refused now."""
+        refused = self._refusal_in_force((topic, index))
+        if refused is not None:
+            raise refused
+        try:
+            opened = open_log()
+        except CorruptLogError as error:
+            self._note_refusal(topic, index, error)
+            raise
+        if (topic, index) in self._refusals:
+            self._forget_refusals([(topic, index)])
+        return opened
+
+    def _refusal_in_force(self, place: Place) -> CorruptLogError | None:
+        refusal = self._refusals.get(place)
+        if refusal is None or place in self._losses:
+            return None
+        is_of_log = refusal.files is not None
+        if refusal.files != self._files_of(place) if is_of_log else not self.power_failed:
+            return None
+        return CorruptLogError(refusal.reason, path=refusal.path, position=refusal.position)
+
+    def _forget_refusals(self, places: Sequence[Place]) -> None:
+        with self._refusing:
+            for place in places:
+                self._refusals.pop(place, None)
+            if places:
+                self._write_refusals()
+
+    def _write_refusals(self) -> None:
+        try:
+            write_refusals(self.root, self._refusals)
+        except OSError as error:
+            log.error("refusal.not_noted", path=REFUSED_PARTITIONS, reason=str(error))
+
+    def _files_of(self, place: Place) -> str:
+        try:
+            return fingerprint(self.root / f"{place[0]}-{place[1]}")
+        except OSError as error:
+            return f"unreadable: {error}"
 
     # ------------------------------------------------------------ losses
 
@@ -690,6 +784,9 @@ class NativeStorage:
             StorageError: it cannot be read.
         """
         name = f"{topic.name}-{index}"
+        refused = self._refusal_in_force((topic.name, index))
+        if refused is not None:
+            return refused
         try:
             if not os.path.lexists(self.root / name):
                 self._require_unwritten(topic.name, index)
@@ -761,6 +858,7 @@ class NativeStorage:
             self._recovery_points.write()
             self._log_starts.write()
             self._note_progress((topic, index), Progress.CARRIED_OUT)
+            self._forget_refusals([(topic, index)])
         except OSError as error:
             raise StorageError(
                 f"cannot give up what is lost of partition {topic}-{index}: {error}"
@@ -800,7 +898,7 @@ class NativeStorage:
 
         def opened(place: tuple[Topic, int]) -> Opened:
             try:
-                return self._open(*place)
+                return self._unless_refused(place[0].name, place[1], lambda: self._open(*place))
             except (CorruptLogError, StorageError) as error:
                 return error
 
@@ -816,8 +914,11 @@ class NativeStorage:
         ]
 
     def _unwritten(self, topic: str, index: int) -> CorruptLogError | None:
-        try:
+        def require() -> None:
             self._require_unwritten(topic, index)
+
+        try:
+            self._unless_refused(topic, index, require)
         except CorruptLogError as error:
             return error
         return None

@@ -48,3 +48,12 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
         file.flush()
         force(file.fileno())
     temporary.rename(path)
+
+
+def force_directory(path: Path) -> None:
+    """Force the names in a directory to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

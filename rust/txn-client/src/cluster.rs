@@ -137,6 +137,7 @@ impl Cluster {
             cluster: self,
             began: Instant::now(),
             pause: PAUSE_MIN,
+            previous: None,
         }
     }
 
@@ -247,6 +248,8 @@ pub struct Retry<'c> {
     cluster: &'c Cluster,
     began: Instant,
     pause: Duration,
+    /// What the attempt before failed with.
+    previous: Option<KafkaError>,
 }
 
 impl Retry<'_> {
@@ -280,7 +283,10 @@ impl Retry<'_> {
         let is_patient =
             error.code != code::UNKNOWN_TOPIC_OR_PARTITION || elapsed < UNKNOWN_TOPIC_MAX;
         if !is_patient || self.left() <= self.pause {
-            return Err(error.given_up(elapsed.as_millis()));
+            // The last attempt may have had no time for its answer: the one before tells why.
+            let is_cut_short = error.code == code::REQUEST_TIMED_OUT;
+            let told = self.previous.take().filter(|_| is_cut_short);
+            return Err(told.unwrap_or(error).given_up(elapsed.as_millis()));
         }
         if self.is_interrupted() {
             return Err(KafkaError {
@@ -289,6 +295,7 @@ impl Retry<'_> {
             });
         }
         self.cluster.forget(&error);
+        self.previous = Some(error);
         thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         Ok(())
