@@ -14,7 +14,8 @@
 //! 3. A renamed segment is opened under its new name: renaming happens under the file's lock.
 //!
 //! # Locks
-//! A file's lock, then the ring's. The ring's lock is never held while a file's is waited for.
+//! `syncing`, a file's lock, then the ring's. The ring's lock is never held while a file's is
+//! waited for; and `syncing`, which is held while the ring turns, is not waited for there.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -274,6 +275,9 @@ pub(crate) struct SegmentFile {
     syncs_before_close: AtomicBool,
     /// Bytes it has to have when it is opened again.
     written_end: AtomicU64,
+    /// Held from before an fdatasync until its failure is noted: the kernel tells a descriptor
+    /// of it once, so another one beside it would succeed.
+    syncing: Mutex<()>,
     place: RwLock<Place>,
 }
 
@@ -324,6 +328,7 @@ impl SegmentFile {
             is_written: AtomicBool::new(false),
             syncs_before_close: AtomicBool::new(true),
             written_end: AtomicU64::new(found.len()),
+            syncing: Mutex::new(()),
             place: RwLock::new(Place {
                 is_in_ring: open.is_some(),
                 open: open.map(OpenFile::new),
@@ -435,6 +440,7 @@ impl SegmentFile {
     /// # Errors
     /// What the disk says, now or when the file was last closed: that is not forgotten.
     pub fn sync(self: &Arc<Self>) -> io::Result<()> {
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = &self.place().failure {
             return Err(io::Error::other(failure.clone()));
         }
@@ -493,16 +499,7 @@ impl SegmentFile {
             return false;
         }
         if may_sync && self.has_to_stay() {
-            // Without the lock: readers go on meanwhile.
-            let open = self.place().open.clone();
-            if let Some(file) = open {
-                self.is_written.store(false, Ordering::Release);
-                let synced = disk::sync(&file, &self.path).and_then(|()| self.unpin());
-                if let Err(error) = synced {
-                    let failure = format!("{}: {error}", self.path.display());
-                    self.place_mut().failure.get_or_insert(failure);
-                }
-            }
+            self.sync_to_close();
         }
         let mut place = match self.place.try_write() {
             Ok(place) => place,
@@ -516,6 +513,25 @@ impl SegmentFile {
         place.open = None;
         place.is_in_ring = false;
         true
+    }
+
+    /// Forces the bytes to the disk unless that is being done; the next `sync` tells of a failure.
+    fn sync_to_close(&self) {
+        let _syncing = match self.syncing.try_lock() {
+            Ok(syncing) => syncing,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // Without the file's lock: readers go on meanwhile.
+        let Some(file) = self.place().open.clone() else {
+            return;
+        };
+        self.is_written.store(false, Ordering::Release);
+        let synced = disk::sync(&file, &self.path).and_then(|()| self.unpin());
+        if let Err(error) = synced {
+            let failure = format!("{}: {error}", self.path.display());
+            self.place_mut().failure.get_or_insert(failure);
+        }
     }
 
     /// Whether the file may not be closed as it is.
@@ -552,4 +568,159 @@ impl Place {
 
 fn open(path: &Path) -> io::Result<File> {
     with_descriptors(|| OpenOptions::new().read(true).write(true).open(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::disk::{Change, Fault, Witness};
+
+    /// Every pin there may be, so that no file is pinned meanwhile.
+    struct NoPins;
+
+    impl NoPins {
+        fn take() -> Self {
+            RING.pins.fetch_add(PINS_MAX, Ordering::Relaxed);
+            Self
+        }
+    }
+
+    impl Drop for NoPins {
+        fn drop(&mut self) {
+            RING.pins.fetch_sub(PINS_MAX, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the syncs; fails the first if it is told to.
+    #[derive(Default)]
+    struct Syncs {
+        count: AtomicUsize,
+        first_fails: AtomicBool,
+    }
+
+    impl Witness for Syncs {
+        fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+            if let Change::Sync(_) = change
+                && self.count.fetch_add(1, Ordering::Relaxed) == 0
+                && self.first_fails.load(Ordering::Relaxed)
+            {
+                return Err(bad_disk());
+            }
+            Ok(())
+        }
+    }
+
+    fn bad_disk() -> Fault {
+        Fault {
+            written: 0,
+            error: io::Error::from_raw_os_error(5),
+        }
+    }
+
+    fn written_file(directory: &Path) -> Arc<SegmentFile> {
+        let file = SegmentFile::create(directory.join("00000000000000000000.log")).unwrap();
+        file.write_at(0, b"written").unwrap();
+        assert!(!file.close_if_idle(false), "it was used lately");
+        file
+    }
+
+    fn is_open(file: &SegmentFile) -> bool {
+        file.place().open.is_some()
+    }
+
+    #[test]
+    fn a_written_file_that_cannot_be_pinned_is_synced_before_it_is_closed() {
+        let root = tempfile::tempdir().unwrap();
+        let syncs = Arc::new(Syncs::default());
+        disk::watch(root.path(), Arc::clone(&syncs) as Arc<dyn Witness>);
+        let _no_pins = NoPins::take();
+        let file = written_file(root.path());
+        assert!(!file.close_if_idle(false));
+        assert!(is_open(&file));
+        assert_eq!(syncs.count.load(Ordering::Relaxed), 0);
+
+        assert!(file.close_if_idle(true));
+
+        assert!(!is_open(&file));
+        assert_eq!(syncs.count.load(Ordering::Relaxed), 1);
+        disk::release(root.path());
+    }
+
+    #[test]
+    fn a_sync_that_failed_before_a_close_is_told_by_every_later_one() {
+        let root = tempfile::tempdir().unwrap();
+        let syncs = Arc::new(Syncs::default());
+        syncs.first_fails.store(true, Ordering::Relaxed);
+        disk::watch(root.path(), Arc::clone(&syncs) as Arc<dyn Witness>);
+        let _no_pins = NoPins::take();
+        let file = written_file(root.path());
+
+        assert!(file.close_if_idle(true));
+
+        for _ in 0..2 {
+            assert!(file.sync().unwrap_err().to_string().contains("os error 5"));
+        }
+        disk::release(root.path());
+    }
+
+    #[test]
+    fn a_file_of_which_no_sync_is_promised_is_closed_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let _no_pins = NoPins::take();
+        let file = written_file(root.path());
+        file.set_syncs_before_close(false);
+        assert!(file.close_if_idle(false));
+        assert!(!is_open(&file));
+    }
+
+    /// Holds the first sync until another has come to the disk too, or cannot; then it fails.
+    struct FirstWaits {
+        begun: Mutex<Sender<()>>,
+        overtaken: (Mutex<Sender<()>>, Mutex<Receiver<()>>),
+        count: AtomicUsize,
+    }
+
+    impl Witness for FirstWaits {
+        fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+            let Change::Sync(_) = change else {
+                return Ok(());
+            };
+            if self.count.fetch_add(1, Ordering::Relaxed) > 0 {
+                let _ = self.overtaken.0.lock().unwrap().send(());
+                return Ok(());
+            }
+            self.begun.lock().unwrap().send(()).unwrap();
+            let overtaken = self.overtaken.1.lock().unwrap();
+            let _ = overtaken.recv_timeout(Duration::from_millis(200));
+            Err(bad_disk())
+        }
+    }
+
+    /// The kernel tells one descriptor of a failed write-back once.
+    #[test]
+    fn a_sync_beside_one_that_fails_before_a_close_does_not_succeed() {
+        let root = tempfile::tempdir().unwrap();
+        let (begun, has_begun) = channel();
+        let (overtake, overtaken) = channel();
+        let witness = FirstWaits {
+            begun: Mutex::new(begun),
+            overtaken: (Mutex::new(overtake), Mutex::new(overtaken)),
+            count: AtomicUsize::new(0),
+        };
+        disk::watch(root.path(), Arc::new(witness));
+        let _no_pins = NoPins::take();
+        let file = written_file(root.path());
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| file.close_if_idle(true));
+            has_begun.recv().unwrap();
+            assert!(file.sync().is_err());
+            closing.join().unwrap();
+        });
+        disk::release(root.path());
+    }
 }
