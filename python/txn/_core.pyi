@@ -167,6 +167,9 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on the disk: batches, and the indexes of sealed segments."""
     @property
+    def proven_end(self) -> int:
+        """The log end; once a sync has failed, what was on the disk before it."""
+    @property
     def size_bytes(self) -> int: ...
     def sealed_segments(self) -> list[SealedSegment]:
         """All segments but the active one, oldest first. Raises CorruptLogError, OSError."""

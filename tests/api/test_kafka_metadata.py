@@ -41,14 +41,19 @@ def data(tmp_path: Path) -> Path:
 
 def leave(data: Path, *values: MetadataRecord | bytes) -> None:
     """Append to the metadata log of a stopped broker."""
-    store = metadata_log(data)
+    storage = storage_of(data)
+    store = metadata_log(storage)
     encoded = [v if isinstance(v, bytes) else encode(v) for v in values]
     store.append([(None, value) for value in encoded], timestamp_ms=0)
     store.close()
+    storage.write_recovery_points()
 
 
-def metadata_log(data: Path) -> Any:
-    storage = NativeStorage(data, BrokerSettings(), was_clean=True)
+def storage_of(data: Path) -> NativeStorage:
+    return NativeStorage(data, BrokerSettings(), was_clean=True)
+
+
+def metadata_log(storage: NativeStorage) -> Any:
     return storage.open(Topic("__cluster_metadata", uuid.UUID(int=1)), 0)
 
 
@@ -199,9 +204,11 @@ def test_a_directory_from_before_metadata_versions_gets_one(tmp_path: Path) -> N
     """Apache Kafka does not start without."""
     txn.Broker(tmp_path / "data", durability="process").close()
     log = tmp_path / "data" / "__cluster_metadata-0"
-    for path in log.iterdir():
+    for path in (*log.iterdir(), *(tmp_path / "data").glob("*-checkpoint")):
         path.unlink()
     leave(tmp_path / "data", FeatureLevelRecord("transaction.version", 2))
     txn.Broker(tmp_path / "data").close()
-    stored = [r.value for b in metadata_log(tmp_path / "data").batches() for r in b.records]
+    stored = [
+        r.value for b in metadata_log(storage_of(tmp_path / "data")).batches() for r in b.records
+    ]
     assert encode(FeatureLevelRecord("metadata.version", 25)) in stored

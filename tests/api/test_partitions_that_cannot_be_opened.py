@@ -125,6 +125,7 @@ def test_who_needs_it_is_told_of_the_disk_and_an_operator_once(
 ) -> None:
     """Produce and Fetch answered UNKNOWN_TOPIC_OR_PARTITION, upon which clients look for it in the
     metadata for ever; the others cost the connection."""
+    assert produce(broker) == KAFKA_STORAGE_ERROR  # ListOffsets opens none that was never written
     assert [told(broker) for _ in range(3)] == [KAFKA_STORAGE_ERROR] * 3
     assert caplog.text.count("partition.not_opened") == 1
     assert "orders-1" in caplog.text

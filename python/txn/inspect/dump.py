@@ -201,6 +201,18 @@ def _leader_epochs(path: Path) -> Iterator[Entry]:
         yield {"entry": "leader-epoch", "leader_epoch": leader_epoch, "start_offset": start}
 
 
+def _txn_index_sums(path: Path) -> Iterator[Entry]:
+    for base_offset, (entries, checksum) in texts.read_txn_index_sums(
+        files.read_text(path)
+    ).items():
+        yield {
+            "entry": "transaction index",
+            "base_offset": base_offset,
+            "entries": entries,
+            "crc32c": checksum,
+        }
+
+
 def _partition_metadata(path: Path) -> Iterator[Entry]:
     topic_id = texts.read_topic_id(files.read_text(path))
     yield {"entry": "partition", "topic_id": encode_id(topic_id)}
@@ -221,6 +233,7 @@ _READERS: Final[Mapping[Kind, Callable[[Path], Iterator[Entry]]]] = {
     Kind.SNAPSHOT: _snapshot,
     Kind.CHECKPOINT: _checkpoint,
     Kind.LEADER_EPOCHS: _leader_epochs,
+    Kind.TXN_INDEX_SUMS: _txn_index_sums,
     Kind.PARTITION_METADATA: _partition_metadata,
     Kind.META_PROPERTIES: _meta_properties,
     Kind.JSON: _json,

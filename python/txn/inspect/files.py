@@ -20,6 +20,7 @@ BYTES_MAX: Final = {
     Kind.SNAPSHOT: 256 * MIB,  # of more than five million producers
     Kind.CHECKPOINT: 256 * MIB,  # of more than a million partitions
     Kind.LEADER_EPOCHS: 64 * MIB,
+    Kind.TXN_INDEX_SUMS: 64 * MIB,
 }
 """Larger than any such file of a broker's; of other files `TEXT_BYTES_MAX`."""
 

@@ -1,7 +1,8 @@
 """Which file of a data directory is what. Source: Apache Kafka's log directory layout.
 
 <data>/                       meta.properties, checkpoints, .lock, .kafka_cleanshutdown
-  <topic>-<n>/                leader-epoch-checkpoint, partition.metadata, quorum-state
+  <topic>-<n>/                leader-epoch-checkpoint, partition.metadata, quorum-state;
+                              txn's own txnindex-checkpoint
     <20 digits>.log           and .index, .timeindex, .txnindex, .snapshot
     <offset>-<epoch>.checkpoint  a snapshot of the metadata log
 """
@@ -44,6 +45,7 @@ class Kind(Enum):
     METADATA_SNAPSHOT = auto()
     CHECKPOINT = auto()
     LEADER_EPOCHS = auto()
+    TXN_INDEX_SUMS = auto()
     PARTITION_METADATA = auto()
     META_PROPERTIES = auto()
     JSON = auto()
@@ -57,9 +59,13 @@ SEGMENT_FILES: Final = {
     ".txnindex": Kind.TXN_INDEX,
     ".snapshot": Kind.SNAPSHOT,
 }
+TXN_INDEX_SUMS: Final = "txnindex-checkpoint"
+"""txn's own: how many entries each `.txnindex` has, and their checksum."""
+
 NAMED_FILES: Final = {
     **dict.fromkeys(CHECKPOINTS, Kind.CHECKPOINT),
     "leader-epoch-checkpoint": Kind.LEADER_EPOCHS,
+    TXN_INDEX_SUMS: Kind.TXN_INDEX_SUMS,
     "partition.metadata": Kind.PARTITION_METADATA,
     META: Kind.META_PROPERTIES,
     "quorum-state": Kind.JSON,

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from txn.inspect import files, indexes, segments, texts
-from txn.inspect.layout import LEFTOVER, State, list_partition
+from txn.inspect.layout import LEFTOVER, TXN_INDEX_SUMS, State, list_partition
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes, read_text
 from txn.inspect.replay import Replay
 from txn.storage.ids import encode_id
+from txn.wire.checksums import crc32c
 
 CHUNK_BYTES: Final = 1 << 23
 """How much of a segment is read between two reports of progress."""
@@ -107,6 +108,7 @@ class PartitionLook:
         replay.finish(next_offset)
         self.outcome.held_open = replay.open_transactions()
         self._verify_leader_epochs(runs)
+        self._verify_txn_index_sums()
 
     def _verify_topic_id(self) -> None:
         path = self._files.directory / "partition.metadata"
@@ -237,6 +239,24 @@ class PartitionLook:
                     f"it has {known} as the leader epochs of offsets {first_offset} to "
                     f"{run.last_offset}, {segment.name} has {run.leader_epoch}"
                 )
+                self.outcome.find(path, None, what)
+
+    def _verify_txn_index_sums(self) -> None:
+        """Hold the indexes against the lines of a clean stop; a kill may leave a wrong one."""
+        path = self._files.directory / TXN_INDEX_SUMS
+        if path.name not in self._files.names:
+            return
+        sums = read_text(path, texts.read_txn_index_sums, self.outcome)
+        if sums is None or self._around.state is not State.CLEAN:
+            return
+        for base_offset in self._files.segments:
+            index = self._files.file(base_offset, ".txnindex")
+            data = read_bytes(index, self.outcome) if index.name in self._files.names else b""
+            if data is None:
+                continue
+            found = (len(data) // indexes.ABORTED_ENTRY.size, crc32c(data)) if data else None
+            if sums.get(base_offset) != found:
+                what = f"it does not agree with {index.name}, which the next start makes anew"
                 self.outcome.find(path, None, what)
 
     def _first_offset_with_epoch(self, epochs: list[tuple[int, int]]) -> int:

@@ -24,6 +24,7 @@ ADVICE: Final = {
     Kind.METADATA_SNAPSHOT: "restore it from a copy, or delete it if the log begins before it",
     Kind.CHECKPOINT: "stop the broker and delete it; every log is read from its start then",
     Kind.LEADER_EPOCHS: "stop the broker and restore it from a copy",
+    Kind.TXN_INDEX_SUMS: "stop the broker and delete it: the next start makes it anew",
     Kind.PARTITION_METADATA: "write the topic's id into it, or move the directory away",
     Kind.META_PROPERTIES: "restore it from a copy: it says whose directory this is",
     Kind.JSON: "restore it from a copy",

@@ -59,6 +59,24 @@ def read_leader_epochs(text: str) -> list[tuple[int, int]]:
     return epochs
 
 
+def read_txn_index_sums(text: str) -> dict[int, tuple[int, int]]:
+    """Read (entries, CRC-32C) of transaction indexes by their base offset.
+
+    Raises:
+        ValueError: it is no such checkpoint; says what is wrong.
+    """
+    sums: dict[int, tuple[int, int]] = {}
+    for line in _lines(text):
+        fields = line.split(" ")
+        if len(fields) != 3:
+            raise ValueError(f"the line {line!r} is not a base offset, a number and a checksum")
+        base_offset, entries, checksum = map(_number, fields)
+        if sums and base_offset <= max(sums):
+            raise ValueError(f"the line {line!r} goes back")
+        sums[base_offset] = entries, checksum
+    return sums
+
+
 def _lines(text: str) -> list[str]:
     if not text:
         return []

@@ -495,7 +495,7 @@ class RecoveryPoints:
 
     def _log_ends(self) -> dict[Place, int]:
         ends = self._earlier_ends.copy()
-        ends |= {place: log.log_end_offset for place, log in self.logs().items()}
+        ends |= {place: log.proven_end for place, log in self.logs().items()}
         ends.pop(METADATA, None)
         return {place: end for place, end in ends.items() if end > 0}
 
@@ -657,6 +657,7 @@ class NativeStorage:
     def _open(self, topic: Topic, index: int) -> NativeStore:
         self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
+        self._require_no_obstacle(topic.name, index)
         found = _topic_id_of(directory)
         if found not in (None, topic.topic_id):
             raise StorageError(
@@ -684,6 +685,21 @@ class NativeStorage:
         if refusal is not None and refusal.files is not None:
             return Flags(refusal.was_clean, refusal.power_failed)
         return Flags(self.was_clean, self.power_failed)
+
+    def _require_no_obstacle(self, topic: str, index: int) -> None:
+        """Raise StorageError if something else has the name of an unwritten partition's directory.
+
+        Nothing is lost then; the partition can be opened once that is out of the way.
+        """
+        directory = self.root / f"{topic}-{index}"
+        past = self._past_of(topic, index)
+        is_known = past["recovery_point"] or past["high_watermark"] or past["log_start_offset"]
+        if os.path.lexists(directory) and not directory.is_dir() and not is_known:
+            raise StorageError(
+                f"{directory} is in the way: it is no directory. Move it away",
+                topic=topic,
+                partition=index,
+            )
 
     def _past_of(self, topic: str, index: int) -> dict[str, Any]:
         """What is known of a log's earlier life, as `_core.PartitionLog` takes it."""

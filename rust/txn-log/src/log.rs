@@ -182,6 +182,7 @@ pub struct PartitionLog {
     /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
     pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
     pub(crate) has_new_files: AtomicBool,
+    pub(crate) has_failed_sync: AtomicBool,
     /// Whether bytes are forced to the disk before an idle file is closed.
     syncs_before_close: AtomicBool,
     is_closed: AtomicBool,
@@ -274,6 +275,7 @@ impl PartitionLog {
             recovery_point: AtomicI64::new(synced_end),
             unsynced_seals: Mutex::new(found.unsynced_seals),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
+            has_failed_sync: AtomicBool::new(false),
             syncs_before_close: AtomicBool::new(true),
             is_closed: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),

@@ -67,6 +67,17 @@ impl PartitionLog {
         first.map_or(synced, |first| first.min(synced))
     }
 
+    /// How far the log has come, as far as a later start can be sure of it while the machine runs:
+    /// to its end, unless a sync failed. What the disk refused then may be gone from memory too.
+    #[must_use]
+    pub fn proven_end(&self) -> i64 {
+        if self.has_failed_sync.load(Ordering::Acquire) {
+            self.recovery_point()
+        } else {
+            self.ends.end()
+        }
+    }
+
     /// Does what is due: files of removed segments go, sealed segments and what is older than
     /// `flush.ms` are synced. For a worker, once a second or so; cheap if nothing is due.
     ///
@@ -136,6 +147,7 @@ impl PartitionLog {
             }
             Err(error) => {
                 synced.has_failed = true;
+                self.has_failed_sync.store(true, Ordering::Release);
                 self.fail_after_sync(&error);
                 Err(error)
             }

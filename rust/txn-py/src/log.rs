@@ -370,6 +370,11 @@ impl PyPartitionLog {
     }
 
     #[getter]
+    fn proven_end(&self) -> i64 {
+        self.log.proven_end()
+    }
+
+    #[getter]
     fn size_bytes(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.log.size_bytes())
     }
