@@ -143,6 +143,7 @@ pub(crate) fn recover(
     let epochs = recover_epochs(directory, &segments, seen)?;
     let was_closed = evidence.is_none();
     let entries = recover_gate(directory, gate, &segments, evidence.as_ref(), was_closed)?;
+    store_aborted(directory, &segments, &entries)?;
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
     for segment in &segments {
         segment.file.close_if_synced(); // many logs are opened that nobody uses soon
@@ -995,6 +996,10 @@ pub(crate) fn derive_gate(
         return Ok((Vec::new(), None));
     }
     let entries = recover_gate(directory, gate, segments, None, false)?;
+    if let Some(active) = segments.last() {
+        // The others are as they were; one of them may just be replaced by a cleaned one.
+        aborted::store(&active.path("txnindex"), &entries_of(active, &entries))?;
+    }
     let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
     Ok((entries, first_unstable_offset))
 }
@@ -1064,9 +1069,18 @@ fn recover_gate(
     if is_restored {
         backfill(gate, segments, replay_start)?;
     }
+    Ok(entries)
+}
+
+/// Has the transaction indexes, and their lines, say what these entries do.
+fn store_aborted(
+    directory: &Path,
+    segments: &[Arc<Segment>],
+    entries: &[AbortedTxn],
+) -> io::Result<()> {
     let mut entries_by_segment = Vec::with_capacity(segments.len());
     for segment in segments {
-        entries_by_segment.push((segment, entries_of(segment, &entries)));
+        entries_by_segment.push((segment, entries_of(segment, entries)));
     }
     let sums = entries_by_segment
         .iter()
@@ -1076,7 +1090,7 @@ fn recover_gate(
     for (segment, entries) in &entries_by_segment {
         aborted::store(&segment.path("txnindex"), entries)?;
     }
-    Ok(entries)
+    Ok(())
 }
 
 /// Has the gate replay what is stored from an offset on; returns the aborted transactions that

@@ -435,6 +435,56 @@ fn a_start_that_is_cut_short_loses_no_aborted_transaction() {
     assert_eq!(gate.state().aborted.len(), known.len());
 }
 
+/// Brings gate and file together while the swap forces the new index to the disk.
+struct SettlesOnce(Mutex<Option<Arc<PartitionLog>>>);
+
+impl Witness for SettlesOnce {
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        if let Change::Sync(path) = change
+            && path.extension().is_some_and(|found| found == "txnindex")
+        {
+            let log = self.0.lock().unwrap().take();
+            log.map_or(Ok(()), |log| log.settle())
+                .expect("the disk works again");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_swap_beside_a_failed_append_keeps_the_cleaned_index() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _, broken) = on_a_disk(root.path());
+    let log = Arc::new(log);
+    write_history(&log);
+    let known = log.aborted_in(0, i64::MAX);
+    let sealed = log.sealed_segments().unwrap();
+    let base_offsets: Vec<i64> = sealed.iter().map(|segment| segment.base_offset).collect();
+    for extension in ["log", "txnindex"] {
+        let olds = sealed.iter().flat_map(|segment| {
+            let path = segment.path.with_extension(extension);
+            fs::read(path).unwrap()
+        });
+        let path = sealed[0].path.with_extension(extension);
+        let cleaned = path.with_extension(format!("{extension}.cleaned"));
+        fs::write(cleaned, olds.collect::<Vec<u8>>()).unwrap();
+    }
+    broken.set(Some(full));
+    assert!(log.append(CLIENT, &mut build(30, false, 1, 40)).is_err());
+    disk::release(root.path());
+    let settles = Arc::new(SettlesOnce(Mutex::new(Some(Arc::clone(&log)))));
+    disk::watch(root.path(), Arc::clone(&settles) as Arc<dyn Witness>);
+
+    assert!(log.swap_segments(&base_offsets).unwrap());
+
+    assert!(settles.0.lock().unwrap().is_none());
+    disk::release(root.path());
+    log.close().unwrap();
+    let (log, gate) = open(root.path(), true);
+    assert_eq!(log.aborted_in(0, i64::MAX), known);
+    assert_eq!(gate.state().aborted.len(), known.len());
+}
+
 // ---------------------------------------------------------------- crashes
 
 /// A change, as it was written down.

@@ -240,3 +240,24 @@ fn a_written_file_that_is_closed_is_pinned_until_it_is_synced() {
     assert!(!is_mapped(), "nothing was written since");
     disk::release(root.path());
 }
+
+#[test]
+fn a_pinned_file_may_be_cut_and_removed_by_others() {
+    let _turn = with_max(1);
+    let root = tempfile::tempdir().unwrap();
+    let other = log_of(&root.path().join("9"), 9, 1);
+    let log = log_of(&root.path().join("0"), 0, 3);
+    let path = files(log.directory(), "log").remove(0);
+    push_out(&other);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(0).unwrap();
+    assert!(log.read(0, 1).is_err());
+    fs::remove_file(&path).unwrap();
+    assert!(log.read(0, 1).is_err());
+    assert!(log.sync().is_err());
+    let maps = || fs::read_to_string("/proc/self/maps").unwrap();
+    let name = path.display().to_string();
+    assert!(maps().contains(&name));
+    drop(log);
+    assert!(!maps().contains(&name));
+}
