@@ -556,7 +556,8 @@ fn after_power_failure(
     dice: &mut impl FnMut(usize) -> usize,
 ) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files: Vec<File> = Vec::new();
-    let mut live: HashMap<PathBuf, usize> = HashMap::new();
+    // In order, so that the same dice leave the same files.
+    let mut live: BTreeMap<PathBuf, usize> = BTreeMap::new();
     let mut history = vec![live.clone()]; // of the directory, since it was synced
     for change in &journal[..crash] {
         match change {
