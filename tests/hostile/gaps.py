@@ -13,14 +13,11 @@ from hostile.left import batch_positions
 def gap_of(case: Case, left: Path) -> str | None:
     """Why a case is passed over; None if it is not."""
     path = Path(case.path)
-    if path.suffix == ".txnindex" and case.damage in LOST_ENTRIES:
-        return "an index of aborted transactions that lost whole entries is believed"
-    if path.name == "leader-epoch-checkpoint" and case.damage.startswith("bit flipped"):
-        return "another first offset of a leader epoch is believed: no checksum covers it"
-    if path.suffix == ".log" and case.damage == "removed" and _is_first(left / path):
+    if path.suffix == ".txnindex" and case.damage in LOST_ENTRIES and case.broker == "kafka":
+        return "Kafka keeps no proof of how many aborted transactions an index has"
+    is_first_gone = path.suffix == ".log" and case.damage == "removed" and _is_first(left / path)
+    if is_first_gone and (case.state != "closed" or case.broker == "kafka"):
         return "a first segment that is gone looks like one that retention removed"
-    if case.place == "__cluster_metadata-0" and case.state == "power":
-        return "metadata that is gone after a power failure is made anew"
     return None
 
 

@@ -23,7 +23,7 @@ use crate::aborted;
 use crate::disk;
 use crate::gate::AbortedTxn;
 
-const NAME: &str = "txnindex-checkpoint";
+pub(crate) const NAME: &str = "txnindex-checkpoint";
 const VERSION: &str = "0";
 
 /// The entries of one index: how many, and their CRC-32C.

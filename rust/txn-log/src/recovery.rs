@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::aborted::{self, AbortedTxns};
-use crate::aborted_sums::AbortedSums;
+use crate::aborted_sums::{self, AbortedSums};
 use crate::batch::{self, BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
 use crate::disk;
@@ -294,7 +294,8 @@ pub(crate) fn has_known_name(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_offset = name.len() > 20 && name.bytes().take(20).all(|digit| digit.is_ascii_digit());
     let is_given_up = name.ends_with(losses::GIVEN_UP_SUFFIX);
-    (is_offset && !is_given_up) || [METADATA_NAME, epochs::NAME].contains(&&*name)
+    (is_offset && !is_given_up)
+        || [METADATA_NAME, epochs::NAME, aborted_sums::NAME].contains(&&*name)
 }
 
 /// The offset behind the last valid batch of `[position, end)`; at least `expected`.
