@@ -22,7 +22,7 @@ from txn import _core, forks
 from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from txn.broker.node import Node
 from txn.config import BrokerSettings
-from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError
+from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
 from txn.logs import log
 from txn.server import descriptors
 from txn.server.compaction import Compaction
@@ -265,6 +265,11 @@ class _Service:
             self.storage.write_log_starts()
             if self._is_in_order:
                 self._directory.mark_clean(self.node.broker_epoch)
+        except OSError as error:
+            raise StorageError(
+                f"cannot note in {self.path} that the broker stopped: {error}. Nothing is lost; "
+                "the next start checks every log"
+            ) from error
         finally:
             self._directory.release()
             self._remove_temporary()
