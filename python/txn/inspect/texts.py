@@ -99,7 +99,8 @@ def _number(text: str) -> int:
 
 def read_topic_id(text: str) -> uuid.UUID:
     """Read the topic id of a `partition.metadata`. Raises ValueError."""
-    fields = dict(line.partition(": ")[::2] for line in text.splitlines())
+    # Not `splitlines`, which takes other control characters for the end of a line too.
+    fields = dict(line.partition(": ")[::2] for line in text.split("\n") if line)
     if fields.get("version") != VERSION:
         raise ValueError(f"its version is {fields.get('version')!r}, known is {VERSION}")
     return _read_id(fields.get("topic_id", ""), "topic_id")
