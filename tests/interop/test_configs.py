@@ -37,7 +37,7 @@ BROKER_DIFFERENCES = {
     "transaction.state.log.min.isr": "one node has one replica",
     "transaction.state.log.replication.factor": "one node has one replica",
 }
-ONLY_HERE = {"durability"}
+ONLY_HERE = {"durability", "max.partitions"}
 
 pytestmark = pytest.mark.peer
 
