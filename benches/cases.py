@@ -343,7 +343,7 @@ def _start(broker: Contestant, scale: Scale) -> Measured:
 
 
 IN_PROCESS: Final = """\
-import time, txn, txn.server.embedded
+import time, txn, txn.server.broker
 times = []
 for _ in range(6):
     began = time.perf_counter()

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from brokers import BrokerProcess  # noqa: E402
 from peers.kafka import KafkaNode  # noqa: E402
+from support.brokers import BrokerProcess  # noqa: E402
 
 LOAD_CLIENT: Final = ROOT / "target" / "release" / "txn-bench"
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")

@@ -16,11 +16,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import txn
 from txn import _core
-from txn.broker.transactions import TransactionCoordinator
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
 from txn.metadata.image import TRANSACTIONS_TOPIC
-from txn.partition import Partition
+from txn.partition import ProducerStateManager
 from txn.server.requests import decode_request
 from txn.wire.hashing import coordinator_partition
 from txn.wire.messages import encode_response
@@ -34,24 +34,24 @@ NOW_MS = 1_700_000_000_000
 
 
 def test_admission_of_one_idempotent_header(benchmark: BenchmarkFixture) -> None:
-    gate = Partition()
+    producer_state = ProducerStateManager()
     at = iter(range(10**9))
 
     def admit() -> Any:
         sequence = next(at)
-        return gate.admit(CLIENT_V1, sequence, 7, 0, sequence, 1, NOW_MS, False)
+        return producer_state.admit(CLIENT_V1, sequence, 7, 0, sequence, 1, NOW_MS, False)
 
     assert benchmark(admit)[0] == 0
 
 
 def test_aborted_index_lookup_among_10000(benchmark: BenchmarkFixture) -> None:
-    gate = Partition()
+    producer_state = ProducerStateManager()
     for number in range(10_000):
-        gate.expect(7, 0)
-        gate.admit(CLIENT_V1, 2 * number, 7, 0, number, 1, NOW_MS, True)
-        gate.admit_marker(2 * number + 1, 7, 0, 0, False, NOW_MS)
+        producer_state.allow_txn(7, 0)
+        producer_state.admit(CLIENT_V1, 2 * number, 7, 0, number, 1, NOW_MS, True)
+        producer_state.admit_marker(2 * number + 1, 7, 0, 0, False, NOW_MS)
 
-    found = benchmark(gate.aborted_in, 10_000, 10_040)
+    found = benchmark(producer_state.aborted_in, 10_000, 10_040)
 
     assert len(found) == 20
 
@@ -132,7 +132,7 @@ def batch_of_64_kib() -> bytes:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[_core.PartitionLog]:
-    opened = _core.PartitionLog(str(tmp_path / "log-0"), Partition())
+    opened = _core.PartitionLog(str(tmp_path / "log-0"), ProducerStateManager())
     yield opened
     opened.delete()
 
@@ -140,7 +140,7 @@ def log(tmp_path: Path) -> Iterator[_core.PartitionLog]:
 @pytest.fixture(scope="module")
 def long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_core.PartitionLog]:
     directory = tmp_path_factory.mktemp("long") / "log-0"
-    opened = _core.PartitionLog(str(directory), Partition())
+    opened = _core.PartitionLog(str(directory), ProducerStateManager())
     batch = batch_of_64_kib()
     for _ in range(BATCHES):
         opened.append(batch)
@@ -186,7 +186,7 @@ def test_recovery_scan_of_128_mib(
     """Opening a log that was not closed: every batch is read and its checksum compared."""
 
     def recover() -> _core.PartitionLog:
-        return _core.PartitionLog(long_log.directory, Partition(), was_clean=False)
+        return _core.PartitionLog(long_log.directory, ProducerStateManager(), was_clean=False)
 
     recovered = benchmark.pedantic(recover, rounds=5)
     assert recovered.log_end_offset == long_log.log_end_offset

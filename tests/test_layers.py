@@ -172,7 +172,7 @@ def test_an_import_is_found_in_every_form(
     ("importer", "imported", "allowed"),
     [
         ("txn.broker.node", "txn.partition", True),
-        ("txn.partition.admission", "txn.partition.producer_state", True),
+        ("txn.partition.admission", "txn.partition.producer_state_entry", True),
         ("txn.partition.admission", "txn.broker.node", False),
         ("txn.partition.admission", "txn.coordinator.group", False),
         ("txn.server.control_loop", "txn", False),

@@ -20,13 +20,13 @@ from typing import Final
 import pytest
 from markdown_it import MarkdownIt
 
-import clients
 import test_readme
 import test_wheel
 import txn
-from brokers import BrokerProcess
-from command_line import run_txn
 from peers.kafka import ONE_NODE
+from support import clients
+from support.brokers import BrokerProcess
+from support.command_line import run_txn
 from transactions_page import diagram
 
 ROOT: Final = Path(__file__).parent.parent

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import txn
-from clients import create_topic, plain_producer, send, transactional_producer
-from command_line import run_txn
+from support.clients import create_topic, plain_producer, send, transactional_producer
+from support.command_line import run_txn
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

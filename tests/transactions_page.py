@@ -27,9 +27,9 @@ from txn.coordinator.transaction.decide import (
 from txn.coordinator.transaction.states import (
     MOVES,
     PREPARED,
-    Outcome,
     Producer,
     Txn,
+    TxnResult,
     TxnState,
 )
 from txn.coordinator.transaction.timeouts import is_expired, is_timed_out
@@ -73,11 +73,11 @@ Ask = Callable[[Txn | None], "Answer | None"]
 """What becomes of an id; None where the event cannot come to it."""
 
 
-def _end(outcome: Outcome, producer: Producer) -> Ask:
+def _end(outcome: TxnResult, producer: Producer) -> Ask:
     return lambda txn: decide_end(txn, producer, outcome, now_ms=NOW_MS)
 
 
-def _end_and_bump(outcome: Outcome, producer: Producer) -> Ask:
+def _end_and_bump(outcome: TxnResult, producer: Producer) -> Ask:
     return lambda txn: decide_end_and_bump(
         txn, producer, outcome, now_ms=NOW_MS, new_producer_id=_new_id
     )
@@ -126,7 +126,7 @@ def _new_id() -> int:
     return 8
 
 
-COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 
 EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
     ("InitProducerId, of a new producer", "InitProducerId", _init(None)),

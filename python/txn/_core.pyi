@@ -1,7 +1,7 @@
 """The Rust extension: logs on disk, sockets, and rows as columns.
 
 Every call that may block (disk, socket, lock) releases the interpreter. Nothing here
-decides a rule: `Gate` is how a partition's log asks Python, `Server.take` is how
+decides a rule: `ProducerStateManager` is how a partition's log asks Python, `Server.take` is how
 requests other than Produce and Fetch reach Python.
 """
 
@@ -14,7 +14,7 @@ class CorruptLogError(Exception):
     """Stored bytes are damaged; args: (message, path, position)."""
 
 class LogRefusedError(Exception):
-    """The log or its gate refused a batch; args: (message, kafka_error_code)."""
+    """The log or its producer state refused a batch; args: (message, kafka_error_code)."""
 
 class KafkaError(Exception):
     """A Kafka node answered with an error, or could not be reached; args: (message,
@@ -40,16 +40,16 @@ SealedSegment = tuple[int, int, int, int, int]
 """(base_offset, end_offset, size in bytes, timestamp of the first batch, largest timestamp);
 timestamps are -1 where there is none."""
 
-Verdict = tuple[int, int, AbortedTxn | None]
-"""What a gate decides of one batch: (kind, value, aborted).
+AdmitResult = tuple[int, int, AbortedTxn | None]
+"""What a producer state decides of one batch: (kind, value, aborted).
 
 (0, first_unstable_offset or -1, aborted transaction that this marker ends or None)  admit
 (1, base offset of the batch already stored, None)                                   duplicate
 (2, 0, None)   the partition has first to join the transaction (client batches only)
 (3, kafka_error_code, None)                                                          refuse"""
 
-class Gate(Protocol):
-    """One partition's rules (`txn.partition.Partition`), called under the partition's lock.
+class ProducerStateManager(Protocol):
+    """One partition's rules (`txn.partition.ProducerStateManager`), called under the partition's lock.
 
     It must not call any log. `admit` and `admit_marker` change its state at once: if the
     write that follows fails, the log restores and replays it before it takes another batch.
@@ -66,7 +66,7 @@ class Gate(Protocol):
         max_timestamp_ms: int,
         is_transactional: bool,
         transactional_id_hash: int | None = None,
-    ) -> Verdict:
+    ) -> AdmitResult:
         """Decide on a batch with a producer id. origin: 0 coordinator, 1 client under transaction
         version 1, 2 under 2. transactional_id_hash: of the request of a client's transactional
         batch, see `txn.wire.hashing.java_hash`.
@@ -79,7 +79,7 @@ class Gate(Protocol):
         coordinator_epoch: int,
         is_commit: bool,
         timestamp_ms: int,
-    ) -> Verdict: ...
+    ) -> AdmitResult: ...
     def forget_below(self, log_start_offset: int) -> None:
         """Forget the aborted transactions that ended below an offset: their records are gone."""
     def forget_aborted(self, last_offsets: Sequence[int]) -> None:
@@ -119,7 +119,7 @@ class PartitionLog:
     def __new__(
         cls,
         directory: str,
-        gate: Gate,
+        producer_state: ProducerStateManager,
         settings: dict[str, Any] | None = None,
         *,
         partition_metadata: str | None = None,
@@ -263,7 +263,7 @@ class Cleaner:
         nobody can read their records: how many, and path, position, offset and fault of the first.
 
         Not to be called for the same log by two threads at once. Raises CorruptLogError, OSError,
-        ValueError (the gate failed). The log is whole then."""
+        ValueError (the producer state failed). The log is whole then."""
     def stop(self) -> None:
         """End what is under way, soon, and whatever is begun later."""
 
@@ -481,7 +481,7 @@ class Server:
         reported as unraisable and counts as KAFKA_STORAGE_ERROR.
         """
     def remove_topic(self, name: str) -> None: ...
-    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Answer every transactional Produce of a producer only once it is on the disk, also without
         `sync_acks_all`; or no longer. What was answered before is not forced by this.
         """
@@ -495,14 +495,14 @@ class Server:
         decide: Callable[[list[ClientRequest], list[ParkedProduce]], bool],
     ) -> None:
         """Have requests of these APIs, and parked Produce requests, decided on the reactors' threads
-        while nobody holds the baton; else they wait for `take`. Only the first call counts.
+        while nobody holds the control lock; else they wait for `take`. Only the first call counts.
 
         `decide` is called with what `take` and `take_joins` would give; if it returns False or
         raises (reported as unraisable) the senders are disconnected.
         """
-    def take_baton(self) -> None:
-        """Wait until no thread decides; until `put_baton_down` none but the caller does."""
-    def put_baton_down(self) -> None:
+    def take_control_lock(self) -> None:
+        """Wait until no thread decides; until `release_control_lock` none but the caller does."""
+    def release_control_lock(self) -> None:
         """Let others decide."""
     def take_failures(self) -> list[str]:
         """What bugs have closed single connections since the last call."""

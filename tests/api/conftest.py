@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from brokers import BrokerProcess
+from support.brokers import BrokerProcess
 
 
 @pytest.fixture(params=["embedded", "process"])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import txn
-from clients import create_topic, plain_producer, read_all, send
+from support.clients import create_topic, plain_producer, read_all, send
+from support.wire_client import RawConnection, request
 from txn import _core
 from txn._core import encode_batch
-from wire_client import RawConnection, request
 
 UNSUPPORTED_VERSION = 35
 CORRUPT_MESSAGE = 2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers import BrokerProcess
-from clients import create_topic, plain_producer, read_all, send
+from support.brokers import BrokerProcess
+from support.clients import create_topic, plain_producer, read_all, send
 
 
 def txn(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64, i64Timedelta
 
 import txn
-from clients import (
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -28,11 +28,11 @@ from clients import (
     send,
     transactional_producer,
 )
-from compacted import ON_CALL, Pair, compact, compacted_topic, fill, put, roll
-from compacted import SEGMENT_BYTES as COMPACTED_SEGMENT_BYTES
-from packed import CODECS, sealed
+from support.compacted import ON_CALL, Pair, compact, compacted_topic, fill, put, roll
+from support.compacted import SEGMENT_BYTES as COMPACTED_SEGMENT_BYTES
+from support.packed import CODECS, sealed
+from support.wire_client import RawConnection
 from txn.inspect.verify import verify
-from wire_client import RawConnection
 
 SEGMENT_BYTES = 16_384
 SMALL: dict[str, Any] = {
@@ -137,12 +137,12 @@ def test_P8_a_replay_of_a_compacted_log_knows_what_the_broker_knew(tmp_path: Pat
         compact(broker)
         roll(plain_producer(broker.bootstrap_servers), "prices")
         compact(broker)
-        before = gate_of(broker, "prices")
+        before = producer_state_of(broker, "prices")
         read = pairs_of(read_messages(broker.bootstrap_servers, "prices"))
     for leftover in (*tmp_path.glob("prices-0/*.snapshot"), tmp_path / ".kafka_cleanshutdown"):
         leftover.unlink()
     with open_broker(tmp_path) as broker:
-        after = gate_of(broker, "prices")
+        after = producer_state_of(broker, "prices")
         read_again = pairs_of(read_messages(broker.bootstrap_servers, "prices"))
 
     assert after == before
@@ -299,10 +299,14 @@ def test_transactions_and_their_offsets_stay_small_under_a_long_load(tmp_path: P
     assert max(sizes.values()) < 6 * SEGMENT_BYTES, sizes
 
 
-def gate_of(broker: txn.Broker, topic: str) -> tuple[object, ...]:
+def producer_state_of(broker: txn.Broker, topic: str) -> tuple[object, ...]:
     """What the rules of a partition know: its producers, and the batches whose retry is known."""
-    gate = broker._node.partitions[topic][0].gate
-    return sorted(gate.describe()), sorted(gate.last_batches()), gate.first_unstable_offset()
+    producer_state = broker._node.partitions[topic][0].producer_state
+    return (
+        sorted(producer_state.describe()),
+        sorted(producer_state.last_batches()),
+        producer_state.first_unstable_offset(),
+    )
 
 
 def number_ended(transactions: int) -> list[int]:

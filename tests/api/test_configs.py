@@ -17,13 +17,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 import txn
-from brokers import BrokerProcess
-from clients import WAIT_S, create_topic, plain_producer, read_all, send
-from entities import entity_builder
+from support.brokers import BrokerProcess
+from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn.broker.apis import configs, log_dirs
 from txn.clock import now_ms
 from txn.config import HOUR_MS
-from wire_client import RawConnection, request
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

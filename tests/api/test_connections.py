@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import txn
-from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.errors import BrokerFailedError
 
 
@@ -24,7 +24,7 @@ HAS_IPV6 = _has_ipv6()
 
 SERVE_WITH_A_BUG = """\
 from txn.cli import main
-from txn.server.embedded import Broker
+from txn.server.broker import Broker
 
 told = Broker.call_when_failed
 

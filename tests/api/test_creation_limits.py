@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import txn
-from wire_client import RawConnection
+from support.wire_client import RawConnection
 
 METADATA, CREATE_TOPICS, CREATE_PARTITIONS = 3, 19, 37
 POLICY_VIOLATION, INVALID_REQUEST, UNKNOWN_TOPIC = 44, 42, 3

@@ -6,11 +6,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 import txn
-from clients import create_topic, plain_producer, read_all, send
-from entities import entity_builder
+from support.clients import create_topic, plain_producer, read_all, send
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn import _core
 from txn.broker.apis.offsets import LIST_OFFSETS
-from wire_client import RawConnection, request
 
 CORRUPT_MESSAGE = 2
 KAFKA_STORAGE_ERROR = 56

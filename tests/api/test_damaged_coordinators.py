@@ -13,12 +13,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kio.schema.errors import ErrorCode
 
 import txn
-from clients import commit_values, create_topic, read_all, send, transactional_producer
-from command_line import run_txn
-from entities import entity_builder
+from support.clients import commit_values, create_topic, read_all, send, transactional_producer
+from support.command_line import run_txn
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn import _core
 from txn.wire.hashing import coordinator_partition
-from wire_client import RawConnection, request
 
 FIND_COORDINATOR, INIT_PRODUCER_ID, LIST_TRANSACTIONS = 10, 22, 66
 OFFSET_FETCH, HEARTBEAT, DESCRIBE_GROUPS = 9, 12, 15

@@ -9,11 +9,18 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
-from brokers import BrokerProcess
-from clients import WAIT_S, create_topic, plain_producer, read_all, send, transactional_producer
-from entities import entity_builder
+from support.brokers import BrokerProcess
+from support.clients import (
+    WAIT_S,
+    create_topic,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn.broker.apis import offsets
-from wire_client import RawConnection, request
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 1, 3, 17, 44
 LOW, HIGH = offsets.VERSIONS[offsets.DELETE_RECORDS]

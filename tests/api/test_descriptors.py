@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from brokers import BrokerProcess
-from clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
-from served import SERVED_IN_PYTHON
-from tagged import example
+from support.brokers import BrokerProcess
+from support.clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
+from support.served import SERVED_IN_PYTHON
+from support.tagged import example
+from support.wire_client import RawConnection, request
 from txn.server.descriptors import share
-from wire_client import RawConnection, request
 
 Start = Callable[..., BrokerProcess]
 

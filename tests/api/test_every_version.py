@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import txn
-from clients import create_topic, plain_producer, send
-from entities import entity_builder
+from support.clients import create_topic, plain_producer, send
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn.broker.apis import metadata, offsets
 from txn.broker.apis.table import API_VERSIONS
-from wire_client import RawConnection, request
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
 TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR = 36, 37, 38

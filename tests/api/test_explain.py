@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
-from clients import (
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -29,13 +29,13 @@ from clients import (
     send,
     transactional_producer,
 )
-from command_line import run_txn
-from entities import entity_builder
-from late_batch import let_hang, let_in_late
+from support.command_line import run_txn
+from support.entities import entity_builder
+from support.late_batch import let_hang, let_in_late
+from support.wire_client import RawConnection, request
 from txn import _core
 from txn.explain import abort, cluster, connection
 from txn.wire.messages import encode_response
-from wire_client import RawConnection, request
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 

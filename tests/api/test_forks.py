@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from clients import commit_values, read_all, transactional_producer
+from support.clients import commit_values, read_all, transactional_producer
 
 WAIT_S = 30.0
 

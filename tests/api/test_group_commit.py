@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import txn
-from clients import WAIT_S, create_topic, read_all, send, transactional_producer
+from support.clients import WAIT_S, create_topic, read_all, send, transactional_producer
 from txn import _core
 from txn.broker.shared_sync import Failures, SharedSync
-from txn.server import upkeep
+from txn.server import background
 from txn.server.scheduler import LoopScheduler
 from txn.storage import checkpoints
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 
 PRODUCERS, PARTITIONS, STATE_PARTITIONS = 16, 2, 4
 ALONE = PARTITIONS + 1 + PARTITIONS + 1
@@ -34,7 +34,7 @@ def test_P2_commits_that_wait_together_share_their_syncs(
 
     def begin_when_all_are_here(
         scheduler: LoopScheduler,
-        stores: Sequence[PartitionStore],
+        stores: Sequence[PartitionLog],
         done: Callable[[Failures], None],
     ) -> None:
         if asked < PRODUCERS:
@@ -42,9 +42,7 @@ def test_P2_commits_that_wait_together_share_their_syncs(
         else:
             begin(scheduler, stores, done)
 
-    def count_and_ask(
-        shared: SharedSync, stores: Iterable[PartitionStore]
-    ) -> "asyncio.Future[None]":
+    def count_and_ask(shared: SharedSync, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         nonlocal asked
         asked += 1
         if asked == PRODUCERS:
@@ -87,7 +85,7 @@ def test_P2_a_topic_is_made_with_one_force_and_no_checkpoint(
 ) -> None:
     """A checkpoint was written, and forced twice, for each: most of the time a topic took."""
     written: list[Path] = []
-    monkeypatch.setattr(upkeep, "TICK_MS", 3_600_000)
+    monkeypatch.setattr(background, "TICK_MS", 3_600_000)
     monkeypatch.setattr(checkpoints, "write_checkpoint", lambda path, _: written.append(path))
     with txn.Broker(tmp_path / "data", durability="commit") as broker:
         before = _core.sync_count()

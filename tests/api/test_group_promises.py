@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
+from support.clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
 
 PARTITIONS = 4
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from command_line import run_txn
+from support.command_line import run_txn
 
 SEGMENT = f"{0:020}"
 TEBIBYTE = 1 << 40

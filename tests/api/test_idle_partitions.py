@@ -6,8 +6,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
-from clients import WAIT_S, create_topic, plain_producer, read_all, send
-from command_line import run_txn
+from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.command_line import run_txn
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.hashing import coordinator_partition
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import txn
-from clients import create_topic, plain_producer, read_all, send
-from entities import entity_builder
+from support.clients import create_topic, plain_producer, read_all, send
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn.broker.apis import metadata, offsets
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
@@ -23,7 +24,6 @@ from txn.metadata.records import (
     encode,
 )
 from txn.storage.native import NativeStorage
-from wire_client import RawConnection, request
 
 TOPIC_ID = uuid.UUID(int=2**100)
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75

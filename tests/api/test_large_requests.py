@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 import txn
-from served import SERVED_IN_PYTHON
-from wire_client import RawConnection
-from worst_requests import arrays_of, with_many
+from support.served import SERVED_IN_PYTHON
+from support.wire_client import RawConnection
+from support.worst_requests import arrays_of, with_many
 
 JOIN_GROUP, CREATE_TOPICS, FIND_COORDINATOR = 11, 19, 10
 ITEMS = 50_000

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from clients import create_topic
-from entities import entity_builder
-from wire_client import RawConnection, request
+from support.clients import create_topic
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 
 INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 22, 24, 25, 26, 28, 65
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import txn
-from brokers import BrokerProcess
-from clients import create_topic, plain_producer, transactional_producer
-from log_directories import fill
+from support.brokers import BrokerProcess
+from support.clients import create_topic, plain_producer, transactional_producer
+from support.log_directories import fill
 from txn.inspect import texts
 from txn.inspect.layout import CHECKPOINTS, State
 from txn.inspect.verify import verify

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from kio.static.primitive import i32Timedelta
 
 import txn
-from clients import (
+from support.clients import (
     commit_values,
     create_topic,
     plain_producer,
@@ -19,9 +19,9 @@ from clients import (
     send,
     transactional_producer,
 )
+from support.wire_client import RawConnection, request
 from txn import _core
 from txn.broker import partitions
-from wire_client import RawConnection, request
 
 KAFKA_STORAGE_ERROR = 56
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 0, 1, 2, 21, 23

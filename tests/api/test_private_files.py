@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import txn
-from clients import (
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -18,7 +18,7 @@ from clients import (
     send,
     transactional_producer,
 )
-from compacted import ON_CALL, compact, fill, roll
+from support.compacted import ON_CALL, compact, fill, roll
 from txn.cli.demo import _workplace
 from txn.demo.processes import start_family
 

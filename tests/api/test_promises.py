@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from clients import (
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from brokers import BrokerProcess
+from support.brokers import BrokerProcess
+from support.wire_client import WAIT_S
 from txn.wire.messages import encode_request
-from wire_client import WAIT_S
 
 MIB = 1 << 20
 CLIENTS = 48

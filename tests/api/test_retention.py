@@ -8,7 +8,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 import txn
-from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_checkpoint
 
 AT_ONCE = {"log.retention.check.interval.ms": 1}

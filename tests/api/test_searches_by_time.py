@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import txn
-from brokers import BrokerProcess
+from support.brokers import BrokerProcess
+from support.wire_client import RawConnection
 from txn._core import encode_batch
 from txn.wire.varint import unsigned_varint
-from wire_client import RawConnection
 
 PRODUCE, METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 2, 10, 19
 INVALID_REQUEST = 42

@@ -9,13 +9,14 @@ from typing import Any, Final
 import pytest
 
 import txn
-from clients import create_topic, plain_producer, read_all, send
-from served import SERVED_IN_PYTHON, each_version
-from tagged import NO_TAGS, UNKNOWN_TAGS, encode, example
+from support.clients import create_topic, plain_producer, read_all, send
+from support.served import SERVED_IN_PYTHON, each_version
+from support.tagged import NO_TAGS, UNKNOWN_TAGS, encode, example
+from support.wire_client import RawConnection, request
 from txn._core import encode_batch
-from txn.broker.apis import configs, groups, metadata, transactions
+from txn.broker.apis import configs, groups, metadata
+from txn.broker.apis import txn as txn_apis
 from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
-from wire_client import RawConnection, request
 
 TOO_LONG: Final = b"\x01\x63\x7fx"
 """A tagged field of 127 bytes, where less is left."""
@@ -28,7 +29,7 @@ UNCHANGING: Final[dict[int, Mapping[str, Any]]] = {
     metadata.CREATE_PARTITIONS: {"validate_only": True},
     configs.ALTER_CONFIGS: {"validate_only": True},
     configs.INCREMENTAL_ALTER_CONFIGS: {"validate_only": True},
-    transactions.INIT_PRODUCER_ID: {"transactional_id": ""},
+    txn_apis.INIT_PRODUCER_ID: {"transactional_id": ""},
     groups.JOIN_GROUP: {"group_id": ""},
 }
 """What keeps a request from changing something, so that it can be asked twice."""

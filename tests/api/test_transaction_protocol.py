@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import txn
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -19,7 +19,7 @@ from clients import (
     send,
     transactional_producer,
 )
-from wire_producer import TV1_PRODUCE, TV2_PRODUCE, WireProducer, identity
+from support.wire_producer import TV1_PRODUCE, TV2_PRODUCE, WireProducer, identity
 
 ADD, WRITE_MARKERS = 24, 27
 DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66

@@ -11,12 +11,29 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import txn
-from brokers import BrokerProcess
-from clients import WAIT_S, create_topic, ends, plain_producer, read_all, read_messages, send
-from packed import CODECS, CREATED_MS, around, gzip_bomb, produce, records, sealed, unreadable
+from support.brokers import BrokerProcess
+from support.clients import (
+    WAIT_S,
+    create_topic,
+    ends,
+    plain_producer,
+    read_all,
+    read_messages,
+    send,
+)
+from support.packed import (
+    CODECS,
+    CREATED_MS,
+    around,
+    gzip_bomb,
+    produce,
+    records,
+    sealed,
+    unreadable,
+)
+from support.wire_client import RawConnection
+from support.wire_producer import WireProducer, identity
 from txn import _core
-from wire_client import RawConnection
-from wire_producer import WireProducer, identity
 
 INVALID_RECORD, MESSAGE_TOO_LARGE, TRANSACTION_ABORTABLE = 87, 10, 120
 GOOD = [b"good"]

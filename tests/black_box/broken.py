@@ -13,12 +13,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from black_box.power import note_syncs
-from txn.broker import flow, transactions
+from txn.broker import flow, txn_coordinator
 from txn.broker.flow import Force
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED
 from txn.metadata.image import TRANSACTIONS_TOPIC
-from txn.partition import admission, partition
+from txn.partition import admission, producer_state_manager
 from txn.partition.stable_offset import OpenTransactions
 
 POWER: Final = "power"
@@ -45,13 +45,13 @@ class _UpToTheNewestMarker(OpenTransactions):
 
 def follow_newest_marker() -> None:
     """The LSO goes to the newest marker, past transactions that are open."""
-    _put(partition, "OpenTransactions", _UpToTheNewestMarker)
+    _put(producer_state_manager, "OpenTransactions", _UpToTheNewestMarker)
 
 
 def ignore_epochs() -> None:
     """Nobody is fenced: neither the coordinator nor a partition looks at producer epochs."""
     for name in ("decide_add", "decide_verify", "decide_end"):
-        _put(transactions, name, _with_the_epoch_in_force(getattr(transactions, name)))
+        _put(txn_coordinator, name, _with_the_epoch_in_force(getattr(txn_coordinator, name)))
     rule = admission.refusal
 
     def refusal(state: Any, origin: int, producer_epoch: int, *rest: Any) -> Any:
@@ -60,7 +60,7 @@ def ignore_epochs() -> None:
             return rule(state, origin, producer_epoch, *rest)
         return None if expected_epoch is not None else admission.JOIN
 
-    _put(partition, "refusal", refusal)
+    _put(producer_state_manager, "refusal", refusal)
 
 
 def _with_the_epoch_in_force(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,7 +83,7 @@ def forget_batches() -> None:
             return None
         return None if verdict is admission.OUT_OF_ORDER_SEQUENCE else verdict
 
-    _put(partition, "refusal", refusal)
+    _put(producer_state_manager, "refusal", refusal)
 
 
 def serve_late_requests() -> None:
@@ -93,7 +93,7 @@ def serve_late_requests() -> None:
 
 def mark_before_prepare() -> None:
     """Markers are written, and seen, before the Prepare that decides them is on the disk."""
-    coordinator: Any = transactions.TransactionCoordinator
+    coordinator: Any = txn_coordinator.TransactionCoordinator
     write, mark = coordinator._write, coordinator._mark
     marked: set[str] = set()
 
@@ -138,7 +138,7 @@ def recover_without_syncs() -> None:
 
 def _force_otherwise(force: Callable[[Force, Steps], Steps]) -> None:
     """Have something else done where the end of a transaction syncs its records."""
-    coordinator: Any = transactions.TransactionCoordinator
+    coordinator: Any = txn_coordinator.TransactionCoordinator
     end = coordinator._end
 
     def end_otherwise(self: Any, *arguments: Any) -> Steps:

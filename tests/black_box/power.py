@@ -2,7 +2,7 @@
 
 A SIGKILL leaves the page cache, so it cannot show a sync that is missing or comes too late.
 Here the broker's process notes at every sync how long the log was when it began (from outside
-the rules: `NativeStore.sync` is wrapped), and is killed at one of these moments, before or
+the rules: `NativeLog.sync` is wrapped), and is killed at one of these moments, before or
 after the sync. Then every log is cut back to a length between what was synced and what was
 written: all of the rest lost, none of it, or a torn piece. The directory gets another boot
 id, by which the next start knows that the power failed.
@@ -62,7 +62,7 @@ def _synced(notes: Path) -> dict[str, int]:
 
 def note_syncs() -> None:
     """Have every sync of this process noted; on SIGUSR1, die at one of the next."""
-    from python_syncs import sync_each
+    from support.python_syncs import sync_each
     from txn.server.scheduler import LoopScheduler
     from txn.storage import native
 
@@ -82,7 +82,7 @@ def note_syncs() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             left[:] = [left[0] - 1] if left else []
 
-    original_init, original_sync = native.NativeStore.__init__, native.NativeStore.sync
+    original_init, original_sync = native.NativeLog.__init__, native.NativeLog.sync
 
     def init(self: Any, root: Path, topic: str, index: int, **settings: Any) -> None:
         original_init(self, root, topic, index, **settings)
@@ -106,8 +106,8 @@ def note_syncs() -> None:
         if logs:
             notes_of(next(iter(logs)).parent).with_suffix(".looked").touch()
 
-    native.NativeStore.__init__ = init  # type: ignore[method-assign]
-    native.NativeStore.sync = sync  # type: ignore[method-assign]
+    native.NativeLog.__init__ = init  # type: ignore[method-assign]
+    native.NativeLog.sync = sync  # type: ignore[method-assign]
     LoopScheduler.sync_each = sync_each  # type: ignore[assignment, method-assign]
     signal.signal(signal.SIGUSR1, arm)
     signal.signal(signal.SIGUSR2, note_recovery_points)

@@ -21,7 +21,7 @@ from black_box.proxy import Proxy
 from black_box.targets import Kafka, Mock, Target, Txn
 from black_box.topics import PARTITIONS, STAGES, TOPICS
 from black_box.workload import Clients, Role, roles
-from clients import create_topic
+from support.clients import create_topic
 
 PATIENCE_S = 120.0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from black_box.power import lose_power, some_of
-from brokers import BrokerProcess, environment
 from peers.kafka import KafkaNode, free_port
+from support.brokers import BrokerProcess, environment
 
 TESTS = Path(__file__).parents[1]
 

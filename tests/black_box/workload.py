@@ -15,8 +15,8 @@ from typing import Final
 
 from black_box.client import GAVE_UP
 from black_box.topics import KEYS, PARTITIONS, SOURCE, STAGES, TIMEOUT_MS
-from brokers import environment
 from peers.jars import CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
+from support.brokers import environment
 
 JAVA: Final = Path(__file__).parent / "java" / "Client.java"
 END_S: Final = 25.0

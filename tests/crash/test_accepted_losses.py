@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException
 from typer.testing import CliRunner, Result
 
 import txn
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,

@@ -15,9 +15,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
-from brokers import BrokerProcess
-from clients import WAIT_S, commit_values, create_topic, plain_producer, read_all, send
-from clients import transactional_producer as opened_producer
+from support.brokers import BrokerProcess
+from support.clients import WAIT_S, commit_values, create_topic, plain_producer, read_all, send
+from support.clients import transactional_producer as opened_producer
 from txn import _core
 from txn.errors import CorruptLogError
 from txn.inspect.verify import verify

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import txn
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,

@@ -8,10 +8,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 import txn
-from clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.broker.node import REMOVED_AT_ONCE
 from txn.errors import StorageError
-from txn.storage.native import NativeStore
+from txn.storage.native import NativeLog
 
 pytestmark = pytest.mark.crash
 
@@ -32,7 +32,7 @@ def grow(servers: str, name: str, partitions: int) -> None:
         grown.result(WAIT_S)
 
 
-def refuse(_: NativeStore) -> None:
+def refuse(_: NativeLog) -> None:
     raise StorageError("the disk is gone")
 
 
@@ -119,9 +119,9 @@ def test_a_partition_that_cannot_be_removed_leaves_no_other_behind(
 ) -> None:
     """The first failure cost the client its connection, and left the rest of the topic."""
     data = tmp_path / "data"
-    remove = NativeStore.delete
+    remove = NativeLog.delete
     monkeypatch.setattr(
-        NativeStore, "delete", lambda store: (remove if store.index else refuse)(store)
+        NativeLog, "delete", lambda store: (remove if store.index else refuse)(store)
     )
     with txn.Broker(data) as broker:
         create_topic(broker.bootstrap_servers, "orders", partitions=2)
@@ -139,9 +139,9 @@ def test_a_partition_that_cannot_be_removed_leaves_no_other_behind(
 def test_a_deletion_that_cannot_be_recorded_is_refused_and_the_topic_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = NativeStore.append
+    append = NativeLog.append
 
-    def append_but_no_metadata(store: NativeStore, *args: object, **kwargs: object) -> int:
+    def append_but_no_metadata(store: NativeLog, *args: object, **kwargs: object) -> int:
         if store.topic == "__cluster_metadata":
             raise StorageError("the disk is full")
         return append(store, *args, **kwargs)  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def test_a_deletion_that_cannot_be_recorded_is_refused_and_the_topic_stays(
     with txn.Broker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "orders")
         send(plain_producer(broker.bootstrap_servers), "orders", [b"kept"])
-        monkeypatch.setattr(NativeStore, "append", append_but_no_metadata)
+        monkeypatch.setattr(NativeLog, "append", append_but_no_metadata)
         with pytest.raises(KafkaException, match="KAFKA_STORAGE_ERROR"):
             delete_topic(broker.bootstrap_servers, "orders")
         assert read_all(broker.bootstrap_servers, "orders") == [b"kept"]

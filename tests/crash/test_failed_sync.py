@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 import txn
-from clients import (
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,

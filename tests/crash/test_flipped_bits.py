@@ -25,19 +25,19 @@ import pytest
 
 from sim.disk import SimCatalog
 from txn import _core
-from txn.broker.groups import Committer
+from txn.broker.group_coordinator import Committer
 from txn.broker.node import Node
-from txn.broker.transactions import Identity
+from txn.broker.txn_coordinator import Identity
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import Outcome, Producer
+from txn.coordinator.transaction.states import Producer, TxnResult
 from txn.errors import CorruptLogError, DirectoryError, StorageError, TxnError
 from txn.inspect import segments
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity
+from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity
 from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
 from txn.storage.directory import CLEAN, LOCK, META, DataDirectory
-from txn.storage.native import NativeStorage, NativeStore
+from txn.storage.native import NativeLog, NativeStorage
 
 pytestmark = pytest.mark.crash
 
@@ -126,9 +126,9 @@ class State(NamedTuple):
     offsets: object
 
 
-def sound_batches(store: PartitionStore) -> dict[int, Batch]:
+def sound_batches(store: PartitionLog) -> dict[int, Batch]:
     """Every batch by its base offset, each read alone, but for those that are refused."""
-    assert isinstance(store, NativeStore)
+    assert isinstance(store, NativeLog)
     found: dict[int, Batch] = {}
     offset = store.log_start_offset
     while offset < store.log_end_offset:
@@ -162,8 +162,8 @@ def state_of(node: Node) -> State:
                 sound_batches(store),
                 store.log_end_offset,
                 store.last_stable_offset,
-                [entry[:3] for entry in store.gate.aborted_entries()],
-                sorted(store.gate.describe()),
+                [entry[:3] for entry in store.producer_state.aborted_entries()],
+                sorted(store.producer_state.describe()),
             )
     return State(
         logs, dict(node.transactions.transactions.items()), dict(node.groups.committed("group"))
@@ -181,7 +181,7 @@ def write_history(node: Node) -> None:
         for turn in range(4):
             write_transaction(node, f"pay-{number}", producer, places, f"{number}.{turn}")
             if number < 2 or turn < 3:
-                outcome = Outcome.COMMIT if turn % 2 else Outcome.ABORT
+                outcome = TxnResult.COMMIT if turn % 2 else TxnResult.ABORT
                 node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
             offset = OffsetValue(turn, -1, "", NOW_MS)
             node.groups.commit(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -23,9 +23,9 @@ from clients import (
     send,
     transactional_producer,
 )
-from entities import entity_builder
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn.inspect.verify import verify
-from wire_client import RawConnection, request
 
 pytestmark = pytest.mark.crash
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from black_box.power import lose_power, note_reactors_syncs, only_what_is_sure
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -20,7 +20,7 @@ from clients import (
     send,
     transactional_producer,
 )
-from wire_producer import WireProducer, identity
+from support.wire_producer import WireProducer, identity
 
 pytestmark = pytest.mark.crash
 

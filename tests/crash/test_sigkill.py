@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,

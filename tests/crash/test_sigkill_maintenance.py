@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     create_topic,
     plain_producer,

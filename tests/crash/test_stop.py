@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import txn
-from brokers import BrokerProcess
-from clients import (
+from support.brokers import BrokerProcess
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -22,10 +22,10 @@ from clients import (
     send,
     transactional_producer,
 )
-from python_syncs import sync_each
+from support.python_syncs import sync_each
 from txn.errors import StorageError
 from txn.server.scheduler import LoopScheduler
-from txn.storage.native import NativeStore
+from txn.storage.native import NativeLog
 
 pytestmark = pytest.mark.crash
 
@@ -37,9 +37,9 @@ def test_a_log_that_cannot_be_closed_leaves_no_clean_mark_and_the_others_are_clo
 ) -> None:
     """The logs behind it were left open, and their snapshots unwritten."""
     data = tmp_path / "data"
-    close = NativeStore.close
+    close = NativeLog.close
 
-    def close_some(store: NativeStore) -> None:
+    def close_some(store: NativeLog) -> None:
         if store.topic == "bad":
             raise StorageError("the disk is gone")
         close(store)
@@ -48,7 +48,7 @@ def test_a_log_that_cannot_be_closed_leaves_no_clean_mark_and_the_others_are_clo
     for topic in ("bad", "good"):
         create_topic(broker.bootstrap_servers, topic)
         send(plain_producer(broker.bootstrap_servers), topic, [b"x"])
-    monkeypatch.setattr(NativeStore, "close", close_some)
+    monkeypatch.setattr(NativeLog, "close", close_some)
     with pytest.raises(StorageError, match="the disk is gone"):
         broker.close()
     monkeypatch.undo()
@@ -65,10 +65,10 @@ def test_P3_a_stop_while_a_commit_waits_for_the_disk_leaves_it_whole_or_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"
-    sync = NativeStore.sync
+    sync = NativeLog.sync
     is_syncing, may_sync = threading.Event(), threading.Event()
 
-    def sync_later(store: NativeStore) -> None:
+    def sync_later(store: NativeLog) -> None:
         if store.topic == "orders":
             is_syncing.set()
             assert may_sync.wait(WAIT_S)
@@ -81,7 +81,7 @@ def test_P3_a_stop_while_a_commit_waits_for_the_disk_leaves_it_whole_or_absent(
     producer.begin_transaction()
     for partition in range(2):
         send(producer, "orders", [b"%d" % partition], partition)
-    monkeypatch.setattr(NativeStore, "sync", sync_later)
+    monkeypatch.setattr(NativeLog, "sync", sync_later)
     committing = threading.Thread(target=_try_to_commit, args=(producer,))
     committing.start()
     assert is_syncing.wait(WAIT_S)

@@ -12,9 +12,9 @@ from differential.answers import response_schema
 from differential.batches import Batch
 from differential.names import PORT, Name, Names
 from differential.plain import plain
-from entities import entity_builder
-from tagged import NO_TAGS, encode, encode_plainly
-from wire_client import RawConnection
+from support.entities import entity_builder
+from support.tagged import NO_TAGS, encode, encode_plainly
+from support.wire_client import RawConnection
 
 CORRELATION_ID: Final = 7
 PRODUCE, API_VERSIONS = 0, 18

@@ -4,7 +4,7 @@ Checked once by hand: Kafka's own ProducerStateManager wrote these bytes for thi
 read ours back to it.
 """
 
-from txn.partition import ActiveProducer, Partition
+from txn.partition import ActiveProducer, ProducerStateManager
 
 # Producer 7 has a transaction open at 40 and a batch whose sequences wrap around; producer
 # 4,000,000,000 is known by a marker alone.
@@ -32,7 +32,7 @@ GOLDEN = bytes.fromhex(
 
 
 def test_the_snapshot_has_kafkas_bytes() -> None:
-    partition = Partition()
+    partition = ProducerStateManager()
     partition.replay(
         [
             (10, 10, 7, 3, -1, 4, 3, 5),
@@ -44,7 +44,7 @@ def test_the_snapshot_has_kafkas_bytes() -> None:
 
 
 def test_kafkas_bytes_are_read_back() -> None:
-    partition = Partition()
+    partition = ProducerStateManager()
     partition.restore(GOLDEN, [])
     assert partition.describe() == [
         ActiveProducer(7, 3, 2, 1_700_000_000_123, 5, 40),

@@ -12,7 +12,7 @@ from pathlib import Path
 from kio.records.readers import read_batch
 
 from txn import _core
-from txn.partition import Partition
+from txn.partition import ProducerStateManager
 from txn.wire.checksums import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -54,7 +54,7 @@ def test_kio_reads_what_is_encoded() -> None:
 
 
 def test_a_marker_has_the_bytes_kafka_writes(tmp_path: Path) -> None:
-    log = _core.PartitionLog(str(tmp_path / "orders-0"), Partition())
+    log = _core.PartitionLog(str(tmp_path / "orders-0"), ProducerStateManager())
     log.append_marker(7, 2, COORDINATOR_EPOCH, False, 1000)
     stored = log.read(0, 1)
     fields = HEADER.unpack_from(stored)
@@ -89,7 +89,7 @@ def test_compressed_batches_are_decoded() -> None:
 
 def test_index_files_have_kafkas_layout(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
-    log = _core.PartitionLog(str(directory), Partition(), {"index.interval.bytes": 100})
+    log = _core.PartitionLog(str(directory), ProducerStateManager(), {"index.interval.bytes": 100})
     for timestamp_ms in (1000, 3000, 2000, 4000):
         log.append(_core.encode_batch([(None, b"x" * 60), (None, b"y")], timestamp_ms))
     size = log.size_bytes // 4
@@ -109,7 +109,7 @@ def test_index_files_have_kafkas_layout(tmp_path: Path) -> None:
 
 def test_the_transaction_index_has_kafkas_layout(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
-    log = _core.PartitionLog(str(directory), Partition())
+    log = _core.PartitionLog(str(directory), ProducerStateManager())
     log.append(_core.encode_batch([(None, b"x")], 0, 6, 0, is_transactional=True))
     log.append(_core.encode_batch([(None, b"x"), (None, b"x")], 0, 7, 0, is_transactional=True))
     log.append_marker(7, 0, 1, False, 0)
@@ -121,7 +121,7 @@ def test_the_transaction_index_has_kafkas_layout(tmp_path: Path) -> None:
 def test_the_files_beside_the_segments_have_kafkas_text(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
     metadata = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
-    log = _core.PartitionLog(str(directory), Partition(), partition_metadata=metadata)
+    log = _core.PartitionLog(str(directory), ProducerStateManager(), partition_metadata=metadata)
     log.append(_core.encode_batch([(None, b"x")], 0))
     # version 0 · one entry · epoch 0 from offset 0 on
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"

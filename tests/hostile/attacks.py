@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from kio.index import load_request_schema
 
-from clients import create_topic
 from hostile.bombs import CODECS, TIME_MS, bomb, compressed_batch, record
 from hostile.frames import SERVED, arrays_of, frame, huge_body
+from support.clients import create_topic
+from support.wire_client import RawConnection
 from txn import _core
 from txn.wire.messages import encode_request
-from wire_client import RawConnection
 
 Attack = Callable[[str], Iterator[None]]
 

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from kio.index import load_request_schema
 
-from served import SERVED_IN_PYTHON, Versions
+from support.served import SERVED_IN_PYTHON, Versions
 from txn import _core
 from txn.broker.apis.table import SERVED_BY_REACTORS
 from txn.wire.varint import unsigned_varint

@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from brokers import BrokerProcess
-from clients import WAIT_S, create_topic, plain_producer, transactional_producer
 from hostile.shown import Observer
 from peers.kafka import KafkaNode
+from support.brokers import BrokerProcess
+from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
 
 SMALL: Final[Mapping[str, str]] = {
     "log.flush.offset.checkpoint.interval.ms": "100",

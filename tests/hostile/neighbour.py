@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from hostile.shown import COMMITTED, UNCOMMITTED, Observer
+from support.wire_producer import Identity, WireProducer, identity
 from txn import _core
 from txn.storage.base import BatchKind
-from wire_producer import Identity, WireProducer, identity
 
 TOPIC: Final = "orders"
 FORGOTTEN_TOPIC: Final = "forgotten"

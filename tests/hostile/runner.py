@@ -21,13 +21,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from brokers import TESTS, environment
 from hostile.damage import STATES, Case, cases_of, damaged_copy
 from hostile.gaps import gap_of
 from hostile.judge import LOCK, Verdict, judge
 from hostile.left import Left, let_the_power_fail, make_left
 from hostile.shown import Shown
 from hostile.worker import Finding, Start
+from support.brokers import TESTS, environment
 
 CASE_S: Final = 20.0
 """Two starts, with everything that is asked of them."""

@@ -12,10 +12,10 @@ from typing import Any, Final, TypedDict
 
 from kio.schema.errors import ErrorCode
 
-from clients import WAIT_S
+from support.clients import WAIT_S
+from support.wire_client import RawConnection
 from txn import _core
 from txn.wire.transaction_descriptions import decode_descriptions
-from wire_client import RawConnection
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH = 0, 1, 2, 3, 9
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_PRODUCERS = 23, 61

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokers import BrokerProcess
+from support.brokers import BrokerProcess
 from txn.inspect.verify import verify
 
 MIB: Final = 1 << 20

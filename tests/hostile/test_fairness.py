@@ -13,15 +13,15 @@ from typing import Final
 import pytest
 from kio.index import load_request_schema
 
-from clients import create_topic, plain_producer, read_all, send
 from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange
 from hostile.fairness import Seen, attacked
 from hostile.frames import Values, body_of, frame
 from hostile.neighbour import FORGOTTEN_TOPIC, TOPIC
 from hostile.shown import Observer
 from hostile.target import MIB, Target
-from served import SERVED_IN_PYTHON
-from wire_client import RawConnection
+from support.clients import create_topic, plain_producer, read_all, send
+from support.served import SERVED_IN_PYTHON
+from support.wire_client import RawConnection
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "1.5"))
 TRIES: Final = 3

@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from brokers import TESTS, environment
-from clients import create_topic, read_all
 from hostile.fairness import LATE_S
 from hostile.neighbour import FORGOTTEN_MS, FORGOTTEN_TOPIC, TOPIC, Forgotten, Neighbour, p99
 from hostile.target import MIB, Target
+from support.brokers import TESTS, environment
+from support.clients import create_topic, read_all
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "6"))
 SEED: Final = int(os.environ.get("SEED", "7"))

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 import txn
-from clients import (
+from peers.jars import NODE_4_2, class_path, java_executable
+from support.clients import (
     WAIT_S,
     create_topic,
     plain_producer,
@@ -18,8 +19,7 @@ from clients import (
     send,
     transactional_producer,
 )
-from late_batch import let_hang
-from peers.jars import NODE_4_2, class_path, java_executable
+from support.late_batch import let_hang
 
 SECONDS_MAX = 120.0
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import txn
-from clients import plain_producer
-from compacted import ON_CALL, compact, fill, roll
 from peers.dump_log_segments import fields, kafka_dump
+from support.clients import plain_producer
+from support.compacted import ON_CALL, compact, fill, roll
 from txn.inspect.dump import dump
 from txn.inspect.verify import verify
 

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
-from clients import WAIT_S, create_topic, plain_producer, send
-from entities import entity_builder
 from peers.kafka import KafkaNode
-from wire_client import RawConnection, request
+from support.clients import WAIT_S, create_topic, plain_producer, send
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER = 2, 4

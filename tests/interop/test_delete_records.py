@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from clients import WAIT_S, create_topic, plain_producer, read_all, send, transactional_producer
-from entities import entity_builder
-from wire_client import RawConnection, request
+from support.clients import (
+    WAIT_S,
+    create_topic,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 
 DELETE_RECORDS, VERSION = 21, 2
 NONE, OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 0, 1, 3, 17, 44

@@ -34,7 +34,8 @@ from confluent_kafka.admin._config import (
 )
 
 import txn
-from clients import (
+from peers.kafka import KafkaNode, free_port
+from support.clients import (
     WAIT_S,
     commit_values,
     create_topic,
@@ -44,8 +45,8 @@ from clients import (
     send,
     transactional_producer,
 )
-from entities import entity_builder
-from peers.kafka import KafkaNode, free_port
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn._core import KafkaClient
 from txn.config import BrokerSettings
 from txn.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
@@ -54,7 +55,6 @@ from txn.metadata.image import Topic
 from txn.storage.ids import decode_id
 from txn.storage.native import NativeStorage
 from txn.wire.hashing import coordinator_partition
-from wire_client import RawConnection, request
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import txn
-from clients import (
+from peers.kafka import KafkaNode
+from support.clients import (
     commit_values,
     create_topic,
     plain_producer,
@@ -23,12 +24,11 @@ from clients import (
     send,
     transactional_producer,
 )
-from command_line import run_txn
-from entities import entity_builder
-from peers.kafka import KafkaNode
+from support.command_line import run_txn
+from support.entities import entity_builder
+from support.wire_client import RawConnection, request
 from txn import _core
 from txn.errors import StorageError
-from wire_client import RawConnection, request
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 

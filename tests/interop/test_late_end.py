@@ -19,7 +19,7 @@ from black_box.observer import Observer
 from black_box.proxy import END_TXN, Proxy
 from black_box.targets import Kafka, Txn
 from black_box.topics import PARTITIONS, SOURCE, TOPICS
-from clients import create_topic
+from support.clients import create_topic
 
 HELD_S = 30.0
 """Longer than the test: what is held is released."""

@@ -19,7 +19,7 @@ from black_box.observer import Observer
 from black_box.proxy import Proxy
 from black_box.targets import Txn
 from black_box.topics import PARTITIONS, SOURCE, STAGES, TOPICS
-from clients import create_topic
+from support.clients import create_topic
 
 HELD_S = 30.0
 """Longer than the test: what is held is released."""

@@ -11,7 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from clients import WAIT_S, create_topic
+from support.clients import WAIT_S, create_topic
 
 Unique = Callable[[str], str]
 

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from clients import (
+from support.clients import (
     WAIT_S,
     create_topic,
     ends,

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-import coordinator_search
-from coordinator_search import Bounds, Search
+from model import coordinator_search
+from model.coordinator_search import Bounds, Search
 from txn.coordinator.transaction import decide
 from txn.coordinator.transaction.decide import TV1, TV2, Done, Refuse, Write
 from txn.coordinator.transaction.states import (
     COMPLETED,
     LAST_PRODUCER_EPOCH,
     PREPARE,
-    Outcome,
     Producer,
+    TxnResult,
     TxnState,
 )
 
@@ -97,7 +97,7 @@ def test_it_sees_an_end_that_agrees_with_everybody(monkeypatch: pytest.MonkeyPat
     timed_out = replace(FAULTS, refusals=0)
 
     def keeps_epoch(txn: Any, **named: Any) -> Any:
-        return txn._replace(state=PREPARE[Outcome.ABORT])
+        return txn._replace(state=PREPARE[TxnResult.ABORT])
 
     broken(monkeypatch, "decide_fence", keeps_epoch)
     assert found(bounds=timed_out) == "false-answer"
@@ -120,7 +120,7 @@ def test_it_sees_an_abort_of_its_own_that_fences_the_client(
 ) -> None:
     def fencing(txn: Any, producer: Any, outcome: Any, **named: Any) -> Any:
         decision = decide.decide_end(txn, producer, outcome, **named)
-        if outcome is not Outcome.ABORT or not isinstance(decision, Write):
+        if outcome is not TxnResult.ABORT or not isinstance(decision, Write):
             return decision
         return Write(decide.decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
 

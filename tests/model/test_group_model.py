@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 )
 from kio.schema.errors import ErrorCode
 
-from group_host import PARTITIONS_PER_TOPIC, GroupNode
-from group_rounds import Rounds
+from support.group_host import PARTITIONS_PER_TOPIC, GroupNode
+from support.group_rounds import Rounds
 from txn.coordinator.group.classic import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     GroupState,

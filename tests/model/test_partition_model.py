@@ -25,20 +25,20 @@ from txn.partition import (
     PRODUCER_ID_EXPIRATION_MS,
     AbortedTxn,
     ActiveProducer,
-    Partition,
+    AdmitResult,
+    ProducerStateManager,
     ReplayedBatch,
-    Verdict,
 )
 from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
 from txn.partition.snapshot import decode_snapshot
 
 COORDINATOR, CLIENT_V1, CLIENT_V2 = 0, 1, 2
 SEQUENCE_COUNT = 2**31
-JOIN: Verdict = (2, 0, None)
-OUT_OF_ORDER_SEQUENCE: Verdict = (3, 45, None)
-INVALID_PRODUCER_EPOCH: Verdict = (3, 47, None)
-INVALID_TXN_STATE: Verdict = (3, 48, None)
-COORDINATOR_FENCED: Verdict = (3, 52, None)
+JOIN: AdmitResult = (2, 0, None)
+OUT_OF_ORDER_SEQUENCE: AdmitResult = (3, 45, None)
+INVALID_PRODUCER_EPOCH: AdmitResult = (3, 47, None)
+INVALID_TXN_STATE: AdmitResult = (3, 48, None)
+COORDINATOR_FENCED: AdmitResult = (3, 52, None)
 
 PRODUCER_IDS = (7, 8, 9)
 
@@ -189,7 +189,7 @@ class NaiveLog:
                 )
         return described
 
-    def judge(self, batch: Batch) -> Verdict:
+    def judge(self, batch: Batch) -> AdmitResult:
         """What has to be answered, by the rules in the order in which they are written down."""
         p, known_epoch = batch.producer_id, self.epoch_of(batch.producer_id)
         is_known = bool(self.of(p))
@@ -241,7 +241,7 @@ class NaiveLog:
         lowest = same[-1].base_sequence
         return 0 < (batch.base_sequence - lowest) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2
 
-    def judge_marker(self, marker: Marker) -> Verdict:
+    def judge_marker(self, marker: Marker) -> AdmitResult:
         own = self.of(marker.producer_id)
         markers = [s.what for s in own if isinstance(s.what, Marker)]
         if own and marker.producer_epoch < own[-1].what.producer_epoch:
@@ -279,7 +279,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Partition()
+        self.producer_state = ProducerStateManager()
         self.log = NaiveLog()
         self.sent: list[Batch] = []
         self.snapshots: list[Snapshot] = []
@@ -295,13 +295,13 @@ class PartitionMachine(RuleBasedStateMachine):
         self.start = start
         self.is_internal = is_internal
 
-    def _send(self, batch: Batch) -> Verdict:
+    def _send(self, batch: Batch) -> AdmitResult:
         """Send a batch to both, and store it if it is admitted."""
         wanted = self.log.judge(batch)
         is_known = bool(self.log.of(batch.producer_id))
         if wanted == JOIN and not is_known and not self.log.is_overtaking(batch):
             self.log.asked.append(batch)
-        verdict = self.gate.admit(
+        verdict = self.producer_state.admit(
             batch.origin,
             self.log.end,
             batch.producer_id,
@@ -358,7 +358,7 @@ class PartitionMachine(RuleBasedStateMachine):
         epoch = max(self.log.newest_epoch_of(producer_id), 0)
         is_transactional = is_transactional or self.log.open_since(producer_id) >= 0
         if is_transactional:
-            self.expect(producer_id, epoch)
+            self.allow_txn(producer_id, epoch)
         sequence = self._next_sequence(producer_id, epoch)
         self._send(
             Batch(
@@ -390,7 +390,7 @@ class PartitionMachine(RuleBasedStateMachine):
         epoch = self._epoch_near(producer_id, epoch_step)
         sequence = (self._next_sequence(producer_id, epoch) + sequence_step) % SEQUENCE_COUNT
         if is_expected:
-            self.expect(producer_id, epoch)
+            self.allow_txn(producer_id, epoch)
         self._send(Batch(origin, producer_id, epoch, sequence, record_count, is_transactional, 4))
 
     @precondition(lambda self: self.sent)
@@ -418,7 +418,7 @@ class PartitionMachine(RuleBasedStateMachine):
         older = self.log.epoch_of(producer_id) - 1
         if older < 0:
             return
-        self.expect(producer_id, older)
+        self.allow_txn(producer_id, older)
         sequence = self._next_sequence(producer_id, older + 1)
         verdict = self._send(Batch(CLIENT_V1, producer_id, older, sequence, 1, is_transactional, 0))
         assert verdict == INVALID_PRODUCER_EPOCH
@@ -426,13 +426,13 @@ class PartitionMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------ what coordinators do
 
     @rule(producer_id=st.sampled_from(PRODUCER_IDS), epoch=st.integers(0, 3))
-    def expect(self, producer_id: int, epoch: int) -> None:
-        self.gate.expect(producer_id, epoch)
+    def allow_txn(self, producer_id: int, epoch: int) -> None:
+        self.producer_state.allow_txn(producer_id, epoch)
         self.log.expected[producer_id] = epoch
 
     @rule(producer_id=st.sampled_from(PRODUCER_IDS))
     def forget(self, producer_id: int) -> None:
-        self.gate.forget(producer_id)
+        self.producer_state.forget(producer_id)
         self.log.expected.pop(producer_id, None)
 
     @precondition(lambda self: self.is_internal)
@@ -476,7 +476,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def _mark(self, marker: Marker) -> None:
         wanted = self.log.judge_marker(marker)
         end = self.log.end
-        verdict = self.gate.admit_marker(
+        verdict = self.producer_state.admit_marker(
             end,
             marker.producer_id,
             marker.producer_epoch,
@@ -494,13 +494,13 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        taken = self.gate.snapshot()
+        taken = self.producer_state.snapshot()
         self.snapshots.append((self.log.end, taken, self.log.forgotten.copy()))
         self._P8_what_it_lacks_expiry_explains(taken)
 
     def _P8_what_it_lacks_expiry_explains(self, snapshot: bytes) -> None:
         """What `txn log verify` holds a snapshot to: a replay of the whole log, but for expiry."""
-        whole, returns = Partition(), Returns()
+        whole, returns = ProducerStateManager(), Returns()
         replayed = [s.replayed for s in self.log.stored]
         whole.replay(replayed)
         returns.feed(replayed)
@@ -522,7 +522,7 @@ class PartitionMachine(RuleBasedStateMachine):
         older = [s.replayed for s in self.log.stored if s.base_offset < offset]
         newer = [s.replayed for s in self.log.stored if s.base_offset >= offset]
         before = self.log.aborted()
-        restarted = Partition()
+        restarted = ProducerStateManager()
         restarted.restore(snapshot, [entry for entry in before if entry[2] < offset])
         if backfills_first:
             restarted.backfill(older)
@@ -530,7 +530,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if not backfills_first:
             restarted.backfill(older)
         assert completed == [entry for entry in before if entry[2] >= offset]
-        self.gate = restarted
+        self.producer_state = restarted
         self.log.expected.clear()
         self.log.asked.clear()
         self.log.forgotten, self.log.recalled = dict(forgotten), {}
@@ -538,12 +538,12 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.log.stored)
     @rule()
     def compact(self) -> None:
-        """Remove batches that a replay does without: all but those the gate wants kept.
+        """Remove batches that a replay does without: all but those the producer state wants kept.
 
         Markers stay, and what is open, and the last batch; and beside aborted transactions, whose
         entries name the stable offset of then, every transaction.
         """
-        kept = {last_offset for _, _, last_offset in self.gate.last_batches()}
+        kept = {last_offset for _, _, last_offset in self.producer_state.last_batches()}
         unstable = self.log.first_unstable()
         stable = self.log.end - 1 if unstable < 0 else unstable
         has_aborted = bool(self.log.aborted())
@@ -563,8 +563,8 @@ class PartitionMachine(RuleBasedStateMachine):
     def expire(self) -> None:
         """Two sweeps with nothing stored between them: whoever has nothing open is forgotten."""
         for _ in range(2):
-            self.gate.expire(self.today_ms)
-            self.gate.snapshot()
+            self.producer_state.expire(self.today_ms)
+            self.producer_state.snapshot()
             self.today_ms += 2 * PRODUCER_ID_EXPIRATION_MS
         for producer_id in PRODUCER_IDS:
             if self.log.open_since(producer_id) < 0:
@@ -573,8 +573,8 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(later_ms=st.integers(0, 1000))
     def sweep_too_early(self, later_ms: int) -> None:
-        self.gate.expire(self.today_ms + later_ms)
-        self.gate.snapshot()
+        self.producer_state.expire(self.today_ms + later_ms)
+        self.producer_state.snapshot()
         self.log.asked.clear()
 
     def _windows(self) -> dict[int, list[tuple[int, int, int, int]]]:
@@ -585,14 +585,14 @@ class PartitionMachine(RuleBasedStateMachine):
                 for batch in state.batches
                 if state.offset_of_stored(batch[0], batch[1]) == batch[2]
             ]
-            for p, state in self.gate._producers.items()
+            for p, state in self.producer_state._producers.items()
         }
 
     # ------------------------------------------------------------ what always holds
 
     @invariant()
     def P5_the_stable_offset_never_moves_back(self) -> None:
-        unstable = self.gate.first_unstable_offset()
+        unstable = self.producer_state.first_unstable_offset()
         stable = self.log.end if unstable < 0 else unstable
         assert unstable == self.log.first_unstable()
         assert self.stable_before <= stable <= self.log.end
@@ -600,8 +600,8 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @invariant()
     def P8_the_state_is_what_the_log_says(self) -> None:
-        assert sorted(self.gate.describe()) == self.log.describe()
-        assert self.gate.aborted_entries() == self.log.aborted()
+        assert sorted(self.producer_state.describe()) == self.log.describe()
+        assert self.producer_state.aborted_entries() == self.log.aborted()
         for producer_id, window in self._windows().items():
             theirs = [
                 (s.what.base_sequence, s.what.last_sequence, s.base_offset, s.last_offset)
@@ -636,7 +636,7 @@ class PartitionMachine(RuleBasedStateMachine):
         for start in range(self.log.end + 1):
             for stop in range(start + 1, self.log.end + 2):
                 hit = sorted((f, p) for p, f, last, _ in aborted if f < stop and last >= start)
-                assert self.gate.aborted_in(start, stop) == [(p, f) for f, p in hit]
+                assert self.producer_state.aborted_in(start, stop) == [(p, f) for f, p in hit]
 
 
 PartitionMachine.TestCase.settings = settings(

@@ -33,23 +33,23 @@ from hypothesis.stateful import (
 )
 from kio.schema.errors import ErrorCode
 
+from support.txn_host import TOPIC, Crash, MemoryHost
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.transactions import Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import Identity, TransactionCoordinator
 from txn.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     PREPARED,
-    Outcome,
     Producer,
     TopicPartition,
     Txn,
+    TxnResult,
     TxnState,
 )
-from txn.coordinator.transaction.transactions import Transactions
+from txn.coordinator.transaction.store import TxnStore
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.wire.hashing import coordinator_partition
-from txn_host import TOPIC, Crash, MemoryHost
 
 ID = "pay"
 TIMEOUT_MS = 10_000
@@ -96,7 +96,7 @@ class Client:
         self.producer: Producer | None = None
         self.sequences: dict[TopicPartition, int] = {}
         self.attempt = Attempt()
-        self.asked: Outcome | None = None
+        self.asked: TxnResult | None = None
         """The end it asked for and has no answer to."""
 
     def take(self, producer: Producer) -> None:
@@ -115,7 +115,7 @@ class Client:
 
 def replayed(host: MemoryHost) -> dict[str, Txn]:
     """What `__transaction_state` says, read from its start."""
-    transactions = Transactions()
+    transactions = TxnStore()
     for store in host.topics.get(TRANSACTIONS_TOPIC, []):
         for batch in store.batches():
             for record in batch.records:
@@ -209,7 +209,7 @@ class World(RuleBasedStateMachine):
                 attempt.fate = Fate.NEVER
             client.give_up()
             return
-        attempt.fate = Fate.COMMITTED if outcome is Outcome.COMMIT else Fate.NEVER
+        attempt.fate = Fate.COMMITTED if outcome is TxnResult.COMMIT else Fate.NEVER
         client.take(identity.producer)
         self._begin_attempt(client)
 
@@ -387,12 +387,12 @@ class Crashes(World):
             assert codes is None or codes[partition] != 0, "P7: joined with an old epoch"
         assert value not in self._seen()
 
-    @rule(number=st.integers(0, 1), outcome=st.sampled_from(Outcome))
-    def end(self, number: int, outcome: Outcome) -> None:
+    @rule(number=st.integers(0, 1), outcome=st.sampled_from(TxnResult))
+    def end(self, number: int, outcome: TxnResult) -> None:
         client = self.clients[number]
         if client.asked is None and self._may_end(client):
             client.asked = outcome
-            if outcome is Outcome.COMMIT:
+            if outcome is TxnResult.COMMIT:
                 client.attempt.fate = Fate.ASKED
             self._ask_to_end(client)
 
@@ -404,7 +404,7 @@ class Crashes(World):
         """What applications do all day."""
         for partition in partitions:
             self.write(number, partition)
-        self.end(number, Outcome.COMMIT)
+        self.end(number, TxnResult.COMMIT)
 
     @precondition(lambda self: any(client.asked for client in self.clients))
     @rule()
@@ -553,17 +553,17 @@ class PowerFailures(World):
 
     @rule(
         number=st.integers(0, 1),
-        outcome=st.sampled_from([Outcome.COMMIT, Outcome.COMMIT, Outcome.ABORT]),
+        outcome=st.sampled_from([TxnResult.COMMIT, TxnResult.COMMIT, TxnResult.ABORT]),
         syncs=st.integers(0, 3),
     )
-    def end(self, number: int, outcome: Outcome, syncs: int) -> None:
+    def end(self, number: int, outcome: TxnResult, syncs: int) -> None:
         """Ask for the end, and let the disk finish some of what it takes."""
         client = self.clients[number]
         if self._is_busy(client) or not self._may_end(client):
             return
         if client.asked is None:
             client.asked = outcome
-            if outcome is Outcome.COMMIT:
+            if outcome is TxnResult.COMMIT:
                 client.attempt.fate = Fate.ASKED
         producer, asked = client.producer, client.asked
         assert producer is not None
@@ -589,7 +589,7 @@ class PowerFailures(World):
         self._finish_all_syncs()
         for partition in partitions:
             self.write(number, partition)
-        self.end(number, Outcome.COMMIT, syncs)
+        self.end(number, TxnResult.COMMIT, syncs)
 
     # ------------------------------------------------------------ the disk and time
 

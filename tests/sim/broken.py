@@ -13,7 +13,7 @@ from unittest.mock import patch
 from kio.schema.errors import ErrorCode
 
 from sim import cleaning, disk
-from sim.cleaning import Cleaned, CleanersGate, Left
+from sim.cleaning import Cleaned, CleanersProducerState, Left
 from sim.disk import SimCatalog, SimLog
 from sim.plan import (
     Plan,
@@ -34,26 +34,25 @@ from sim.plan import (
     make_upgrade_crash_plan,
     make_upgrade_plan,
 )
-from txn.broker import groups, transactions
+from txn.broker import group_coordinator, txn_coordinator
 from txn.broker.flow import Force
+from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.markers import Markers
-from txn.broker.orphans import Orphans
-from txn.broker.transactions import TransactionCoordinator
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
-from txn.coordinator.transaction import decide, timeouts
-from txn.coordinator.transaction import transactions as coordinator_transactions
+from txn.coordinator.transaction import decide, store, timeouts
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
 from txn.errors import CorruptLogError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from txn.partition import ADMIT, partition
+from txn.partition import ADMIT, producer_state_manager
 from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import COORDINATOR, DUPLICATE, OUT_OF_ORDER_SEQUENCE
-from txn.partition.partition import TRANSACTIONAL, Partition
-from txn.partition.producer_state import ProducerState
+from txn.partition.producer_state_entry import ProducerStateEntry
+from txn.partition.producer_state_manager import TRANSACTIONAL, ProducerStateManager
 from txn.partition.stable_offset import OpenTransactions
 from txn.storage.base import BatchKind, Record, StoredBatch
-from txn.storage.memory import MemoryStore
+from txn.storage.memory import MemoryLog
 
 Breaking = Callable[[ExitStack], None]
 
@@ -96,19 +95,21 @@ def _stable_offset_follows_the_newest_marker(stack: ExitStack) -> None:
 
 
 def _stable_offset_is_the_log_end(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(Partition, "first_unstable_offset", lambda self: -1))
+    stack.enter_context(
+        patch.object(ProducerStateManager, "first_unstable_offset", lambda self: -1)
+    )
 
 
 def _batches_of_older_epochs_are_stored(stack: ExitStack) -> None:
     def make(refusal: Any) -> Any:
-        def lenient(state: ProducerState | None, origin: int, epoch: int, *rest: Any) -> Any:
+        def lenient(state: ProducerStateEntry | None, origin: int, epoch: int, *rest: Any) -> Any:
             if state is not None and epoch < state.producer_epoch and origin != COORDINATOR:
                 return None
             return refusal(state, origin, epoch, *rest)
 
         return lenient
 
-    _replaced(stack, partition, "refusal", make)
+    _replaced(stack, producer_state_manager, "refusal", make)
 
 
 def _nothing_is_known_as_a_retry(stack: ExitStack) -> None:
@@ -120,12 +121,12 @@ def _nothing_is_known_as_a_retry(stack: ExitStack) -> None:
 
         return lenient
 
-    _replaced(stack, partition, "refusal", make)
+    _replaced(stack, producer_state_manager, "refusal", make)
 
 
 def _sequences_used_again_are_retries(stack: ExitStack) -> None:
     def make(refusal: Any) -> Any:
-        def lenient(state: ProducerState | None, origin: int, epoch: int, *rest: Any) -> Any:
+        def lenient(state: ProducerStateEntry | None, origin: int, epoch: int, *rest: Any) -> Any:
             if state is not None and epoch == state.producer_epoch:
                 base_offset = state.offset_of_stored(rest[0], rest[1])
                 if base_offset >= 0:
@@ -134,7 +135,7 @@ def _sequences_used_again_are_retries(stack: ExitStack) -> None:
 
         return lenient
 
-    _replaced(stack, partition, "refusal", make)
+    _replaced(stack, producer_state_manager, "refusal", make)
 
 
 def _aborted_transactions_are_not_named(stack: ExitStack) -> None:
@@ -152,14 +153,14 @@ def _replay_passes_over_markers(stack: ExitStack) -> None:
     def make(replay: Any) -> Any:
         return lambda self, batches: replay(self, [b for b in batches if b[6] <= TRANSACTIONAL])
 
-    _replaced(stack, Partition, "replay", make)
+    _replaced(stack, ProducerStateManager, "replay", make)
 
 
 def _replay_forgets_sequences(stack: ExitStack) -> None:
     def make(replay: Any) -> Any:
         return lambda self, batches: replay(self, [(*b[:4], -1, *b[5:]) for b in batches])
 
-    _replaced(stack, Partition, "replay", make)
+    _replaced(stack, ProducerStateManager, "replay", make)
 
 
 def _markers_are_stored_as_data(stack: ExitStack) -> None:
@@ -188,7 +189,7 @@ def _epochs_are_not_checked(stack: ExitStack) -> None:
         return lenient
 
     for name in ("decide_end", "decide_end_and_bump", "decide_add"):
-        _replaced(stack, transactions, name, make)
+        _replaced(stack, txn_coordinator, name, make)
     _batches_of_older_epochs_are_stored(stack)
 
 
@@ -291,7 +292,7 @@ def _a_starting_producer_fences_nobody(stack: ExitStack) -> None:
 
         return lenient
 
-    _replaced(stack, transactions, "decide_init", make)
+    _replaced(stack, txn_coordinator, "decide_init", make)
 
 
 def _every_commit_is_answered_with_success(stack: ExitStack) -> None:
@@ -304,8 +305,8 @@ def _every_commit_is_answered_with_success(stack: ExitStack) -> None:
 
         return lying
 
-    _replaced(stack, transactions, "decide_end", make)
-    _replaced(stack, transactions, "decide_end_and_bump", make)
+    _replaced(stack, txn_coordinator, "decide_end", make)
+    _replaced(stack, txn_coordinator, "decide_end_and_bump", make)
 
 
 def _what_is_prepared_is_not_kept(stack: ExitStack) -> None:
@@ -315,11 +316,11 @@ def _what_is_prepared_is_not_kept(stack: ExitStack) -> None:
 
         return deaf
 
-    _replaced(stack, transactions, "decide_init", make)
+    _replaced(stack, txn_coordinator, "decide_init", make)
 
 
 def _what_is_prepared_times_out(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(transactions, "NO_TIMEOUT_MS", 700))
+    stack.enter_context(patch.object(txn_coordinator, "NO_TIMEOUT_MS", 700))
 
 
 def _a_power_failure_ends_what_is_prepared(stack: ExitStack) -> None:
@@ -327,7 +328,7 @@ def _a_power_failure_ends_what_is_prepared(stack: ExitStack) -> None:
 
 
 def _what_is_prepared_is_not_forced(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(SimCatalog, "force_batches_of", lambda *args: None))
+    stack.enter_context(patch.object(SimCatalog, "sync_before_ack", lambda *args: None))
 
 
 def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
@@ -359,13 +360,15 @@ def _offsets_that_are_handed_over_are_not_forced(stack: ExitStack) -> None:
 
 
 def _what_is_kept_takes_more(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(Partition, "seal", lambda self, producer_id: None))
+    stack.enter_context(
+        patch.object(ProducerStateManager, "block_txn", lambda self, producer_id: None)
+    )
 
 
 def _a_start_lets_more_into_what_is_kept(stack: ExitStack) -> None:
     def make(recover: Any) -> Any:
         def lenient(self: TransactionCoordinator, **kwargs: Any) -> None:
-            with patch.object(Partition, "seal", lambda self, producer_id: None):
+            with patch.object(ProducerStateManager, "block_txn", lambda self, producer_id: None):
                 recover(self, **kwargs)
 
         return lenient
@@ -383,7 +386,7 @@ def _what_is_kept_has_no_more_time(stack: ExitStack) -> None:
 def _who_was_taken_over_ends_what_is_kept(stack: ExitStack) -> None:
     def make(refusal: Any) -> Any:
         def lenient(txn: Txn | None, producer: Producer) -> Any:
-            if txn is not None and txn.is_kept and producer == txn.producer:
+            if txn is not None and txn.is_prepared and producer == txn.producer:
                 return None
             return refusal(txn, producer)
 
@@ -429,7 +432,7 @@ def _open_transactions_expire(stack: ExitStack) -> None:
     def make(_: Any) -> Any:
         return lambda txn, now_ms, expiration_ms: txn.updated_ms <= now_ms - expiration_ms
 
-    _replaced(stack, coordinator_transactions, "is_expired", make)
+    _replaced(stack, store, "is_expired", make)
 
 
 def _refused_markers_are_not_tried_again(stack: ExitStack) -> None:
@@ -441,7 +444,7 @@ def _refused_markers_are_not_tried_again(stack: ExitStack) -> None:
 
 def _deletion_ends_what_began_below(stack: ExitStack) -> None:
     def make(forget_below: Any) -> Any:
-        def forgetful(self: Partition, log_start_offset: int) -> None:
+        def forgetful(self: ProducerStateManager, log_start_offset: int) -> None:
             for producer_id, first_offset in list(self._open._first_offsets.items()):
                 if first_offset < log_start_offset:
                     self._producers[producer_id].txn_first_offset = -1
@@ -451,7 +454,7 @@ def _deletion_ends_what_began_below(stack: ExitStack) -> None:
 
         return forgetful
 
-    _replaced(stack, Partition, "forget_below", make)
+    _replaced(stack, ProducerStateManager, "forget_below", make)
 
 
 def _deletion_forgets_every_abort(stack: ExitStack) -> None:
@@ -496,11 +499,11 @@ def _orphans_are_ended_though_a_log_is_unread(stack: ExitStack) -> None:
     def make(end: Any) -> Any:
         return lambda self, stores, known, *, unread: end(self, stores, known)
 
-    _replaced(stack, Orphans, "end", make)
+    _replaced(stack, HangingTransactions, "end", make)
 
 
 def _damage_is_shown(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(SimLog, "batches", MemoryStore.batches))
+    stack.enter_context(patch.object(SimLog, "batches", MemoryLog.batches))
 
 
 def _damage_is_not_named(stack: ExitStack) -> None:
@@ -514,23 +517,27 @@ def _damage_is_not_named(stack: ExitStack) -> None:
 
 
 def _open_transactions_are_cleaned(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(CleanersGate, "first_unstable_offset", lambda self: -1))
+    stack.enter_context(
+        patch.object(CleanersProducerState, "first_unstable_offset", lambda self: -1)
+    )
 
 
 def _aborted_transactions_are_cleaned_as_committed(stack: ExitStack) -> None:
-    def forgetful(self: CleanersGate, batches: Any) -> list[Any]:
-        Partition.replay(self, batches)
+    def forgetful(self: CleanersProducerState, batches: Any) -> list[Any]:
+        ProducerStateManager.replay(self, batches)
         return []
 
-    stack.enter_context(patch.object(CleanersGate, "replay", forgetful, create=True))
+    stack.enter_context(patch.object(CleanersProducerState, "replay", forgetful, create=True))
 
 
 def _the_cleaner_asks_nobody_what_is_needed(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(CleanersGate, "last_batches", lambda self: []))
+    stack.enter_context(patch.object(CleanersProducerState, "last_batches", lambda self: []))
 
 
 def _what_is_cleaned_stays_named(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(CleanersGate, "forget_aborted", lambda self, offsets: None))
+    stack.enter_context(
+        patch.object(CleanersProducerState, "forget_aborted", lambda self, offsets: None)
+    )
 
 
 def _leaves(stack: ExitStack, keep: Callable[[list[Left], int], list[Left]]) -> None:
@@ -604,7 +611,7 @@ def _pending_offsets_hold_nobody_back(stack: ExitStack) -> None:
 
 def _generations_do_not_fence_offsets(stack: ExitStack) -> None:
     stack.enter_context(
-        patch.object(groups, "commit_refusal", lambda *args, **kwargs: ErrorCode.none)
+        patch.object(group_coordinator, "commit_refusal", lambda *args, **kwargs: ErrorCode.none)
     )
 
 

@@ -28,7 +28,7 @@ from txn.broker.shared_sync import Failures as SyncFailures
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
-from txn.storage.base import BatchKind, PartitionStore, ProducerIdentity, StoredBatch
+from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
 
 PRODUCE = 0
 START_MS = 1_700_000_000_000
@@ -215,7 +215,7 @@ class Broker:
             self._force(log, batches)
 
     def sync_each(
-        self, stores: Sequence[PartitionStore], done: Callable[[SyncFailures], None]
+        self, stores: Sequence[PartitionLog], done: Callable[[SyncFailures], None]
     ) -> None:
         """A pass of syncs: what was there when it began is on the disk when it ends."""
         failures: SyncFailures = {}
@@ -483,7 +483,7 @@ class Broker:
                 fetched.code = int(ErrorCode.corrupt_message)
                 return fetched
         if is_committed:
-            fetched.aborted = log.gate.aborted_in(offset, fetched.next_offset)
+            fetched.aborted = log.producer_state.aborted_in(offset, fetched.next_offset)
         return fetched
 
     def behind_damage(self, place: Place, offset: int) -> int:

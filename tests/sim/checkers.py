@@ -192,7 +192,7 @@ def _judge_offsets(history: History, broker: Broker) -> Iterator[Anomaly]:
 
 
 def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
-    """Work out from each log what its gate should know, and what readers should see."""
+    """Work out from each log what its producer state should know, and what readers should see."""
     for place, log in broker.storage.logs.items():
         open_firsts, aborted, visible = _transactions_of(log.stored)
         end = log.log_end_offset
@@ -202,7 +202,7 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
                 "lso-stuck",
                 f"{_text(place)}: {log.last_stable_offset} of {end}, held by {holders or 'nobody'}",
             )
-        known = [entry[:3] for entry in log.gate.aborted_entries()]
+        known = [entry[:3] for entry in log.producer_state.aborted_entries()]
         aborted = [entry for entry in aborted if entry[2] >= log.first_kept]
         if known != aborted and not (log.is_cleaned and _is_left_of(log, known, aborted)):
             yield Anomaly(
@@ -218,7 +218,7 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
                 "txnindex-mismatch",
                 f"{_text(place)}: readers miss {missing[:3]} or see more than its markers allow",
             )
-        yield from _judge_gate(log)
+        yield from _judge_producer_state(log)
 
 
 def _is_left_of(
@@ -285,7 +285,7 @@ def _values(batch: StoredBatch) -> list[Seen]:
     return [(record.offset, record.value or b"") for record in batch.records]
 
 
-def _judge_gate(log: SimLog) -> Iterator[Anomaly]:
+def _judge_producer_state(log: SimLog) -> Iterator[Anomaly]:
     """A gate that replays the log knows what the live one knows (P8)."""
     replayed = SimLog(log._disk, log.topic, log.index, log._topic_id)
     if log.state() != replayed.state():

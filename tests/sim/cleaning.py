@@ -21,7 +21,7 @@ from zlib import crc32
 
 from txn import _core
 from txn.partition.compaction import Lag, SealedSegment, cleanable, first_dirty_offset
-from txn.partition.partition import Partition, ReplayedBatch
+from txn.partition.producer_state_manager import ProducerStateManager, ReplayedBatch
 from txn.storage.base import BatchKind, Record, StoredBatch
 from txn.wire.checksums import crc32c
 
@@ -72,12 +72,12 @@ class Cleaned(NamedTuple):
     now_ms: int
 
 
-class CleanersGate(Partition):
-    """What the cleaner asks of the gate of the live log."""
+class CleanersProducerState(ProducerStateManager):
+    """What the cleaner asks of the producer state of the live log."""
 
     __slots__ = ("_live", "forgotten")
 
-    def __init__(self, live: Partition) -> None:
+    def __init__(self, live: ProducerStateManager) -> None:
         super().__init__()
         self._live = live
         self.forgotten: list[int] = []
@@ -100,7 +100,7 @@ class Uncleaned(NamedTuple):
     data: Mapping[int, bytes]
     """Base offset → bytes, of those that were cleaned before."""
     cleaned_end: int
-    gate: Partition
+    producer_state: ProducerStateManager
     is_of_clients: bool
 
 
@@ -122,9 +122,9 @@ def _clean_in(
         data = b"".join(_bytes_of(log, position) for position in some)
         (directory / f"{base_offset:020}.log").write_bytes(data)
         base_offset = log.ends[log.batches[some[-1]].base_offset]
-    gate = CleanersGate(log.gate)
+    producer_state = CleanersProducerState(log.producer_state)
     settings = {"segment.bytes": SEGMENT_BYTES}
-    native = _core.PartitionLog(str(directory), gate, settings, may_have_gaps=True)
+    native = _core.PartitionLog(str(directory), producer_state, settings, may_have_gaps=True)
     segments = [SealedSegment(*segment) for segment in native.sealed_segments()]
     allowed = cleanable(
         segments,
@@ -149,7 +149,7 @@ def _clean_in(
     return Cleaned(
         [start for start in starts[1:] if start <= allowed.end],
         [each for each in left if each.batch.base_offset < allowed.end],
-        gate.forgotten,
+        producer_state.forgotten,
         done[0],
         now_ms,
     )

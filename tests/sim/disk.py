@@ -7,9 +7,9 @@ batch that is torn. A batch that a process was just writing when it died is torn
 not there.
 
 `SimLog` is a partition's log on such a file. It stands for `PartitionLog` in
-`rust/txn-log/src/log.rs` and follows its order: ask the gate, write, publish. When a write
-fails, the gate is brought back to what the file holds before the next batch; after a failed
-sync nothing is taken until the log is opened again.
+`rust/txn-log/src/log.rs` and follows its order: ask the producer state, write, publish. When a
+write fails, the producer state is brought back to what the file holds before the next batch; after
+a failed sync nothing is taken until the log is opened again.
 """
 
 import random
@@ -25,24 +25,24 @@ from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Topic
 from txn.partition import ActiveProducer
 from txn.partition.admission import AbortedTxn
-from txn.partition.partition import ReplayedBatch
+from txn.partition.producer_state_manager import ReplayedBatch
 from txn.storage.base import (
     BatchKind,
     Marker,
-    PartitionStore,
+    PartitionLog,
     ProducerIdentity,
     Record,
     Space,
     StoredBatch,
 )
-from txn.storage.memory import ADMIT, MemoryStore
+from txn.storage.memory import ADMIT, MemoryLog
 from txn.wire.hashing import java_hash
 
 KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
 
 Place = tuple[str, int]
 Append = tuple[int, int]
-"""The verdict of the gate and its value; for `ADMIT` the base offset."""
+"""The verdict of the producer state and its value; for `ADMIT` the base offset."""
 
 
 class File:
@@ -71,7 +71,7 @@ class File:
         self.topic_id = topic_id
         self.batches: list[StoredBatch] = []
         self.replays: list[ReplayedBatch | None] = []
-        """What a gate is told of each batch at recovery; None for a plain one."""
+        """What a producer state is told of each batch at recovery; None for a plain one."""
         self.ends: dict[int, int] = {}
         """Base offset of each batch → offset behind it, whatever the cleaner leaves of it."""
         self.originals: list[StoredBatch] = []
@@ -225,7 +225,7 @@ class Watcher(Protocol):
         ...
 
 
-class SimLog(MemoryStore):
+class SimLog(MemoryLog):
     """One partition, open in one process."""
 
     def __init__(self, disk: Disk, topic: str, index: int, topic_id: uuid.UUID) -> None:
@@ -260,30 +260,32 @@ class SimLog(MemoryStore):
         return not self._is_diverged
 
     def state(self) -> tuple[object, ...]:
-        """All that its gate knows and a replay has to find again.
+        """All that its producer state knows and a replay has to find again.
 
         Of a log that was cleaned a replay may not know of markers that ended nothing: when a
         producer's newest came, and of which coordinator epoch it was.
         """
-        gate = self.gate
-        producers = sorted(gate.describe())
+        producer_state = self.producer_state
+        producers = sorted(producer_state.describe())
         if self.is_cleaned:
             producers = [
                 each._replace(last_timestamp_ms=-1, coordinator_epoch=-1) for each in producers
             ]
         return (
             producers,
-            sorted(gate.last_batches()),
+            sorted(producer_state.last_batches()),
             self.aborted(),
-            gate.first_unstable_offset(),
+            producer_state.first_unstable_offset(),
         )
 
     def aborted(self) -> list[tuple[int, ...]]:
-        """The aborted transactions that its gate knows, as far as a replay can tell.
+        """The aborted transactions that its producer state knows, as far as a replay can tell.
 
         Of a log that was cleaned those are producer and marker: the first batch may be gone.
         """
-        return [(e[0], e[2]) if self.is_cleaned else e for e in self.gate.aborted_entries()]
+        return [
+            (e[0], e[2]) if self.is_cleaned else e for e in self.producer_state.aborted_entries()
+        ]
 
     @property
     def is_cleaned(self) -> bool:
@@ -310,18 +312,18 @@ class SimLog(MemoryStore):
         self._publish()
 
     def _replay(self, file: File) -> None:
-        self.gate.restore(None, file.indexed)
-        self.gate.replay([replay for replay in file.replays if replay is not None])
-        self.gate.forget_below(file.first_kept)
+        self.producer_state.restore(None, file.indexed)
+        self.producer_state.replay([replay for replay in file.replays if replay is not None])
+        self.producer_state.forget_below(file.first_kept)
 
     def _publish(self) -> None:
-        unstable = self.gate.first_unstable_offset()
+        unstable = self.producer_state.first_unstable_offset()
         stable = self.log_end_offset if unstable < 0 else unstable
         self._stable = max(self._stable, stable, self.log_start_offset)
 
     @property
     def first_kept(self) -> int:
-        """Base offset of the first batch that the gate still knows of."""
+        """Base offset of the first batch that the producer state still knows of."""
         return 0 if self.file is None else self.file.first_kept
 
     # ------------------------------------------------------------ reading
@@ -391,7 +393,7 @@ class SimLog(MemoryStore):
         base = self.log_end_offset
         is_transactional = transactional_id is not None
         self._meta = (base_sequence, timestamp_ms, -1)
-        kind, value, _ = self.gate.admit(
+        kind, value, _ = self.producer_state.admit(
             origin,
             base,
             producer.producer_id,
@@ -427,7 +429,7 @@ class SimLog(MemoryStore):
     def _settle(self) -> None:
         if self._is_diverged:
             if self.file is None:
-                self.gate.restore(None, ())
+                self.producer_state.restore(None, ())
             else:
                 self._replay(self.file)
             self._is_diverged = False
@@ -480,11 +482,13 @@ class SimLog(MemoryStore):
             raise self._error("cannot be synced")
         self.force(len(self.stored))
         self.log_start_offset = offset
-        self._stable = max(self._stable, offset)  # the gate may be ahead of what is stored
+        self._stable = max(
+            self._stable, offset
+        )  # the producer state may be ahead of what is stored
         self._tell("log start")
         file.log_start_offset = offset
         file.first_kept = self._bases[bisect_right(self._bases, offset) - 1]
-        self.gate.forget_below(file.first_kept)
+        self.producer_state.forget_below(file.first_kept)
         if self.watcher is not None:
             self.watcher.did("log start", self)
         return offset
@@ -502,7 +506,7 @@ class SimLog(MemoryStore):
             file.ends,
             file.cleaned_data,
             file.cleaned_end,
-            self.gate,
+            self.producer_state,
             is_of_clients=not self.topic.startswith("__"),
         )
         cleaned = clean(log, batches_per_segment, now_ms)
@@ -519,9 +523,11 @@ class SimLog(MemoryStore):
         start = 0
         for end in cleaned.ends:
             self._tell("clean")
-            self.gate.forget_aborted([each for each in cleaned.forgotten if start <= each < end])
+            self.producer_state.forget_aborted(
+                [each for each in cleaned.forgotten if start <= each < end]
+            )
             file.take(cleaned, start, end)
-            file.indexed = self.gate.aborted_entries()
+            file.indexed = self.producer_state.aborted_entries()
             self.stored = list(file.batches)
             self._bases = [batch.base_offset for batch in self.stored]
             start = end
@@ -571,7 +577,7 @@ class SimStorage:
         self.damage: CorruptLogError | None = None
         """Why a start refused a partition, if it did; the first it met."""
         self.expected: dict[Place, tuple[object, ...]] = {}
-        """What gates knew when the process before this one died."""
+        """What producer states knew when the process before this one died."""
         self.diverged: list[tuple[Place, str]] = []
         """Where recovery came to something else."""
 
@@ -586,7 +592,7 @@ class SimStorage:
 
     def open_all(
         self, wanted: Sequence[tuple[Topic, int]]
-    ) -> list[PartitionStore | CorruptLogError | StorageError | None]:
+    ) -> list[PartitionLog | CorruptLogError | StorageError | None]:
         return [self._opened(topic, index) for topic, index in wanted]
 
     def _opened(self, topic: Topic, index: int) -> SimLog | CorruptLogError | StorageError:
@@ -607,7 +613,7 @@ class SimStorage:
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
         """An operator is told, and ends the run."""
 
-    def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
+    def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         return []
 
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
@@ -623,7 +629,7 @@ class SimStorage:
     def given_up(self) -> Collection[Place]:
         return ()
 
-    def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
+    def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
         return 0, []
 
     def space(self) -> Space:
@@ -643,7 +649,7 @@ class SimCatalog:
     def remove_topic(self, name: str) -> None:
         """Nothing was served."""
 
-    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         if is_forced:
             self.forced.add(producer_id)
         else:

@@ -40,8 +40,8 @@ def swept(broker: Broker) -> list[int]:
     """The producers that are known after a sweep for idle ones."""
     assert broker.node is not None
     broker.node._forget_idle_producers()
-    source_of(broker).gate.snapshot()
-    return [active.producer_id for active in source_of(broker).gate.describe()]
+    source_of(broker).producer_state.snapshot()
+    return [active.producer_id for active in source_of(broker).producer_state.describe()]
 
 
 def test_P6_a_clock_set_forward_forgets_no_producer(broker: Broker) -> None:

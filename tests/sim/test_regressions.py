@@ -155,7 +155,7 @@ def test_P5_an_orphan_outlives_no_crash_of_the_start_that_could_not_end_it() -> 
 
 
 def test_the_simulated_disk_shows_nothing_of_a_transaction_whose_marker_it_refused() -> None:
-    """A log start that moved meanwhile had it ask a gate that was a marker ahead of the log."""
+    """A log start that moved asked a producer state that was a marker ahead of the log."""
     place = ("source", 0)
     left = Transaction(((place, 3), (place, 1)), "commit", pause_us=400_000)
     takes_over = Transaction(((place, 1),), "restart", pause_us=400_000)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import clients
-from brokers import BrokerProcess
+from support import clients
+from support.brokers import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

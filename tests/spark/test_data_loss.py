@@ -17,15 +17,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-import clients
 from spark.jobs import put
+from support import clients
 from txn._core import KafkaClient
 from txn.errors import ConfigError, RetriableError
 from txn.spark import kafka
 from txn.spark.errors import DataLossError
 from txn.spark.mark import IDS
 from txn.spark.options import source_settings
-from txn.spark.reader import BatchReader, Partitions, StreamReader
+from txn.spark.reader import BatchReader, StreamReader, TopicPartitions
 
 VALUE = StructType([StructField("value", BinaryType())])
 
@@ -366,7 +366,7 @@ def test_topic_that_a_node_did_not_know_for_a_moment_is_not_lost(
     put(servers, name, ["a"])
     query = Query(servers, name)
     query.run()
-    monkeypatch.setattr(Partitions, "look", lambda _: ([], {}))
+    monkeypatch.setattr(TopicPartitions, "look", lambda _: ([], {}))
     with pytest.raises(RetriableError, match=r"did not know partition .* planned again"):
         query.run()
 

@@ -15,9 +15,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-import clients
 from spark.conftest import connector_jars
 from spark.jobs import put, texts
+from support import clients
 
 pytestmark = [
     pytest.mark.spark,

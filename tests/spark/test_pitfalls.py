@@ -22,11 +22,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-import clients
 import txn.spark
 from spark.fake_kafka import FakeKafka, Faulty
 from spark.jobs import finish, forget_last_commit, put, stream, texts, writing
 from spark.kill.harness import kill_session, session_of
+from support import clients
 from txn._core import KafkaClient
 from txn.errors import ConfigError
 from txn.spark import writer as sink

@@ -7,9 +7,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import clients
 import txn.spark
 from spark.jobs import finish, put, stream, texts, writing
+from support import clients
 
 pytestmark = [
     pytest.mark.spark,

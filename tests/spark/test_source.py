@@ -7,8 +7,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-import clients
 from spark.jobs import finish, forget_last_commit, put, stream, table, texts, writing
+from support import clients
 
 pytestmark = [
     pytest.mark.spark,

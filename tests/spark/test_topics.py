@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-import clients
 import txn
+from support import clients
 from txn._core import KafkaClient, KafkaError
 
 

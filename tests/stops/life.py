@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from clients import create_topic
+from support.clients import create_topic
+from support.wire_producer import INIT, TIMEOUT_MS, Identity, WireProducer, identity
 from txn import _core
-from wire_producer import INIT, TIMEOUT_MS, Identity, WireProducer, identity
 
 if TYPE_CHECKING:
     from txn._core import DecodedBatch

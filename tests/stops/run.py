@@ -12,17 +12,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NoReturn
 
-from brokers import BrokerProcess
 from stops import life
 from stops.sure import LOSSES, Loss, lose_power, some_of
 from stops.tracer import Boundary, Plan, Report
 from stops.tracer import run as trace
+from support.brokers import BrokerProcess
+from support.wire_producer import WireProducer
 from txn.inspect.verify import verify
-from wire_producer import WireProducer
 
 SOME: Final = "some"
 FORKS: Final = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["txn.cli", "txn.server.alone", "stops.run"])
+FORKS.set_forkserver_preload(["txn.cli", "txn.server.serve", "stops.run"])
 END_S: Final = 30.0
 
 

@@ -12,12 +12,12 @@ from txn.partition.admission import (
     INVALID_TXN_STATE,
     JOIN,
     OUT_OF_ORDER_SEQUENCE,
-    Verdict,
+    AdmitResult,
     is_out_of_turn,
     refusal,
     refusal_of_marker,
 )
-from txn.partition.producer_state import ProducerState
+from txn.partition.producer_state_entry import ProducerStateEntry
 
 CLIENT_V1 = 1
 LARGEST_SEQUENCE = 2**31 - 1
@@ -26,9 +26,9 @@ ADMITTED = None
 
 def producer(
     *, epoch: int = 4, batches: int = 1, first_sequence: int = 0, txn_first_offset: int = -1
-) -> ProducerState:
+) -> ProducerStateEntry:
     """A producer that stored batches of ten records, one after another, from offset 1000."""
-    state = ProducerState()
+    state = ProducerStateEntry()
     for n in range(batches):
         base = first_sequence + 10 * n
         state.append(epoch, base, base + 9, 1000 + 10 * n, 1009 + 10 * n, 1)
@@ -38,14 +38,14 @@ def producer(
 
 
 def decide(
-    state: ProducerState | None,
+    state: ProducerStateEntry | None,
     sequences: tuple[int, int],
     *,
     epoch: int = 4,
     origin: int = CLIENT_V1,
     transactional: bool = False,
     expected: int | None = None,
-) -> Verdict | None:
+) -> AdmitResult | None:
     base_sequence, last_sequence = sequences
     return refusal(state, origin, epoch, base_sequence, last_sequence, transactional, expected)
 
@@ -83,7 +83,7 @@ def test_the_sequence_after_the_largest_is_zero() -> None:
 
 
 def test_P6_a_batch_that_wraps_around_is_recognised_when_it_is_retried() -> None:
-    state = ProducerState()
+    state = ProducerStateEntry()
     state.append(4, LARGEST_SEQUENCE, 3, 50, 54, 1)
     assert decide(state, (LARGEST_SEQUENCE, 3)) == (DUPLICATE, 50, None)
 
@@ -255,8 +255,8 @@ def test_a_batch_of_another_epoch_is_in_turn() -> None:
 # ---------------------------------------------------------------- markers
 
 
-def coordinated(*, producer_epoch: int, coordinator_epoch: int) -> ProducerState:
-    state = ProducerState()
+def coordinated(*, producer_epoch: int, coordinator_epoch: int) -> ProducerStateEntry:
+    state = ProducerStateEntry()
     state.end_transaction(producer_epoch, coordinator_epoch, 1)
     return state
 

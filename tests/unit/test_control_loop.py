@@ -24,7 +24,7 @@ from txn.server import control_loop
 from txn.server.control_loop import ControlLoop
 from txn.server.lent_loop import LentLoop
 from txn.server.scheduler import LoopScheduler
-from txn.storage.native import NativeStorage, NativeStore
+from txn.storage.native import NativeLog, NativeStorage
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
@@ -48,10 +48,10 @@ class StoppedServer:
     def let_reactors_decide(self, api_keys: list[int], decide: Decide) -> None:
         self.decide = decide
 
-    def take_baton(self) -> None:
+    def take_control_lock(self) -> None:
         self.holders += 1
 
-    def put_baton_down(self) -> None:
+    def release_control_lock(self) -> None:
         self.holders -= 1
 
     def disconnect(self, token: int) -> None:
@@ -178,7 +178,7 @@ def test_a_bug_in_telling_of_a_sync_fails_who_waits_for_it(tmp_path: Path) -> No
     loop = asyncio.new_event_loop()
     scheduler = LoopScheduler(loop)
     refusing = patch.object(scheduler, "_pool", Mock(submit=Mock(side_effect=OSError("no thread"))))
-    bug = patch.object(NativeStore, "sync_failure", side_effect=RuntimeError("a bug"))
+    bug = patch.object(NativeLog, "sync_failure", side_effect=RuntimeError("a bug"))
 
     async def wait() -> None:
         shared = SharedSync(scheduler.sync_each)

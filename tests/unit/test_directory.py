@@ -9,7 +9,7 @@ from subprocess import PIPE
 import pytest
 
 import txn
-from txn.broker.orphans import Orphans
+from txn.broker.hanging_transactions import HangingTransactions
 from txn.errors import DirectoryError
 from txn.storage import directory
 from txn.storage.directory import DataDirectory
@@ -117,7 +117,7 @@ def test_P5_while_a_disk_refuses_to_end_orphans_no_start_forgets_the_power_failu
     (data / directory.CLEAN).unlink()
     boot.write_text("second")
     with monkeypatch.context() as patched:
-        patched.setattr(Orphans, "are_ended", False)
+        patched.setattr(HangingTransactions, "are_ended", False)
         with txn.Broker(data):
             pass
     assert not (data / directory.CLEAN).exists()

@@ -15,8 +15,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from entities import entity_builder
-from served import SERVED_IN_PYTHON
+from support.entities import entity_builder
+from support.served import SERVED_IN_PYTHON
 from txn.broker.apis.table import SERVED_BY_REACTORS
 from txn.wire.encoding import encode
 

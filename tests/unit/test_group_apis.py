@@ -12,8 +12,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from entities import entity_builder
-from group_host import TOPICS, GroupNode
+from support.entities import entity_builder
+from support.group_host import TOPICS, GroupNode
 from txn.broker.apis import groups as apis
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey

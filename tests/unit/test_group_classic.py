@@ -3,7 +3,7 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from group_rounds import REBALANCE_MS, SESSION_MS, Rounds
+from support.group_rounds import REBALANCE_MS, SESSION_MS, Rounds
 from txn.coordinator.group.classic import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Group,

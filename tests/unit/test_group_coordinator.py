@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from kio.schema.errors import ErrorCode
 
-from group_host import TOPICS, GroupNode
-from txn.broker.groups import Committer
+from support.group_host import TOPICS, GroupNode
+from txn.broker.group_coordinator import Committer
 from txn.broker.host import Durability
 from txn.coordinator.group.classic import GroupState, Leaver
 from txn.coordinator.group.records import OffsetKey, OffsetValue, encode_offset_key

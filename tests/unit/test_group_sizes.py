@@ -12,12 +12,12 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from entities import entity_builder
-from group_host import GroupNode
-from group_rounds import Rounds
-from txn.broker import groups as coordinator
+from support.entities import entity_builder
+from support.group_host import GroupNode
+from support.group_rounds import Rounds
+from txn.broker import group_coordinator as coordinator
 from txn.broker.apis import groups as apis
-from txn.broker.groups import BATCH_BYTES_MIN, Committer
+from txn.broker.group_coordinator import BATCH_BYTES_MIN, Committer
 from txn.broker.host import Context
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import GroupState, Limits

@@ -6,15 +6,15 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.groups import Committer, GroupCoordinator
+from support.txn_host import TOPIC, MemoryHost
+from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.host import Durability
-from txn.broker.transactions import TransactionCoordinator
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import Outcome, Producer
+from txn.coordinator.transaction.states import Producer, TxnResult
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
-from txn_host import TOPIC, MemoryHost
 
 KEY = OffsetKey("g", TOPIC, 0)
 
@@ -51,7 +51,7 @@ class Both:
             transaction_version=2,
         )
 
-    async def end(self, producer: Producer, outcome: Outcome) -> Producer:
+    async def end(self, producer: Producer, outcome: TxnResult) -> Producer:
         identity = await answer_of(self.transactions.end("t", producer, outcome, bumps_epoch=True))
         assert identity.code is ErrorCode.none
         return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
@@ -89,7 +89,7 @@ def test_P3_offsets_are_committed_with_their_transaction() -> None:
         producer = await both.begin()
         assert await both.commit(producer, 5) is ErrorCode.none
         assert both.offset() is None
-        await both.end(producer, Outcome.COMMIT)
+        await both.end(producer, TxnResult.COMMIT)
 
     both = play(story, Durability.COMMIT)
     assert (both.offset(), both.open_transactions()) == (5, 0)
@@ -100,7 +100,7 @@ def test_P2_committed_offsets_survive_a_power_failure() -> None:
     async def story(both: Both) -> None:
         producer = await both.begin()
         await both.commit(producer, 5)
-        await both.end(producer, Outcome.COMMIT)
+        await both.end(producer, TxnResult.COMMIT)
 
     both = play(story, Durability.COMMIT)
     reopened = Both(both.host.after_power_failure(lambda synced, written: synced))
@@ -135,7 +135,7 @@ def test_P7_offsets_that_had_to_wait_until_their_transaction_ended_are_not_writt
         both.host.unfinished_syncs = []
         waiting = asyncio.ensure_future(both.commit(producer, 5))
         await asyncio.sleep(0)
-        ending = asyncio.ensure_future(both.end(producer, Outcome.ABORT))
+        ending = asyncio.ensure_future(both.end(producer, TxnResult.ABORT))
         await asyncio.sleep(0)
         await settle(both.host)
         codes.append(await waiting)

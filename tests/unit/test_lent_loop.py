@@ -14,16 +14,16 @@ WAIT_S = 20.0
 
 
 @dataclass
-class LockBaton:
-    """A baton, and what those who hold it do not share."""
+class PlainControlLock:
+    """A control_lock, and what those who hold it do not share."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     was_put_down: threading.Event = field(default_factory=threading.Event)
 
-    def take_baton(self) -> None:
+    def take_control_lock(self) -> None:
         self.lock.acquire()
 
-    def put_baton_down(self) -> None:
+    def release_control_lock(self) -> None:
         self.lock.release()
         self.was_put_down.set()
 
@@ -33,14 +33,14 @@ class Lent:
 
     def __init__(self) -> None:
         self.loop = LentLoop()
-        self.baton = LockBaton()
-        self._thread = threading.Thread(target=self.loop.run_lent, args=(self.baton,))
+        self.control_lock = PlainControlLock()
+        self._thread = threading.Thread(target=self.loop.run_lent, args=(self.control_lock,))
         self._thread.start()
-        self.baton.was_put_down.wait(WAIT_S)
+        self.control_lock.was_put_down.wait(WAIT_S)
 
     def stand_in(self, call: Callable[[], object]) -> None:
         """Make a call as a reactor does."""
-        with self.baton.lock:
+        with self.control_lock.lock:
             self.loop.stand_in(call)
 
     def stop(self) -> None:

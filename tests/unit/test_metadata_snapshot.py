@@ -10,7 +10,7 @@ from txn.config import BrokerSettings
 from txn.errors import CorruptLogError
 from txn.metadata.image import Topic
 from txn.storage.ids import decode_id
-from txn.storage.native import NativeStorage, NativeStore
+from txn.storage.native import NativeLog, NativeStorage
 from txn.wire.checksums import crc32c
 
 TOPIC = Topic("__cluster_metadata", decode_id("AAAAAAAAAAAAAAAAAAAAAQ"), 1)
@@ -36,7 +36,7 @@ def storage(tmp_path: Path) -> NativeStorage:
 
 
 @pytest.fixture
-def log(storage: NativeStorage) -> NativeStore:
+def log(storage: NativeStorage) -> NativeLog:
     """A metadata log that ends at offset 9."""
     log = storage.open(TOPIC, 0)
     log.append([(None, b"%d" % n) for n in range(9)], timestamp_ms=0)
@@ -48,25 +48,25 @@ def put(storage: NativeStorage, end: int, data: bytes) -> None:
     (storage.root / "__cluster_metadata-0" / name).write_bytes(data)
 
 
-def test_without_a_snapshot_the_log_is_everything(storage: NativeStorage, log: NativeStore) -> None:
+def test_without_a_snapshot_the_log_is_everything(storage: NativeStorage, log: NativeLog) -> None:
     assert storage.metadata_snapshot(log) == (0, [])
 
 
-def test_the_newest_snapshot_is_taken(storage: NativeStorage, log: NativeStore) -> None:
+def test_the_newest_snapshot_is_taken(storage: NativeStorage, log: NativeLog) -> None:
     put(storage, 4, snapshot(b"old"))
     put(storage, 7, snapshot(b"a", b"b"))
     assert storage.metadata_snapshot(log) == (7, [b"a", b"b"])
 
 
 def test_a_snapshot_of_what_the_log_does_not_hold_is_left_alone(
-    storage: NativeStorage, log: NativeStore
+    storage: NativeStorage, log: NativeLog
 ) -> None:
     put(storage, 7, snapshot(b"a"))
     put(storage, 10, snapshot(b"never committed"))
     assert storage.metadata_snapshot(log) == (7, [b"a"])
 
 
-def test_other_files_are_no_snapshots(storage: NativeStorage, log: NativeStore) -> None:
+def test_other_files_are_no_snapshots(storage: NativeStorage, log: NativeLog) -> None:
     put(storage, 4, snapshot(b"a"))
     directory = storage.root / "__cluster_metadata-0"
     (directory / "bootstrap.checkpoint").write_bytes(b"")
@@ -74,7 +74,7 @@ def test_other_files_are_no_snapshots(storage: NativeStorage, log: NativeStore) 
     assert storage.metadata_snapshot(log) == (4, [b"a"])
 
 
-def test_a_snapshot_that_says_nothing_is_one(storage: NativeStorage, log: NativeStore) -> None:
+def test_a_snapshot_that_says_nothing_is_one(storage: NativeStorage, log: NativeLog) -> None:
     """Kafka makes one of offset 0 when a directory is formatted: it holds control records alone."""
     put(storage, 0, control_batch() + control_batch())
     assert storage.metadata_snapshot(log) == (0, [])
@@ -82,14 +82,14 @@ def test_a_snapshot_that_says_nothing_is_one(storage: NativeStorage, log: Native
 
 @pytest.mark.parametrize("left", [0, 30, -1, -len(control_batch())])
 def test_P9_a_snapshot_that_ends_in_the_middle_is_refused(
-    storage: NativeStorage, log: NativeStore, left: int
+    storage: NativeStorage, log: NativeLog, left: int
 ) -> None:
     put(storage, 4, snapshot(b"a")[:left])
     with pytest.raises(CorruptLogError, match=r"0004-0000000001\.checkpoint ends in the middle"):
         storage.metadata_snapshot(log)
 
 
-def test_P9_a_damaged_snapshot_is_refused(storage: NativeStorage, log: NativeStore) -> None:
+def test_P9_a_damaged_snapshot_is_refused(storage: NativeStorage, log: NativeLog) -> None:
     data = bytearray(snapshot(b"a"))
     data[len(control_batch()) + 65] ^= 1
     put(storage, 4, bytes(data))
@@ -98,7 +98,7 @@ def test_P9_a_damaged_snapshot_is_refused(storage: NativeStorage, log: NativeSto
 
 
 def test_P9_a_log_whose_beginning_is_nowhere_is_refused(
-    storage: NativeStorage, log: NativeStore
+    storage: NativeStorage, log: NativeLog
 ) -> None:
     log.delete_records(6)
     put(storage, 5, snapshot(b"a"))
@@ -107,7 +107,7 @@ def test_P9_a_log_whose_beginning_is_nowhere_is_refused(
 
 
 def test_a_log_that_begins_where_its_snapshot_ends_is_whole(
-    storage: NativeStorage, log: NativeStore
+    storage: NativeStorage, log: NativeLog
 ) -> None:
     log.delete_records(6)
     put(storage, 6, snapshot(b"a"))

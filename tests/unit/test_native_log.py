@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from txn import _core
-from txn.partition import Partition
+from txn.partition import ProducerStateManager
 
 
-def open_log(directory: Path, gate: _core.Gate, *, was_clean: bool = False) -> _core.PartitionLog:
+def open_log(
+    directory: Path, producer_state: _core.ProducerStateManager, *, was_clean: bool = False
+) -> _core.PartitionLog:
     """A log of segments of a few batches, with an index entry every few batches."""
     return _core.PartitionLog(
         str(directory),
-        gate,
+        producer_state,
         {"segment.bytes": 2000, "index.interval.bytes": 300},
         was_clean=was_clean,
     )
@@ -41,13 +43,18 @@ def write_history(log: _core.PartitionLog) -> None:
             log.append_marker(number % 3, 0, 1, number % 4 == 1, 2000)
 
 
-def observed(log: _core.PartitionLog, gate: Partition) -> tuple[object, ...]:
+def observed(log: _core.PartitionLog, producer_state: ProducerStateManager) -> tuple[object, ...]:
     ends = (log.log_start_offset, log.log_end_offset, log.last_stable_offset)
-    return (*ends, gate.describe(), gate.aborted_in(0, log.log_end_offset), gate.snapshot())
+    return (
+        *ends,
+        producer_state.describe(),
+        producer_state.aborted_in(0, log.log_end_offset),
+        producer_state.snapshot(),
+    )
 
 
 def test_nothing_is_on_disk_before_the_first_append(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     assert (log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (0, 0, 0)
     assert log.read(0, 100) == b""
     log.sync()
@@ -56,7 +63,7 @@ def test_nothing_is_on_disk_before_the_first_append(tmp_path: Path) -> None:
 
 
 def test_records_come_back_with_their_offsets(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     assert log.append(_core.encode_batch([(b"k", b"v"), (None, None)], 1000)) == 0
     assert log.append(transactional(7, b"w")) == 2
     assert log.append_marker(7, 0, 3, True, 2000) == 3
@@ -68,7 +75,7 @@ def test_records_come_back_with_their_offsets(tmp_path: Path) -> None:
 
 
 def test_a_read_starts_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     log.append(plain(b"a", b"b", b"c"))
     log.append(plain(b"d"))
     assert [batch[0] for batch in _core.decode_batches(log.read(2, 1))] == [0]
@@ -78,23 +85,23 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset(tmp_path: Path) -> N
 
 
 def test_a_killed_log_and_its_rules_come_back_as_they_were(tmp_path: Path) -> None:
-    gate = Partition()
-    log = open_log(tmp_path / "orders-0", gate)
+    producer_state = ProducerStateManager()
+    log = open_log(tmp_path / "orders-0", producer_state)
     write_history(log)
     assert len(list((tmp_path / "orders-0").glob("*.log"))) > 2
-    again = Partition()
+    again = ProducerStateManager()
     reopened = open_log(tmp_path / "orders-0", again)
-    assert observed(reopened, again) == observed(log, gate)
+    assert observed(reopened, again) == observed(log, producer_state)
     assert reopened.append(plain(b"next")) == log.log_end_offset
 
 
 def test_a_closed_log_and_its_rules_come_back_as_they_were(tmp_path: Path) -> None:
-    gate = Partition()
-    log = open_log(tmp_path / "orders-0", gate)
+    producer_state = ProducerStateManager()
+    log = open_log(tmp_path / "orders-0", producer_state)
     write_history(log)
-    before = observed(log, gate)
+    before = observed(log, producer_state)
     log.close()
-    again = Partition()
+    again = ProducerStateManager()
     assert observed(open_log(tmp_path / "orders-0", again, was_clean=True), again) == before
 
 
@@ -102,22 +109,22 @@ def test_a_closed_log_and_its_rules_come_back_as_they_were(tmp_path: Path) -> No
 def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(
     tmp_path: Path, was_clean: bool
 ) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     for number in range(8):
         log.append(_core.encode_batch([(None, b"x")], 0, 7, 0, number))
     log.close()
-    gate = Partition()
-    open_log(tmp_path / "orders-0", gate, was_clean=was_clean)
+    producer_state = ProducerStateManager()
+    open_log(tmp_path / "orders-0", producer_state, was_clean=was_clean)
 
-    def retried(sequence: int) -> _core.Verdict:
-        return gate.admit(1, 8, 7, 0, sequence, 1, 0, False)
+    def retried(sequence: int) -> _core.AdmitResult:
+        return producer_state.admit(1, 8, 7, 0, sequence, 1, 0, False)
 
     assert [retried(sequence) for sequence in range(3, 8)] == [(1, n, None) for n in range(3, 8)]
     assert retried(2)[0] == 3
 
 
 def test_a_batch_the_rules_refuse_carries_their_code(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     log.append(_core.encode_batch([(None, b"x")], 0, 7, 5, 0))
     with pytest.raises(_core.LogRefusedError, match="producer 7 epoch 4") as refused:
         log.append(_core.encode_batch([(None, b"x")], 0, 7, 4, 1))
@@ -126,20 +133,20 @@ def test_a_batch_the_rules_refuse_carries_their_code(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_batch_are_refused(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     with pytest.raises(_core.LogRefusedError, match="ends early") as refused:
         log.append(plain(b"x")[:-1])
     assert refused.value.args[1] == 2
     assert not (tmp_path / "orders-0").exists()
 
 
-class Raising(Partition):
+class Raising(ProducerStateManager):
     """Rules with a bug in every question."""
 
-    def admit(self, *_: object) -> _core.Verdict:
+    def admit(self, *_: object) -> _core.AdmitResult:
         raise RuntimeError("a bug in admit")
 
-    def admit_marker(self, *_: object) -> _core.Verdict:
+    def admit_marker(self, *_: object) -> _core.AdmitResult:
         raise RuntimeError("a bug in admit_marker")
 
     def snapshot(self) -> bytes:
@@ -161,10 +168,12 @@ def test_rules_that_raise_refuse_and_are_reported(
     assert log.append(plain(b"still works")) == 0
     log.close()
     assert str(reported[2]) == "a bug in snapshot"
-    assert open_log(tmp_path / "orders-0", Partition(), was_clean=True).log_end_offset == 1
+    assert (
+        open_log(tmp_path / "orders-0", ProducerStateManager(), was_clean=True).log_end_offset == 1
+    )
 
 
-class Forgetful(Partition):
+class Forgetful(ProducerStateManager):
     """Rules that cannot take in a log."""
 
     def replay(self, batches: Sequence[_core.ReplayedBatch]) -> list[_core.AbortedTxn]:
@@ -172,13 +181,13 @@ class Forgetful(Partition):
 
 
 def test_a_log_whose_rules_cannot_replay_does_not_open(tmp_path: Path) -> None:
-    open_log(tmp_path / "orders-0", Partition()).append(transactional(7, b"x"))
+    open_log(tmp_path / "orders-0", ProducerStateManager()).append(transactional(7, b"x"))
     with pytest.raises(ValueError, match="a bug in replay"):
         open_log(tmp_path / "orders-0", Forgetful())
 
 
 def test_damage_is_named_by_file_and_position(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     log.append(plain(b"first"))
     position = log.size_bytes
     log.append(plain(b"second"))
@@ -188,13 +197,13 @@ def test_damage_is_named_by_file_and_position(tmp_path: Path) -> None:
     stored[position + 65] ^= 1
     path.write_bytes(stored)
     with pytest.raises(_core.CorruptLogError, match="a valid batch follows") as damage:
-        open_log(tmp_path / "orders-0", Partition())
+        open_log(tmp_path / "orders-0", ProducerStateManager())
     assert damage.value.args[1:] == (str(path), position)
     assert path.read_bytes() == stored
 
 
 def test_settings_change_for_the_next_append(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     log.append(plain(b"x"))
     log.configure({"segment.bytes": 100, "message.timestamp.type": "LogAppendTime"})
     log.append(plain(b"x"))
@@ -204,7 +213,7 @@ def test_settings_change_for_the_next_append(tmp_path: Path) -> None:
 
 
 def test_times_are_found_to_the_record(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     for timestamp_ms in (1000, 3000, 2000):
         log.append(_core.encode_batch([(None, b"a"), (None, b"b")], timestamp_ms))
     assert log.offset_for_timestamp(1001, 6) == (2, 3000)
@@ -216,7 +225,7 @@ def test_times_are_found_to_the_record(tmp_path: Path) -> None:
 
 
 def test_a_closed_log_says_so(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     log.append(plain(b"x"))
     log.close()
     for call in (lambda: log.append(plain(b"x")), lambda: log.read(0, 1), log.sync, log.close):
@@ -225,7 +234,7 @@ def test_a_closed_log_says_so(tmp_path: Path) -> None:
 
 
 def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "orders-0", Partition())
+    log = open_log(tmp_path / "orders-0", ProducerStateManager())
     log.append(plain(b"x"))
     log.delete()
     assert list(tmp_path.iterdir()) == []
@@ -236,10 +245,10 @@ FULL_DISK = """
     import resource, sys
     from pathlib import Path
     from txn import _core
-    from txn.partition import Partition
+    from txn.partition import ProducerStateManager
 
     directory = Path(sys.argv[1])
-    log = _core.PartitionLog(str(directory), Partition())
+    log = _core.PartitionLog(str(directory), ProducerStateManager())
     log.append(_core.encode_batch([(None, b"x" * 500)], 0))
     size = log.size_bytes
     # A disk that takes 300 bytes more: the next batch is half written.
@@ -269,9 +278,9 @@ def test_a_half_written_batch_is_cut_off_and_the_log_goes_on(tmp_path: Path) -> 
     assert ran.stderr == ""
     lines = ["first: 27", "end: 1 1", "file: 0", "read: 0", "second: 1", "end: 2 2"]
     assert ran.stdout.splitlines() == lines
-    gate = Partition()
-    log = open_log(tmp_path / "orders-0", gate, was_clean=True)
-    assert (log.log_end_offset, gate.first_unstable_offset()) == (2, -1)
+    producer_state = ProducerStateManager()
+    log = open_log(tmp_path / "orders-0", producer_state, was_clean=True)
+    assert (log.log_end_offset, producer_state.first_unstable_offset()) == (2, -1)
 
 
 def test_a_batch_needs_a_record() -> None:

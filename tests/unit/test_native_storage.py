@@ -17,7 +17,7 @@ from txn.storage.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from txn.storage.native import NativeStorage, NativeStore
+from txn.storage.native import NativeLog, NativeStorage
 from txn.storage.refusals import REFUSED_PARTITIONS
 
 METADATA = Topic("__cluster_metadata", uuid.UUID(int=1), 1)
@@ -29,7 +29,7 @@ def storage_in(root: Path, **settings: object) -> NativeStorage:
     return NativeStorage(root, BrokerSettings(given), was_clean=False)
 
 
-def fill(store: NativeStore, count: int) -> None:
+def fill(store: NativeLog, count: int) -> None:
     for _ in range(count):
         store.append([(None, b"x" * 100)], timestamp_ms=1000)
 
@@ -40,7 +40,7 @@ def test_partitions_are_opened_in_order_however_many_threads_recover(tmp_path: P
         fill(storage.open(ORDERS, index), index + 1)
     again = storage_in(tmp_path, num_recovery_threads_per_data_dir=4)
     stores = again.open_all([(ORDERS, index) for index in range(4)])
-    opened = [store for store in stores[:3] if isinstance(store, NativeStore)]
+    opened = [store for store in stores[:3] if isinstance(store, NativeLog)]
     assert [(store.index, store.log_end_offset) for store in opened] == [(0, 1), (1, 2), (2, 3)]
     assert stores[3] is None
 
@@ -58,8 +58,8 @@ def test_P9_a_damaged_partition_keeps_no_other_from_being_opened(
     for threads in (1, 4):
         again = storage_in(tmp_path, num_recovery_threads_per_data_dir=threads)
         first, damage, last, none = again.open_all([(ORDERS, index) for index in range(4)])
-        assert isinstance(first, NativeStore)
-        assert isinstance(last, NativeStore)
+        assert isinstance(first, NativeLog)
+        assert isinstance(last, NativeLog)
         assert none is None
         assert isinstance(damage, CorruptLogError)
         assert (vars(damage)["path"], vars(damage)["position"]) == (str(segment), 0)
@@ -78,7 +78,7 @@ def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
     )
     has_begun, ended = threading.Event(), []
 
-    def opened(topic: Topic, index: int) -> NativeStore:
+    def opened(topic: Topic, index: int) -> NativeLog:
         if index == 0:
             has_begun.wait()
             raise RuntimeError("a bug")
@@ -208,7 +208,7 @@ def test_P9_a_log_that_ends_below_what_a_checkpoint_says_is_refused(
         (tmp_path / REFUSED_PARTITIONS).unlink()  # each is judged for itself
     after = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
     store, is_gone = after.open_all([(ORDERS, 0), (ORDERS, 1)])
-    assert isinstance(store, NativeStore)
+    assert isinstance(store, NativeLog)
     assert store.log_end_offset == 2
     was_on_the_disk = name == RECOVERY_POINTS
     assert isinstance(is_gone, CorruptLogError) == was_on_the_disk
@@ -241,7 +241,7 @@ def test_P8_senseless_checkpoints_cost_time_and_nothing_else(tmp_path: Path, tex
     for name in (RECOVERY_POINTS, LOG_STARTS):
         (tmp_path / name).write_text(text)
     (store,) = storage_in(tmp_path).open_all([(ORDERS, 0)])
-    assert isinstance(store, NativeStore)
+    assert isinstance(store, NativeLog)
     assert (store.log_start_offset, store.log_end_offset) == (0, 5)
     assert sum(len(batch.records) for batch in store.batches()) == 5
 

@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from txn.broker.partitions import RETRY_MS, Partitions
+from txn.broker.partitions import RETRY_MS, TopicPartitions
 from txn.errors import CorruptLogError, StorageError, TxnError
 from txn.metadata.image import Topic
-from txn.storage.memory import MemoryStore
+from txn.storage.memory import MemoryLog
 
 
 class Opener:
@@ -22,17 +22,17 @@ class Opener:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
-    def __call__(self, topic: Topic, index: int) -> MemoryStore:
+    def __call__(self, topic: Topic, index: int) -> MemoryLog:
         self.opened.append(index)
         self.has_begun.set()
         self.may_go_on.wait(timeout=10)
         if self.fault is not None:
             raise self.fault
-        return MemoryStore(topic.name, index)
+        return MemoryLog(topic.name, index)
 
 
-def partitions_of(topic: Topic, opener: Opener) -> Partitions:
-    return Partitions(topic, opener, lambda: opener.time_ms)
+def partitions_of(topic: Topic, opener: Opener) -> TopicPartitions:
+    return TopicPartitions(topic, opener, lambda: opener.time_ms)
 
 
 def orders(count: int = 3) -> Topic:

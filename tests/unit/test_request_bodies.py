@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 from kio.index import load_request_schema
 
-from served import SERVED_IN_PYTHON, each_version
-from tagged import NO_TAGS, UNKNOWN_TAGS, encode, encode_plainly, example, nullable_fields
+from support.served import SERVED_IN_PYTHON, each_version
+from support.tagged import NO_TAGS, UNKNOWN_TAGS, encode, encode_plainly, example, nullable_fields
 from txn.server import requests
 from txn.server.requests import MalformedRequestError, decode_request
 

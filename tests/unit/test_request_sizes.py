@@ -5,10 +5,10 @@ One of 8.6 MiB named 4.3 million topics: it took 14 s of the control loop and 1.
 
 import pytest
 
-from served import SERVED_IN_PYTHON
+from support.served import SERVED_IN_PYTHON
+from support.worst_requests import arrays_of, with_many
 from txn.server import requests
 from txn.server.requests import MalformedRequestError, decode_request
-from worst_requests import arrays_of, with_many
 
 FEW = 50
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
+from support.wire_client import WAIT_S, RawConnection
 from txn import _core
-from txn.partition import Partition
-from wire_client import WAIT_S, RawConnection
+from txn.partition import ProducerStateManager
 
 PRODUCE_VERSIONS = (3, 13)
 FETCH_VERSIONS = (4, 18)
@@ -49,7 +49,7 @@ class Sockets:
             fetch_versions=FETCH_VERSIONS,
         )
         self.logs = [
-            _core.PartitionLog(str(directory / f"{TOPIC}-{index}"), Partition())
+            _core.PartitionLog(str(directory / f"{TOPIC}-{index}"), ProducerStateManager())
             for index in range(2)
         ]
         self.asked: list[int] = []

@@ -8,8 +8,8 @@ import pytest
 
 from txn.broker.shared_sync import Failures, SharedSync
 from txn.errors import StorageError
-from txn.storage.base import PartitionStore
-from txn.storage.memory import MemoryStore
+from txn.storage.base import PartitionLog
+from txn.storage.memory import MemoryLog
 
 
 class Disk:
@@ -19,7 +19,7 @@ class Disk:
         self.passes: list[list[str]] = []
         self._broken = broken
 
-    def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
+    def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         self.passes.append([store.topic for store in stores])
         refused = [store for store in stores if store.topic in self._broken]
         failures = {id(store): StorageError(f"{store.topic} is broken") for store in refused}
@@ -27,7 +27,7 @@ class Disk:
 
 
 def test_P2_callers_that_wait_together_share_one_pass() -> None:
-    disk, store = Disk(), MemoryStore("orders", 0)
+    disk, store = Disk(), MemoryLog("orders", 0)
 
     async def many() -> None:
         shared = SharedSync(disk.sync_each)
@@ -38,7 +38,7 @@ def test_P2_callers_that_wait_together_share_one_pass() -> None:
 
 
 def test_P2_a_caller_that_comes_during_a_pass_is_served_by_the_next_one() -> None:
-    disk, store = Disk(), MemoryStore("orders", 0)
+    disk, store = Disk(), MemoryLog("orders", 0)
 
     async def late() -> None:
         shared = SharedSync(disk.sync_each)
@@ -57,7 +57,7 @@ def test_P2_a_caller_that_comes_during_a_pass_is_served_by_the_next_one() -> Non
 
 def test_P2_all_partitions_of_the_callers_are_in_one_pass() -> None:
     """One after the other each waited for a journal's commit of its own."""
-    disk, stores = Disk(), [MemoryStore(f"topic-{number}", 0) for number in range(3)]
+    disk, stores = Disk(), [MemoryLog(f"topic-{number}", 0) for number in range(3)]
 
     async def both() -> None:
         shared = SharedSync(disk.sync_each)
@@ -68,7 +68,7 @@ def test_P2_all_partitions_of_the_callers_are_in_one_pass() -> None:
 
 
 def test_a_pass_begins_anew_after_the_last_caller_was_served() -> None:
-    disk, store = Disk(), MemoryStore("orders", 0)
+    disk, store = Disk(), MemoryLog("orders", 0)
 
     async def twice() -> None:
         shared = SharedSync(disk.sync_each)
@@ -80,7 +80,7 @@ def test_a_pass_begins_anew_after_the_last_caller_was_served() -> None:
 
 
 def test_a_caller_that_gave_up_is_not_told() -> None:
-    disk, store = Disk(), MemoryStore("orders", 0)
+    disk, store = Disk(), MemoryLog("orders", 0)
 
     async def given_up() -> None:
         shared = SharedSync(disk.sync_each)
@@ -94,7 +94,7 @@ def test_a_caller_that_gave_up_is_not_told() -> None:
 def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() -> None:
     """One deleted topic failed every commit of its pass."""
     disk = Disk("broken")
-    good, broken = MemoryStore("good", 0), MemoryStore("broken", 0)
+    good, broken = MemoryLog("good", 0), MemoryLog("broken", 0)
 
     async def both() -> tuple[BaseException | None, BaseException | None]:
         shared = SharedSync(disk.sync_each)
@@ -110,7 +110,7 @@ def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() ->
 
 def test_a_pass_that_cannot_begin_fails_those_it_should_have_served_and_no_later_one() -> None:
     """Nobody was told, and every later commit waited for a pass that had never begun."""
-    disk, store = Disk(), MemoryStore("orders", 0)
+    disk, store = Disk(), MemoryLog("orders", 0)
     sync_each = Mock(side_effect=RuntimeError("a bug"))
 
     async def both() -> None:

@@ -4,13 +4,13 @@ import struct
 
 import pytest
 
-from txn.partition.producer_state import ProducerState
+from txn.partition.producer_state_entry import ProducerStateEntry
 from txn.partition.snapshot import decode_snapshot, encode_snapshot
 from txn.wire.checksums import crc32c
 
 
-def stored_producer() -> ProducerState:
-    state = ProducerState()
+def stored_producer() -> ProducerStateEntry:
+    state = ProducerStateEntry()
     state.append(3, 10, 19, 100, 109, 5)
     state.end_transaction(3, 8, 6)
     return state
@@ -36,7 +36,7 @@ def test_the_checksum_is_castagnolis() -> None:
 
 
 def test_a_batch_without_sequences_comes_back_without() -> None:
-    state = ProducerState()
+    state = ProducerStateEntry()
     state.append(3, -1, -1, 100, 104, 5)
     restored = decode_snapshot(encode_snapshot({7: state}))[7]
     assert list(restored.batches) == [(-1, -1, 100, 104)]

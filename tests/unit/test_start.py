@@ -86,7 +86,7 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What the command is called with."""
     asked: list[Asked] = []
     monkeypatch.setattr(
-        "txn.server.alone.serve",
+        "txn.server.serve.serve",
         lambda data, listen, durability, options: asked.append(
             (data, listen, durability, list(options))
         ),

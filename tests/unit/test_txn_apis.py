@@ -11,20 +11,21 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from entities import entity_builder
-from txn.broker.apis import transaction_tools, transactions
+from support.entities import entity_builder
+from support.txn_host import TOPIC, MemoryHost
+from txn.broker.apis import txn as txn_apis
+from txn.broker.apis import txn_tools
 from txn.broker.host import Context
-from txn.broker.transactions import TransactionCoordinator
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.server.requests import decode_request
 from txn.wire.messages import encode_response
-from txn_host import TOPIC, MemoryHost
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
 
-HANDLERS = {**transactions.HANDLERS, **transaction_tools.HANDLERS}
-VERSIONS = {**transactions.VERSIONS, **transaction_tools.VERSIONS}
+HANDLERS = {**txn_apis.HANDLERS, **txn_tools.HANDLERS}
+VERSIONS = {**txn_apis.VERSIONS, **txn_tools.VERSIONS}
 
 
 class Api:
@@ -475,9 +476,9 @@ def hanging(transaction_version: int = 1) -> Api:
     """A partition with a transaction of which the coordinator knows nothing."""
     api = Api()
     store = api.host.store(TOPIC, 0)
-    store.gate.expect(1_000, 0)
+    store.producer_state.allow_txn(1_000, 0)
     store.client_append(Producer(1_000, 0), 0, b"a", transaction_version)
-    assert store.gate.first_unstable_offset() == 0
+    assert store.producer_state.first_unstable_offset() == 0
     return api
 
 
@@ -485,7 +486,7 @@ def hanging(transaction_version: int = 1) -> Api:
 def test_P5_an_operator_ends_a_hanging_transaction(version: int) -> None:
     api = hanging()
     assert write_marker(api, (TOPIC, 0), version=version) == {(TOPIC, 0): ErrorCode.none}
-    assert api.host.store(TOPIC, 0).gate.first_unstable_offset() == -1
+    assert api.host.store(TOPIC, 0).producer_state.first_unstable_offset() == -1
     assert api.host.store(TOPIC, 0).committed() == []
 
 
@@ -534,7 +535,7 @@ def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
     assert txn.state is TxnState.COMPLETE_ABORT
-    assert api.host.store(TOPIC, 1).gate.first_unstable_offset() == -1
+    assert api.host.store(TOPIC, 1).producer_state.first_unstable_offset() == -1
     assert api.end(3, 0).error_code is ErrorCode.producer_fenced
 
 
@@ -546,7 +547,7 @@ def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
     assert write_marker(api, (TOPIC, 0), transaction_result=True) == {
         (TOPIC, 0): ErrorCode.invalid_txn_state
     }
-    assert api.host.store(TOPIC, 0).gate.first_unstable_offset() == 0
+    assert api.host.store(TOPIC, 0).producer_state.first_unstable_offset() == 0
 
 
 def test_P3_no_marker_comes_between_a_decision_and_its_markers() -> None:

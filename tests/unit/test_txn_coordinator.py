@@ -8,21 +8,21 @@ from unittest.mock import Mock, patch
 import pytest
 from kio.schema.errors import ErrorCode
 
+from support.txn_host import TOPIC, MemoryHost
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.transactions import RECORDS_PER_BATCH, Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key
-from txn.coordinator.transaction.states import NOBODY, Outcome, Producer, TxnState
+from txn.coordinator.transaction.states import NOBODY, Producer, TxnResult, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
 from txn.wire.hashing import coordinator_partition
-from txn_host import TOPIC, MemoryHost
 
 P0, P1 = (TOPIC, 0), (TOPIC, 1)
 OFFSETS = (OFFSETS_TOPIC, 1)
-COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 TIMEOUT_MS = 60_000
 
 
@@ -57,7 +57,7 @@ class Bench:
         assert joined == {partition: 0}
         return store.client_append(producer, sequence, value, TV2)[0]
 
-    def end(self, producer: Producer, outcome: Outcome, *, bumps_epoch: bool = True) -> Any:
+    def end(self, producer: Producer, outcome: TxnResult, *, bumps_epoch: bool = True) -> Any:
         return self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps_epoch)
 
     def states(self) -> list[TxnState]:
@@ -541,7 +541,7 @@ def test_P3_a_power_failure_ends_nothing_that_a_damaged_partition_may_have_decid
     host = bench.host.after_power_failure(lambda synced, written: written)
     coordinator = TransactionCoordinator(host)
     recovered = Mock()
-    with patch("txn.broker.orphans.log.error") as told:
+    with patch("txn.broker.hanging_transactions.log.error") as told:
         coordinator.recover(power_failed=True, stores=host.stores())
     coordinator.call_when_recovered(recovered)
     host.advance(2 * TIMEOUT_MS)
@@ -593,7 +593,7 @@ def test_P9_a_partition_that_the_open_transaction_does_not_list_is_damage() -> N
     producer = bench.init()
     bench.write(producer, P1, 0, b"x")
     stray = bench.host.store(*P0)
-    stray.gate.expect(*producer, None)
+    stray.producer_state.allow_txn(*producer, None)
     assert stray.client_append(producer, 0, b"y", TV2)[0] == ADMIT
     host = bench.host.after_crash()
     TransactionCoordinator(host).recover(stores=host.stores())
@@ -633,7 +633,7 @@ def test_a_marker_that_a_disk_refuses_at_the_start_is_explained_by_its_prepare()
     ],
 )
 def test_P3_recovery_finishes_a_decision_as_it_was_taken(
-    outcome: Outcome, values: list[bytes], state: TxnState
+    outcome: TxnResult, values: list[bytes], state: TxnState
 ) -> None:
     bench = Bench()
     producer = bench.init()
@@ -965,9 +965,9 @@ async def test_P2_a_tv2_client_aborts_what_could_not_be_synced_and_goes_on() -> 
 
 
 @pytest.mark.parametrize("bumps_epoch", [False, True])
-@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("outcome", TxnResult)
 def test_P3_an_end_that_waits_for_a_marker_is_answered_again_as_it_was(
-    outcome: Outcome, bumps_epoch: bool
+    outcome: TxnResult, bumps_epoch: bool
 ) -> None:
     bench = Bench()
     producer = bench.init()
@@ -977,7 +977,7 @@ def test_P3_an_end_that_waits_for_a_marker_is_answered_again_as_it_was(
     assert answers[0].code is ErrorCode.none
     assert answers[1:] == answers[:1] * 2
     assert len(bench.states()) == 3
-    other = next(each for each in Outcome if each is not outcome)
+    other = next(each for each in TxnResult if each is not outcome)
     assert bench.end(producer, other, bumps_epoch=bumps_epoch).code is not ErrorCode.none
 
 

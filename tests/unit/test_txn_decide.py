@@ -18,11 +18,11 @@ from txn.coordinator.transaction.decide import (
     decide_verify,
     outcome_of_orphan,
 )
-from txn.coordinator.transaction.states import Outcome, Producer, Txn, TxnState, is_move
+from txn.coordinator.transaction.states import Producer, Txn, TxnResult, TxnState, is_move
 
 ID, OTHER_ID, NEW_ID = 7, 8, 9
 LAST_EPOCH = 32766
-COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 PARTITION = ("t", 0)
 
 EMPTY = Txn(
@@ -50,13 +50,13 @@ def init(txn: Txn | None, shown: Producer | None = None) -> Refuse | Write | Abo
     return decide_init(txn, shown, timeout_ms=9_000, now_ms=300, new_producer_id=new_id)
 
 
-def end_v2(txn: Txn | None, epoch: int, outcome: Outcome, producer_id: int = ID) -> object:
+def end_v2(txn: Txn | None, epoch: int, outcome: TxnResult, producer_id: int = ID) -> object:
     return decide_end_and_bump(
         txn, Producer(producer_id, epoch), outcome, now_ms=300, new_producer_id=new_id
     )
 
 
-def ended(txn: Txn, outcome: Outcome) -> Txn:
+def ended(txn: Txn, outcome: TxnResult) -> Txn:
     """A transaction after EndTxn v5 and its markers."""
     decision = end_v2(txn, txn.producer_epoch, outcome)
     assert isinstance(decision, Write)
@@ -265,7 +265,7 @@ def test_the_end_under_version_1_is_answered_by_the_state(
     ("outcome", "state"),
     [(COMMIT, TxnState.PREPARE_COMMIT), (ABORT, TxnState.PREPARE_ABORT)],
 )
-def test_the_end_under_version_1_keeps_the_epoch(outcome: Outcome, state: TxnState) -> None:
+def test_the_end_under_version_1_keeps_the_epoch(outcome: TxnResult, state: TxnState) -> None:
     decision = decide_end(ONGOING_V2, Producer(ID, 5), outcome, now_ms=300)
     assert decision == Write(ONGOING._replace(state=state, updated_ms=300))
 
@@ -288,7 +288,7 @@ def test_an_unknown_producer_id_cannot_end_anything(txn: Txn | None) -> None:
     ("outcome", "state"),
     [(COMMIT, TxnState.COMPLETE_COMMIT), (ABORT, TxnState.COMPLETE_ABORT)],
 )
-def test_the_end_under_version_2_bumps_the_epoch(outcome: Outcome, state: TxnState) -> None:
+def test_the_end_under_version_2_bumps_the_epoch(outcome: TxnResult, state: TxnState) -> None:
     txn = ended(ONGOING_V2, outcome)
     assert txn.state is state
     assert txn.producer == Producer(ID, 6)
@@ -327,7 +327,7 @@ AGAIN, NOW = 5, 6
     ],
 )
 def test_the_end_under_version_2_is_answered_by_the_state_and_the_epochs(
-    txn: Txn, epoch: int, outcome: Outcome, answer: object
+    txn: Txn, epoch: int, outcome: TxnResult, answer: object
 ) -> None:
     assert end_v2(txn, epoch, outcome) == answer
 
@@ -490,7 +490,7 @@ def test_a_lost_first_answer_survives_a_power_failure_at_the_last_epoch() -> Non
     ],
 )
 def test_an_orphan_commits_only_if_the_epochs_say_so(
-    txn: Txn | None, epoch: int, outcome: Outcome
+    txn: Txn | None, epoch: int, outcome: TxnResult
 ) -> None:
     assert outcome_of_orphan(txn, Producer(ID, epoch)) is outcome
 

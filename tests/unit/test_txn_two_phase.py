@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from support.txn_host import TOPIC, MemoryHost
 from txn.broker.host import Durability, HangUpError
-from txn.broker.transactions import Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     NO_TIMEOUT_MS,
     NOBODY,
-    Outcome,
     Producer,
     Txn,
+    TxnResult,
     TxnState,
 )
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
-from txn_host import TOPIC, MemoryHost
 
 P0, P1 = (TOPIC, 0), (TOPIC, 1)
-COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 INVALID_PRODUCER_EPOCH = 47
 LONG_MS = 2**32
 
@@ -67,7 +67,9 @@ class Bench:
         assert isinstance(joined, dict)
         return ErrorCode(joined[partition])
 
-    def end(self, producer: Producer, outcome: Outcome = COMMIT, *, bumps: bool = True) -> Identity:
+    def end(
+        self, producer: Producer, outcome: TxnResult = COMMIT, *, bumps: bool = True
+    ) -> Identity:
         identity = self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps)
         assert isinstance(identity, Identity)
         return identity
@@ -142,7 +144,7 @@ def test_an_ordinary_transaction_that_was_kept_still_times_out() -> None:
 
 @pytest.mark.parametrize("outcome", [COMMIT, ABORT])
 def test_P5_who_keeps_a_prepared_transaction_and_is_not_two_phase_has_its_own_time(
-    outcome: Outcome,
+    outcome: TxnResult,
 ) -> None:
     """Its next transaction never timed out, as little as the one that it had kept."""
     bench = Bench()
@@ -179,7 +181,7 @@ def test_with_nothing_open_there_is_nothing_to_name() -> None:
 @either
 @pytest.mark.parametrize(("outcome", "seen"), [(COMMIT, [b"a", b"a"]), (ABORT, [])])
 def test_P3_whoever_took_over_decides_for_all_partitions(
-    outcome: Outcome, seen: list[bytes], then: Callable[[Bench], Bench]
+    outcome: TxnResult, seen: list[bytes], then: Callable[[Bench], Bench]
 ) -> None:
     bench = Bench()
     bench.prepared()
@@ -348,7 +350,7 @@ class Prepared:
                 await self.host.sync([store])  # as the reactors do before they answer
         return producer
 
-    async def end(self, producer: Producer, outcome: Outcome = COMMIT) -> Identity:
+    async def end(self, producer: Producer, outcome: TxnResult = COMMIT) -> Identity:
         ended = self.coordinator.end("pay", producer, outcome, bumps_epoch=True)
         identity: Identity = await done(ended)
         return identity
@@ -371,9 +373,9 @@ class Prepared:
 
 
 @pytest.mark.parametrize("durability", SURE)
-@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("outcome", TxnResult)
 def test_P2_what_is_prepared_is_ended_as_decided_whatever_the_power_failure_took(
-    durability: Durability, outcome: Outcome
+    durability: Durability, outcome: TxnResult
 ) -> None:
     """With `durability=commit` its records were in memory alone, and it was aborted."""
 
@@ -501,7 +503,7 @@ def test_P2_an_ordinary_transaction_that_cannot_be_forced_is_not_handed_over() -
         assert refused.code is ErrorCode.coordinator_not_available
         txn = bench.txn()
         assert txn is not None
-        assert not txn.is_kept
+        assert not txn.is_prepared
         assert bench.host.forced == set()
         bench.lose_power()
         assert bench.committed() == []

@@ -13,7 +13,7 @@ from txn.errors import DirectoryError
 from txn.inspect.layout import State
 from txn.inspect.outcome import Outcome
 from txn.inspect.verify import verify
-from txn.partition import Partition
+from txn.partition import ProducerStateManager
 from txn.partition.snapshot import decode_snapshot, encode_snapshot
 from txn.storage.directory import DataDirectory
 from txn.wire.checksums import crc32c
@@ -39,7 +39,7 @@ def orders(sound: Path, tmp_path: Path) -> Path:
 
 def write_log(directory: Path) -> None:
     settings = {"segment.bytes": 2000, "index.interval.bytes": 100}
-    log = _core.PartitionLog(str(directory), Partition(), settings)
+    log = _core.PartitionLog(str(directory), ProducerStateManager(), settings)
     for number in range(12):
         timestamp_ms = 1_000 + 10 * number
         log.append(_core.encode_batch([(None, b"x" * 100), (None, b"y")], timestamp_ms))
@@ -55,7 +55,7 @@ def write_log(directory: Path) -> None:
 
 
 def write_plain_log(directory: Path) -> None:
-    log = _core.PartitionLog(str(directory), Partition(), {"segment.bytes": 500})
+    log = _core.PartitionLog(str(directory), ProducerStateManager(), {"segment.bytes": 500})
     for number in range(20):
         log.append(_core.encode_batch([(b"key", b"x" * 100)], 1_000 + number))
     log.close()
@@ -476,22 +476,22 @@ def test_a_partition_copied_out_of_its_directory_can_be_looked_at(
 DAY_MS = 86_400_000
 
 
-def forget_idle_producers(gate: Partition) -> None:
+def forget_idle_producers(producer_state: ProducerStateManager) -> None:
     for now_ms in (0, DAY_MS):
-        gate.expire(now_ms)
-        gate.snapshot()
-    assert gate.describe() == []
+        producer_state.expire(now_ms)
+        producer_state.snapshot()
+    assert producer_state.describe() == []
 
 
 def test_P8_a_producer_that_expired_and_came_back_is_no_damage(tmp_path: Path) -> None:
     """A sound directory was called damaged: the snapshot had coordinator epoch -1, the log 1."""
     root = DataDirectory(tmp_path, node_id=1)
-    gate = Partition()
-    log = _core.PartitionLog(str(tmp_path / "orders-0"), gate, {"segment.bytes": 700})
+    producer_state = ProducerStateManager()
+    log = _core.PartitionLog(str(tmp_path / "orders-0"), producer_state, {"segment.bytes": 700})
     records = [(None, b"x" * 300)]
     log.append(_core.encode_batch(records, 1_000, 7, 0, is_transactional=True))
     log.append_marker(7, 0, 1, True, 1_000)
-    forget_idle_producers(gate)
+    forget_idle_producers(producer_state)
     for _ in range(4):
         log.append(_core.encode_batch(records, 2_000, 7, 0, is_transactional=True))
     log.close()
@@ -504,11 +504,11 @@ def test_P8_a_producer_that_expired_and_came_back_is_no_damage(tmp_path: Path) -
 
 def test_P8_a_producer_that_came_back_with_a_marker_alone_is_no_damage(tmp_path: Path) -> None:
     root = DataDirectory(tmp_path, node_id=1)
-    gate = Partition()
-    log = _core.PartitionLog(str(tmp_path / "orders-0"), gate, {})
+    producer_state = ProducerStateManager()
+    log = _core.PartitionLog(str(tmp_path / "orders-0"), producer_state, {})
     log.append(_core.encode_batch([(None, b"x")], 1_000, 7, 0, is_transactional=True))
     log.append_marker(7, 0, 1, True, 1_000)
-    forget_idle_producers(gate)
+    forget_idle_producers(producer_state)
     log.append_marker(7, 0, 1, False, 2_000)
     log.close()
     root.mark_clean()

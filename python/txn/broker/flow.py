@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from txn.broker.host import Host
 from txn.broker.shared_sync import not_synced
 from txn.errors import StorageError
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Force(NamedTuple):
     """Go on when these are on the disk; StorageError is raised at the yield if they are not."""
 
-    stores: tuple[PartitionStore, ...]
+    stores: tuple[PartitionLog, ...]
 
 
 class Reply(NamedTuple):
@@ -67,7 +67,7 @@ def run_blocking(flow: Flow[T]) -> T:
         force, reply = _advance(flow, _sync_all(force.stores))
 
 
-def _sync_all(stores: Iterable[PartitionStore]) -> StorageError | None:
+def _sync_all(stores: Iterable[PartitionLog]) -> StorageError | None:
     try:
         for store in stores:
             store.sync()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 
 RETRY_MS: Final = 1_000
 """What is due and was refused by a disk is tried again after this time."""
@@ -37,11 +37,11 @@ class CoordinatorPartitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> PartitionStore:
+    def __getitem__(self, index: int, /) -> PartitionLog:
         """A partition. Raises StorageError."""
         ...
 
-    def __iter__(self) -> Iterator[PartitionStore]: ...
+    def __iter__(self) -> Iterator[PartitionLog]: ...
 
 
 class Host(Protocol):
@@ -72,7 +72,7 @@ class Host(Protocol):
         """Run work beside the current request; a failure is logged and harms nothing else."""
         ...
 
-    def partition(self, topic: str, index: int) -> PartitionStore | None:
+    def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The partition, or None when the topic or the index is unknown.
 
         Raises StorageError: it cannot be opened now.
@@ -117,11 +117,11 @@ class Host(Protocol):
         """A fresh, durable block of producer ids; never handed out again."""
         ...
 
-    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         ...
 
-    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
+    def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Force partitions to the disk, sharing the pass with others; raises StorageError."""
         ...
 

@@ -10,7 +10,7 @@ from txn.coordinator.transaction.states import Producer, TopicPartition
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.storage.base import Marker, PartitionStore
+from txn.storage.base import Marker, PartitionLog
 
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 
@@ -51,7 +51,7 @@ class Markers:
                 producer_epoch=marker.producer_epoch,
             )
 
-    def append_to(self, store: PartitionStore, marker: Marker) -> None:
+    def append_to(self, store: PartitionLog, marker: Marker) -> None:
         """Append a marker and tell of it.
 
         Raises:

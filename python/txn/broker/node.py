@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from txn.broker.groups import GroupCoordinator
+from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import CoordinatorPartitions, Durability, Timer
-from txn.broker.kept_answers import KeptAnswers
-from txn.broker.partitions import Partitions
+from txn.broker.partitions import TopicPartitions
+from txn.broker.response_cache import ResponseCache
 from txn.broker.shared_sync import Failures, SharedSync
-from txn.broker.transactions import TransactionCoordinator
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import SEGMENT_BYTES_MIN, BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, DirectoryError, StorageError
 from txn.logs import log
@@ -41,7 +41,7 @@ from txn.metadata.records import (
     encode,
 )
 from txn.metadata.replay import Replay
-from txn.storage.base import Marker, PartitionStore, Space
+from txn.storage.base import Marker, PartitionLog, Space
 
 Found = TypeVar("Found")
 
@@ -72,18 +72,18 @@ FEATURES = {"metadata.version": 25, "transaction.version": 2}
 lowest with this transaction version, so that Apache Kafka 4.0 and later take the directory."""
 
 
-Opened = PartitionStore | CorruptLogError | StorageError | None
+Opened = PartitionLog | CorruptLogError | StorageError | None
 """Of one partition: its log, why it cannot be opened, or None: it was never written."""
 
 
 class LogStorage(Protocol):
     """Where partitions are kept."""
 
-    def open(self, topic: Topic, index: int) -> PartitionStore:
+    def open(self, topic: Topic, index: int) -> PartitionLog:
         """Open a partition, recovering what is there. Raises CorruptLogError, StorageError."""
         ...
 
-    def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
+    def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         """Close partitions; return what failed."""
         ...
 
@@ -126,7 +126,7 @@ class LogStorage(Protocol):
         """Raise StorageError if something is stored where these partitions are to be."""
         ...
 
-    def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
+    def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
         """The newest snapshot of the metadata log: where the log goes on, and its records' values.
 
         Raises CorruptLogError.
@@ -161,7 +161,7 @@ class Scheduler(Protocol):
         """Run a blocking call on a worker thread."""
         ...
 
-    def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
+    def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, side by side; tell when all are synced or have failed."""
         ...
 
@@ -169,7 +169,7 @@ class Scheduler(Protocol):
 class Catalog(Protocol):
     """The sockets' view: the topics that Produce and Fetch find, and whose batches are forced."""
 
-    def add_topic(self, topic: Topic, partitions: Partitions) -> None:
+    def add_topic(self, topic: Topic, partitions: TopicPartitions) -> None:
         """Serve a topic's partitions, as many as there are now; replaces what it had."""
         ...
 
@@ -177,7 +177,7 @@ class Catalog(Protocol):
         """Serve a topic no longer."""
         ...
 
-    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         ...
 
@@ -202,8 +202,8 @@ class Node:
         self.node_id = node_id
         self.durability = Durability(settings["durability"])
         self.image = Image()
-        self.kept_answers = KeptAnswers(self.image)
-        self.partitions: dict[str, Partitions] = {}
+        self.response_cache = ResponseCache(self.image)
+        self.partitions: dict[str, TopicPartitions] = {}
         self.advertised = ("", 0)
         """The (host, port) that Metadata tells clients; the server sets it once it listens."""
         # What was given up is gone as after a power failure: open transactions may have lost
@@ -254,7 +254,7 @@ class Node:
         """Run work beside the current request."""
         self._scheduler.spawn(work)
 
-    def partition(self, topic: str, index: int) -> PartitionStore | None:
+    def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The partition, or None when the topic or the index is unknown.
 
         Raises StorageError: it cannot be opened now.
@@ -328,11 +328,11 @@ class Node:
         self._force_metadata()
         return range(start, start + PRODUCER_ID_BLOCK)
 
-    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
-        self._catalog.force_batches_of(producer_id, is_forced)
+        self._catalog.sync_before_ack(producer_id, is_forced)
 
-    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
+    def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Force partitions to the disk; callers that wait together share one pass."""
         return self._shared_sync.sync(stores)
 
@@ -405,9 +405,9 @@ class Node:
         if len(stores) <= REMOVED_AT_ONCE:
             _remove(stores)
         else:
-            await self.aside(lambda: _remove(stores))
+            await self.in_worker(lambda: _remove(stores))
 
-    async def delete_records(self, store: PartitionStore, offset: int) -> int:
+    async def delete_records(self, store: PartitionLog, offset: int) -> int:
         """Move a partition's log start up to an offset, durably; return the log start.
 
         Raises:
@@ -424,9 +424,9 @@ class Node:
         leave a processor to everybody. Raises what `look` raises.
         """
         async with self._searches:
-            return await self.aside(look)
+            return await self.in_worker(look)
 
-    async def aside(self, call: Callable[[], Found]) -> Found:
+    async def in_worker(self, call: Callable[[], Found]) -> Found:
         """Make a call on a worker thread, and return what it does. Raises what it raises."""
         returned: list[Found] = []
         await self._scheduler.in_worker(lambda: returned.append(call()))
@@ -594,7 +594,7 @@ class Node:
         """Let every partition forget producers that have been idle for long, now and then."""
         now_ms, idle_ms = self.monotonic_ms(), self.settings["producer.id.expiration.ms"]
         for store in self._open_stores():
-            store.gate.expire(now_ms, idle_ms)
+            store.producer_state.expire(now_ms, idle_ms)
         again_ms = now_ms + self.settings["producer.id.expiration.check.interval.ms"]
         self.call_at(again_ms, self._forget_idle_producers)
 
@@ -605,7 +605,9 @@ class Node:
         served.
         """
         for topic in topics:
-            self.partitions[topic.name] = Partitions(topic, self._storage.open, self.monotonic_ms)
+            self.partitions[topic.name] = TopicPartitions(
+                topic, self._storage.open, self.monotonic_ms
+            )
         wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, index), opened in zip(wanted, self._storage.open_all(wanted), strict=True):
             if isinstance(opened, CorruptLogError | StorageError):
@@ -615,11 +617,11 @@ class Node:
         for topic in topics:
             self._catalog.add_topic(topic, self.partitions[topic.name])
 
-    def _open_stores(self) -> Iterator[PartitionStore]:
+    def _open_stores(self) -> Iterator[PartitionLog]:
         return (store for each in self.partitions.values() for store in each.opened())
 
 
-def _remove(stores: Iterable[PartitionStore]) -> None:
+def _remove(stores: Iterable[PartitionLog]) -> None:
     for store in stores:
         try:
             store.delete()

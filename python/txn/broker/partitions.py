@@ -20,7 +20,7 @@ from typing import Any, Final
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 
 RETRY_MS: Final = 1000
 """How long one that could not be opened is left alone."""
@@ -35,7 +35,7 @@ class Failure:
     is_final: bool
 
 
-class Partitions:
+class TopicPartitions:
     """Partition 0 first; `[index]` opens.
 
     Args:
@@ -47,15 +47,15 @@ class Partitions:
     def __init__(
         self,
         topic: Topic,
-        open_store: Callable[[Topic, int], PartitionStore],
+        open_store: Callable[[Topic, int], PartitionLog],
         now_ms: Callable[[], int],
     ) -> None:
         self._topic = topic
         self._open_store = open_store
         self._now_ms = now_ms
-        self._stores: list[PartitionStore | None] = [None] * topic.partition_count
+        self._stores: list[PartitionLog | None] = [None] * topic.partition_count
         self._failures: dict[int, Failure] = {}
-        self._withdrawn: list[PartitionStore] = []
+        self._withdrawn: list[PartitionLog] = []
         self._is_closed = False
         self._lock = Lock()
 
@@ -66,11 +66,11 @@ class Partitions:
         """Say whether there is one of that number; it is not opened."""
         return 0 <= index < len(self._stores)
 
-    def get(self, index: int) -> PartitionStore | None:
+    def get(self, index: int) -> PartitionLog | None:
         """A partition, None if there is none of that number. Raises as `__getitem__`."""
         return self[index] if 0 <= index < len(self._stores) else None
 
-    def __getitem__(self, index: int) -> PartitionStore:
+    def __getitem__(self, index: int) -> PartitionLog:
         """A partition.
 
         Raises:
@@ -86,7 +86,7 @@ class Partitions:
             store = self._stores[index]
             return self._open(index) if store is None else store
 
-    def __iter__(self) -> Iterator[PartitionStore]:
+    def __iter__(self) -> Iterator[PartitionLog]:
         """All of them, opened one after the other."""
         return (self[index] for index in range(len(self)))
 
@@ -95,7 +95,7 @@ class Partitions:
         is_there = 0 <= index < len(self._stores) and self._stores[index] is None
         return is_there and index not in self._failures
 
-    def take_in(self, index: int, store: PartitionStore) -> None:
+    def take_in(self, index: int, store: PartitionLog) -> None:
         """Have one that was opened elsewhere."""
         with self._lock:
             self._take_in(index, store)
@@ -118,12 +118,12 @@ class Partitions:
         with self._lock:
             self._stores += [None] * (self._topic.partition_count - len(self._stores))
 
-    def opened(self) -> list[PartitionStore]:
+    def opened(self) -> list[PartitionLog]:
         """Those that are in use; whatever is opened later begins with the settings of now."""
         with self._lock:
             return [store for store in self._stores if store is not None]
 
-    def withdrawn(self) -> list[PartitionStore]:
+    def withdrawn(self) -> list[PartitionLog]:
         """Those that were opened and are out of service."""
         with self._lock:
             return self._withdrawn.copy()
@@ -133,7 +133,7 @@ class Partitions:
         with self._lock:
             return any(failure.is_final is are_final for failure in self._failures.values())
 
-    def close_for_good(self) -> list[PartitionStore]:
+    def close_for_good(self) -> list[PartitionLog]:
         """Open none any more; return those that are open."""
         with self._lock:
             self._is_closed = True
@@ -144,7 +144,7 @@ class Partitions:
         store = self._stores[index]
         return self._topic.leader_epoch(index) if store is None else store.leader_epoch
 
-    def _open(self, index: int) -> PartitionStore:
+    def _open(self, index: int) -> PartitionLog:
         """Open one; an operator is told when that fails at first, and when it succeeds again."""
         topic = self._topic.name
         failure = self._failures.get(index)
@@ -176,6 +176,6 @@ class Partitions:
         else:
             log.error("partition.not_opened", topic=topic, partition=index, reason=error.message)
 
-    def _take_in(self, index: int, store: PartitionStore) -> None:
+    def _take_in(self, index: int, store: PartitionLog) -> None:
         store.lead(self._topic.leader_epoch(index))
         self._stores[index] = store

@@ -12,15 +12,15 @@ from functools import partial
 
 from txn.errors import StorageError
 from txn.logs import log
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 
 Failures = dict[int, StorageError]
 """By the identity of the partition that could not be synced."""
 
-SyncEach = Callable[[Sequence[PartitionStore], Callable[[Failures], None]], None]
+SyncEach = Callable[[Sequence[PartitionLog], Callable[[Failures], None]], None]
 """Begins to sync partitions, side by side; tells when all are synced or have failed."""
 
-Caller = tuple[list[PartitionStore], "asyncio.Future[None]"]
+Caller = tuple[list[PartitionLog], "asyncio.Future[None]"]
 
 
 class SharedSync:
@@ -31,7 +31,7 @@ class SharedSync:
         self._waiting: list[Caller] = []
         self._is_running = False
 
-    def sync(self, stores: Iterable[PartitionStore]) -> "asyncio.Future[None]":
+    def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Promise that all of `stores` are on the disk, or that StorageError is raised.
 
         The pass begins in the next turn of the loop, so that all who ask in this one share it.

@@ -25,7 +25,7 @@ def main() -> None:
         if asked is not None:
             gc.disable()  # what is being loaded is no garbage; looking for it takes 6 % of a start
             _load_asyncio_without_ssl()
-            from txn.server.alone import serve
+            from txn.server.serve import serve
 
             serve(asked.data, asked.listen, asked.durability, asked.options)
         else:

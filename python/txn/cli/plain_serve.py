@@ -12,7 +12,7 @@ DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 
 
 class PlainServe(NamedTuple):
-    """What a plain `txn serve` asks for; `txn.server.alone.serve` takes it."""
+    """What a plain `txn serve` asks for; `txn.server.serve.serve` takes it."""
 
     data: Path | None
     listen: str

@@ -36,6 +36,6 @@ def serve(
     Prints `listening on HOST:PORT` on standard output once it answers; log lines go to
     standard error. If a bug ends its service, it stops with exit code 1.
     """
-    from txn.server.alone import serve
+    from txn.server.serve import serve
 
     serve(data, listen, durability, option or ())

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from txn.client.aside import Aside
+from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import (
     Consumer,
     Offsets,
@@ -109,7 +109,7 @@ class Transaction:
         self._phase = Phase.NEW
         self._produced = 0
         self._has_sent_offsets = False
-        self._sending: Aside | None = None  # offsets, until they are known to be sent
+        self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
         self._begun_at: float | None = None
 
@@ -322,7 +322,7 @@ class Transaction:
         # been carried out.
         while True:
             seconds = max(PAUSE_SECONDS, deadline.remaining)
-            self._sending = Aside(
+            self._sending = BoundedCall(
                 partial(client.send_offsets_to_transaction, list(offsets), metadata, seconds)
             )
             try:

@@ -30,7 +30,7 @@ from txn.inspect.layout import (
     state_of,
 )
 from txn.metadata.image import TRANSACTIONS_TOPIC
-from txn.partition import Partition, ReplayedBatch
+from txn.partition import ProducerStateManager, ReplayedBatch
 from txn.storage.checkpoints import LOG_STARTS
 from txn.storage.directory import META
 
@@ -95,7 +95,7 @@ class Directory:
                 producer.coordinator_epoch,
             )
             for partition in partitions
-            for producer in self._replay(partition).gate.describe()
+            for producer in self._replay(partition).producer_state.describe()
             if producer.current_txn_start_offset >= 0
         ]
         return sorted(found, key=lambda held: (held.partition, held.first_offset))
@@ -199,7 +199,7 @@ class Replayed:
     """
 
     def __init__(self, files: PartitionFiles, log_start_offset: int) -> None:
-        self.gate = Partition()
+        self.producer_state = ProducerStateManager()
         if not files.segments:
             self.ends = Ends(0, 0, 0)
             return
@@ -209,7 +209,7 @@ class Replayed:
         for base_offset in _segments_from(files, start):
             if start < end_offset:
                 _read(files, base_offset, lambda batches: self._take(files, batches, start))
-        unstable = self.gate.first_unstable_offset()
+        unstable = self.producer_state.first_unstable_offset()
         self.ends = Ends(
             max(log_start_offset, files.segments[0]),
             unstable if unstable >= 0 else end_offset,
@@ -221,13 +221,13 @@ class Replayed:
         for offset in reversed(files.snapshots):
             if files.segments[0] <= offset <= end_offset:
                 with suppress(ValueError):
-                    self.gate.restore(read_named(files, offset, ".snapshot"), ())
+                    self.producer_state.restore(read_named(files, offset, ".snapshot"), ())
                     return offset
         return files.segments[0]
 
     def _take(self, files: PartitionFiles, batches: Sequence[ReplayedBatch], start: int) -> None:
         try:
-            self.gate.replay([batch for batch in batches if batch[0] >= start])
+            self.producer_state.replay([batch for batch in batches if batch[0] >= start])
         except AssertionError as error:
             raise _damaged(files.directory) from error
 

@@ -180,7 +180,7 @@ def _words_of(txn: Txn | None, joined: frozenset[TopicPartition]) -> str:
         names = ", ".join(f"{topic}-{index}" for topic, index in added)
         if added:
             return f"{'joined by' if joined else 'begun, with'} {names}"
-        if not txn.is_kept:
+        if not txn.is_prepared:
             return "ongoing"
         client = txn.client
         return f"kept open for producer {client.producer_id}, epoch {client.producer_epoch}"

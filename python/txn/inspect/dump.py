@@ -22,7 +22,7 @@ from txn.inspect.layout import (
 )
 from txn.inspect.records import control_record, internal_record
 from txn.inspect.segments import Batch, Damage, Record, UnreadableBatchError, records_of, walk
-from txn.partition.producer_state import ProducerState
+from txn.partition.producer_state_entry import ProducerStateEntry
 from txn.partition.snapshot import decode_snapshot
 from txn.storage.ids import encode_id
 
@@ -175,7 +175,7 @@ def _snapshot(path: Path) -> Iterator[Entry]:
         yield _producer(producer_id, state)
 
 
-def _producer(producer_id: int, state: ProducerState) -> Entry:
+def _producer(producer_id: int, state: ProducerStateEntry) -> Entry:
     newest = state.batches[-1] if state.batches else None
     return {
         "entry": "producer",

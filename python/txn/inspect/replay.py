@@ -1,8 +1,8 @@
 """The rules of a partition, fed with its batches: what they say against what is stored.
 
 A partition's producers and aborted transactions follow from its batches alone, by
-`txn.partition.Partition.replay`. So a `.snapshot` has to be the state of that replay at its
-offset, and a `.txnindex` what the replay found aborted in its segment.
+`txn.partition.ProducerStateManager.replay`. So a `.snapshot` has to be the state of that replay at
+its offset, and a `.txnindex` what the replay found aborted in its segment.
 """
 
 from bisect import bisect_left
@@ -14,9 +14,9 @@ from txn.coordinator.transaction.states import Producer
 from txn.inspect import indexes
 from txn.inspect.layout import PartitionFiles, State, partition_of
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes
-from txn.partition import AbortedTxn, Partition, ReplayedBatch
+from txn.partition import AbortedTxn, ProducerStateManager, ReplayedBatch
 from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
-from txn.partition.producer_state import ProducerState
+from txn.partition.producer_state_entry import ProducerStateEntry
 from txn.partition.snapshot import decode_snapshot
 
 ABORT_MARKER: Final = 2
@@ -34,7 +34,7 @@ class Replay:
         self._files = found
         self._around = around
         self._outcome = outcome
-        self._gate = Partition()
+        self._producer_state = ProducerStateManager()
         self._returns = Returns()
         self._abort_markers: dict[int, int] = {}
         self._is_stopped = False
@@ -46,10 +46,10 @@ class Replay:
                 break
             stored = self._read_snapshot(offset)
             if offset == self._start and stored is not None:
-                self._gate.restore(stored, ())
+                self._producer_state.restore(stored, ())
                 self._returns = Returns(
                     active.producer_id
-                    for active in self._gate.describe()
+                    for active in self._producer_state.describe()
                     if active.current_txn_start_offset >= 0
                 )
                 self._is_whole = True
@@ -82,7 +82,7 @@ class Replay:
                 Producer(active.producer_id, active.producer_epoch),
                 active.current_txn_start_offset,
             )
-            for active in self._gate.describe()
+            for active in self._producer_state.describe()
             if active.current_txn_start_offset >= 0
         ]
 
@@ -94,7 +94,7 @@ class Replay:
             elif self._around.state is State.CLEAN and not self._is_stopped:
                 what = f"it is of offset {offset}, but the log ends at {log_end_offset}"
                 self._outcome.find(self._files.file(offset, ".snapshot"), None, what)
-        known = self._gate.aborted_entries()
+        known = self._producer_state.aborted_entries()
         bounds = [*self._files.segments[1:], log_end_offset]
         for base_offset, end in zip(self._files.segments, bounds, strict=True):
             expected = [entry for entry in known if base_offset <= entry[2] < end]
@@ -102,7 +102,7 @@ class Replay:
 
     def _take(self, batches: Sequence[ReplayedBatch]) -> None:
         try:
-            self._gate.replay(batches)
+            self._producer_state.replay(batches)
         except AssertionError as error:  # no log can do that to a replay from its start
             path = self._files.file(self._start, ".snapshot")
             self._outcome.find(path, None, f"the log does not follow from it: {error}")
@@ -130,7 +130,7 @@ class Replay:
         if stored is None or self._is_stopped:
             return
         path = self._files.file(offset, ".snapshot")
-        replayed = decode_snapshot(self._gate.snapshot())
+        replayed = decode_snapshot(self._producer_state.snapshot())
         for producer_id, found in decode_snapshot(stored).items():
             expected = replayed.pop(producer_id, None)
             if expected is None:
@@ -220,7 +220,7 @@ FACTS: Final = (
 )
 
 
-def _facts(state: ProducerState) -> tuple[object, ...]:
+def _facts(state: ProducerStateEntry) -> tuple[object, ...]:
     return (
         state.producer_epoch,
         state.batches[-1] if state.batches else None,

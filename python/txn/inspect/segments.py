@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from txn import _core
-from txn.partition.producer_state import last_sequence_of
+from txn.partition.producer_state_entry import last_sequence_of
 
 READ_BYTES: Final = 1 << 22
 """How much is read at once."""

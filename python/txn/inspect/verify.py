@@ -7,7 +7,7 @@ What is held against what:
     .index           every entry points at a batch and names its last offset
     .timeindex       every entry names a batch that is younger than all before it
     .txnindex        the aborted transactions that a replay of the batches finds
-    .snapshot        the producers that a replay of the batches finds (`Partition.replay`)
+    .snapshot        the producers that `ProducerStateManager.replay` finds in the batches
     leader-epoch-checkpoint   the leader epochs in the batches
     partition.metadata        the topic's id in `__cluster_metadata`
     meta.properties           the node and the directory that `__cluster_metadata` names

@@ -1,14 +1,15 @@
-"""The rules of one partition, pure: `Partition` is the gate every batch passes.
+"""The rules of one partition, pure: `ProducerStateManager` is the producer state every batch
+passes.
 
 `admission` decides, `producer_state` remembers, `stable_offset` and `aborted_index` say what
 a read_committed reader sees, `snapshot` is the state as bytes.
 """
 
-from txn.partition.admission import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, AbortedTxn, Verdict
-from txn.partition.partition import (
+from txn.partition.admission import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, AbortedTxn, AdmitResult
+from txn.partition.producer_state_manager import (
     PRODUCER_ID_EXPIRATION_MS,
     ActiveProducer,
-    Partition,
+    ProducerStateManager,
     ReplayedBatch,
 )
 
@@ -20,7 +21,7 @@ __all__ = [
     "REFUSE",
     "AbortedTxn",
     "ActiveProducer",
-    "Partition",
+    "AdmitResult",
+    "ProducerStateManager",
     "ReplayedBatch",
-    "Verdict",
 ]

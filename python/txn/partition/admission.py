@@ -40,13 +40,17 @@ sequence 0 under TV2), KAFKA-14561 (the lowest waiting sequence); error codes of
 
 from typing import Final
 
-from txn.partition.producer_state import ProducerState, is_later
+from txn.partition.producer_state_entry import ProducerStateEntry, is_later
 
 AbortedTxn = tuple[int, int, int, int]
-"""(producer_id, first_offset, last_offset, last_stable_offset), all inclusive; see `Gate`."""
+"""(producer_id, first_offset, last_offset, last_stable_offset), all inclusive; see
+`ProducerStateManager`.
+"""
 
-Verdict = tuple[int, int, AbortedTxn | None]
-"""(kind, value, aborted transaction); the kinds follow. See `Gate` in `_core.pyi`."""
+AdmitResult = tuple[int, int, AbortedTxn | None]
+"""(kind, value, aborted transaction); the kinds follow. See `ProducerStateManager` in
+`_core.pyi`.
+"""
 
 ADMIT: Final = 0
 DUPLICATE: Final = 1
@@ -59,23 +63,23 @@ CLIENT_V2: Final = 2
 """Origin of a client's batch under transaction version 2; 1 is one under version 1."""
 
 # Verdicts are made once; their second value is the error code of the Kafka protocol.
-JOIN: Final[Verdict] = (ASK_TO_JOIN, 0, None)
-OUT_OF_ORDER_SEQUENCE: Final[Verdict] = (REFUSE, 45, None)
-INVALID_PRODUCER_EPOCH: Final[Verdict] = (REFUSE, 47, None)
-INVALID_TXN_STATE: Final[Verdict] = (REFUSE, 48, None)
-COORDINATOR_FENCED: Final[Verdict] = (REFUSE, 52, None)
-INVALID_RECORD: Final[Verdict] = (REFUSE, 87, None)
+JOIN: Final[AdmitResult] = (ASK_TO_JOIN, 0, None)
+OUT_OF_ORDER_SEQUENCE: Final[AdmitResult] = (REFUSE, 45, None)
+INVALID_PRODUCER_EPOCH: Final[AdmitResult] = (REFUSE, 47, None)
+INVALID_TXN_STATE: Final[AdmitResult] = (REFUSE, 48, None)
+COORDINATOR_FENCED: Final[AdmitResult] = (REFUSE, 52, None)
+INVALID_RECORD: Final[AdmitResult] = (REFUSE, 87, None)
 
 
 def refusal(
-    state: ProducerState | None,
+    state: ProducerStateEntry | None,
     origin: int,
     producer_epoch: int,
     base_sequence: int,
     last_sequence: int,
     is_transactional: bool,
     expected_epoch: int | None,
-) -> Verdict | None:
+) -> AdmitResult | None:
     """Decide on a data batch.
 
     Args:
@@ -130,8 +134,8 @@ def refusal(
 
 
 def _refusal_to_coordinator(
-    state: ProducerState | None, producer_epoch: int, is_transactional: bool
-) -> Verdict | None:
+    state: ProducerStateEntry | None, producer_epoch: int, is_transactional: bool
+) -> AdmitResult | None:
     """Decide on a batch without sequences, whose transaction the coordinator has checked itself."""
     if state is None:
         return None
@@ -161,8 +165,8 @@ def is_out_of_turn(
 
 
 def refusal_of_marker(
-    state: ProducerState | None, producer_epoch: int, coordinator_epoch: int
-) -> Verdict | None:
+    state: ProducerStateEntry | None, producer_epoch: int, coordinator_epoch: int
+) -> AdmitResult | None:
     """Decide on a marker; None to admit. One for a producer with nothing open ends nothing."""
     if state is None:
         return None

@@ -8,7 +8,7 @@ in these facts alone:
 
     coordinator epoch   unknown, if no marker was stored since
     newest batch        unknown, if nothing but markers was stored since
-    the window          shorter; `ProducerState.offset_of_stored` does not look beyond a gap
+    the window          shorter; `ProducerStateEntry.offset_of_stored` does not look beyond a gap
 
 Producer epoch, timestamp and open transaction follow from the newest batch or marker.
 
@@ -18,8 +18,8 @@ Pure. Sources: `producer.id.expiration.ms`; Kafka's producer state, which expire
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from txn.partition.partition import TRANSACTIONAL, ReplayedBatch
-from txn.partition.producer_state import NO_COORDINATOR_EPOCH, NO_OFFSET, ProducerState
+from txn.partition.producer_state_entry import NO_COORDINATOR_EPOCH, NO_OFFSET, ProducerStateEntry
+from txn.partition.producer_state_manager import TRANSACTIONAL, ReplayedBatch
 
 COORDINATOR_EPOCH: Final = "coordinator epoch"
 NEWEST_BATCH: Final = "newest batch"
@@ -51,7 +51,9 @@ class Returns:
                 else:
                     self._newest_empty_marker[producer_id] = offset
 
-    def lacking(self, producer_id: int, stored: ProducerState, replayed: ProducerState) -> set[str]:
+    def lacking(
+        self, producer_id: int, stored: ProducerStateEntry, replayed: ProducerStateEntry
+    ) -> set[str]:
         """Name the facts that `stored` lacks, where expiry may be the reason.
 
         Args:

@@ -13,7 +13,7 @@
       coordinator_epoch       i32   -1 if none
       txn_first_offset        i64   -1 if no transaction is open
 
-Big endian. Of the window only the newest batch is kept; `Partition.backfill` finds the
+Big endian. Of the window only the newest batch is kept; `ProducerStateManager.backfill` finds the
 others in the log. The offset is in the file's name, and means: everything below it is in.
 
 We write producers in the order of their ids, so that equal state has equal bytes.
@@ -25,8 +25,8 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from txn.partition.producer_state import (
-    ProducerState,
+from txn.partition.producer_state_entry import (
+    ProducerStateEntry,
     base_sequence_of,
 )
 from txn.wire.checksums import crc32c
@@ -38,7 +38,7 @@ _PRODUCER: Final = struct.Struct(">qhiqiqiq")
 _HEADER_BYTES: Final = _PREFIX.size + _COUNT.size
 
 
-def encode_snapshot(producers: Mapping[int, ProducerState]) -> bytes:
+def encode_snapshot(producers: Mapping[int, ProducerStateEntry]) -> bytes:
     """Encode every producer's state, by producer id."""
     entries = [_COUNT.pack(len(producers))]
     for producer_id, state in sorted(producers.items()):
@@ -59,7 +59,7 @@ def encode_snapshot(producers: Mapping[int, ProducerState]) -> bytes:
     return _PREFIX.pack(VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
+def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry]:
     """Decode a snapshot into the state of each producer id.
 
     Raises:
@@ -83,7 +83,7 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
         raise ValueError(
             f"the producer snapshot is damaged: {count} producers do not fill {len(data)} bytes"
         )
-    producers: dict[int, ProducerState] = {}
+    producers: dict[int, ProducerStateEntry] = {}
     for entry in _PRODUCER.iter_unpack(data[_HEADER_BYTES:]):
         producer_id = entry[0]
         if producer_id in producers:
@@ -101,13 +101,13 @@ def _producer(
     timestamp_ms: int,
     coordinator_epoch: int,
     txn_first_offset: int,
-) -> ProducerState:
+) -> ProducerStateEntry:
     if offset_delta < 0 or offset_delta > max(last_offset, 0):
         raise ValueError(
             f"the producer snapshot is damaged: producer id {producer_id} has offset delta "
             f"{offset_delta} at last offset {last_offset}"
         )
-    state = ProducerState()
+    state = ProducerStateEntry()
     state.producer_epoch = producer_epoch
     if last_offset >= 0:
         base_sequence = base_sequence_of(last_sequence, offset_delta + 1)

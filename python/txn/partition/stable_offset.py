@@ -12,7 +12,7 @@ Pure. Source: KIP-98, "Transaction Markers and the LSO".
 
 from collections.abc import Mapping
 
-from txn.partition.producer_state import NO_OFFSET
+from txn.partition.producer_state_entry import NO_OFFSET
 
 
 class OpenTransactions:

@@ -29,9 +29,9 @@ from txn.partition.compaction import (
     dirtiest,
     first_dirty_offset,
 )
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 from txn.storage.checkpoints import CLEANED_ENDS, Checkpoint, Place
-from txn.storage.native import NativeStore
+from txn.storage.native import NativeLog
 
 Key = tuple[uuid.UUID, int]
 """A partition, by its topic's id: a topic made anew has nothing clean."""
@@ -41,7 +41,7 @@ class CompactedLog(NamedTuple):
     """A partition of a topic whose cleanup.policy names compact."""
 
     topic: Topic
-    store: PartitionStore
+    store: PartitionLog
 
     @property
     def key(self) -> Key:
@@ -106,7 +106,7 @@ class Compaction:
 
     def _clean(self, cleaner: _core.Cleaner, chosen: Candidate[CompactedLog]) -> bool:
         topic, store = chosen.log
-        assert isinstance(store, NativeStore), f"{topic.name} is not on disk"
+        assert isinstance(store, NativeLog), f"{topic.name} is not on disk"
         done = cleaner.clean(
             store.log,
             first_dirty_offset=chosen.cleanable.first_dirty_offset,
@@ -150,7 +150,7 @@ class Compaction:
             if compacted.key in self._in_work or compacted.key in self._damaged:
                 continue
             topic, store = compacted
-            assert isinstance(store, NativeStore), f"{topic.name} is not on disk"
+            assert isinstance(store, NativeLog), f"{topic.name} is not on disk"
             start, end = store.log_start_offset, store.log_end_offset
             if start == end:
                 continue

@@ -21,10 +21,10 @@ from txn import _core
 from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP, TXN_OFFSET_COMMIT
 from txn.broker.apis.offsets import LIST_OFFSETS
 from txn.broker.apis.table import API_VERSIONS, PRODUCE, Api, build_table, unsupported_api_versions
-from txn.broker.apis.transactions import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
+from txn.broker.apis.txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
 from txn.broker.host import Answer, Context, Durability, HangUpError
 from txn.broker.node import Node
-from txn.broker.partitions import Partitions
+from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
@@ -32,7 +32,7 @@ from txn.server.begun import Begun, begin
 from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.scheduler import LoopScheduler
-from txn.storage.native import NativeStore
+from txn.storage.native import NativeLog
 from txn.wire.messages import encode_response, is_flexible
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -85,7 +85,7 @@ class ServerCatalog:
     def __init__(self, server: _core.Server) -> None:
         self._server = server
 
-    def add_topic(self, topic: Topic, partitions: Partitions) -> None:
+    def add_topic(self, topic: Topic, partitions: TopicPartitions) -> None:
         """Serve a topic's partitions; a reactor asks for the log of each when it first needs it.
 
         The server holds them weakly: they know the node and so the server, a cycle through Rust
@@ -103,7 +103,7 @@ class ServerCatalog:
                 return UNKNOWN_TOPIC_OR_PARTITION  # it is being deleted
             except StorageError as error:
                 return error.code
-            assert isinstance(store, NativeStore), f"{topic.name} is not on disk"
+            assert isinstance(store, NativeLog), f"{topic.name} is not on disk"
             return store.log
 
         self._server.add_topic(
@@ -118,9 +118,9 @@ class ServerCatalog:
         """Serve a topic no longer."""
         self._server.remove_topic(name)
 
-    def force_batches_of(self, producer_id: int, is_forced: bool) -> None:
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
-        self._server.force_batches_of(producer_id, is_forced)
+        self._server.sync_before_ack(producer_id, is_forced)
 
 
 class ControlLoop:

@@ -1,8 +1,8 @@
 """An event loop for which other threads stand in while it sleeps.
 
 What belongs to a loop needs no locks, and has to be woken for everything. Here it is lent out:
-the loop's thread holds a baton whenever it runs, and puts it down for as long as it sleeps. Who
-takes it meanwhile may do on a thread of its own what the loop would do, see `stand_in`. So no
+the loop's thread holds a control_lock whenever it runs, and puts it down for as long as it sleeps.
+Who takes it meanwhile may do on a thread of its own what the loop would do, see `stand_in`. So no
 two threads are ever in what belongs to the loop, and none has to be woken for a quick answer.
 """
 
@@ -16,31 +16,31 @@ from typing import Protocol, TypeVarTuple
 Arguments = TypeVarTuple("Arguments")
 
 
-class Baton(Protocol):
+class ControlLock(Protocol):
     """Whoever holds it runs what belongs to the loop."""
 
-    def take_baton(self) -> None:
+    def take_control_lock(self) -> None:
         """Wait until nobody holds it, and take it."""
         ...
 
-    def put_baton_down(self) -> None:
+    def release_control_lock(self) -> None:
         """Leave it to others."""
         ...
 
 
 class _LentSelector(selectors.DefaultSelector):
-    """Puts the baton down while it waits."""
+    """Puts the control lock down while it waits."""
 
-    baton: Baton | None = None
+    control_lock: ControlLock | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if self.baton is None or (timeout is not None and timeout <= 0):
+        if self.control_lock is None or (timeout is not None and timeout <= 0):
             return super().select(timeout)
-        self.baton.put_baton_down()
+        self.control_lock.release_control_lock()
         try:
             return super().select(timeout)
         finally:
-            self.baton.take_baton()
+            self.control_lock.take_control_lock()
 
 
 class LentLoop(asyncio.SelectorEventLoop):
@@ -52,18 +52,18 @@ class LentLoop(asyncio.SelectorEventLoop):
         super().__init__(self._lent_selector)
         self.set_debug(False)  # which takes every other thread for a mistake
 
-    def run_lent(self, baton: Baton) -> None:
-        """Run until `stop`, holding the baton but while it sleeps."""
-        baton.take_baton()
-        self._lent_selector.baton = baton
+    def run_lent(self, control_lock: ControlLock) -> None:
+        """Run until `stop`, holding the control lock but while it sleeps."""
+        control_lock.take_control_lock()
+        self._lent_selector.control_lock = control_lock
         try:
             self.run_forever()
         finally:
-            self._lent_selector.baton = None
-            baton.put_baton_down()
+            self._lent_selector.control_lock = None
+            control_lock.release_control_lock()
 
     def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
-        """Make a call that belongs to the loop on this thread, which holds the baton.
+        """Make a call that belongs to the loop on this thread, which holds the control lock.
 
         What the call leaves for later (timers, tasks, callbacks) the loop does itself.
         """

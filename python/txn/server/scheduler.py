@@ -10,8 +10,8 @@ from txn.broker.host import Timer
 from txn.broker.shared_sync import Failures, not_synced
 from txn.clock import monotonic_ms, now_ms
 from txn.logs import log
-from txn.storage.base import PartitionStore
-from txn.storage.native import NativeStore
+from txn.storage.base import PartitionLog
+from txn.storage.native import NativeLog
 
 SYNC_THREADS: Final = 6
 """How many partitions are synced at a time: what each waits for is the disk."""
@@ -24,7 +24,7 @@ class LoopScheduler:
         self._loop = loop
         self._tasks: set[asyncio.Task[object]] = set()
         self._pool = _core.SyncPool(SYNC_THREADS)
-        self._passes: dict[int, tuple[list[NativeStore], Callable[[Failures], None]]] = {}
+        self._passes: dict[int, tuple[list[NativeLog], Callable[[Failures], None]]] = {}
         """Syncs under way, by their number in the pool."""
         self._numbers = count()
         self._is_closed = False
@@ -53,7 +53,7 @@ class LoopScheduler:
         """Run a blocking call on a worker thread."""
         await self._loop.run_in_executor(None, call)
 
-    def sync_each(self, stores: Sequence[PartitionStore], done: Callable[[Failures], None]) -> None:
+    def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, side by side; tell when all are synced or have failed.
 
         After `close` nothing is begun and nobody told: to be refused would look like a disk
@@ -61,7 +61,7 @@ class LoopScheduler:
         """
         if self._is_closed:
             return
-        native = [store for store in stores if isinstance(store, NativeStore)]
+        native = [store for store in stores if isinstance(store, NativeLog)]
         assert len(native) == len(stores), "these are not all on disk"
         number = next(self._numbers)
         self._passes[number] = (native, done)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from txn.partition import ActiveProducer, Partition
+from txn.partition import ActiveProducer, ProducerStateManager
 
 
 class BatchKind(IntEnum):
@@ -68,7 +68,7 @@ class Space(NamedTuple):
     usable_bytes: int
 
 
-class PartitionStore(Protocol):
+class PartitionLog(Protocol):
     """One partition's log and its rules."""
 
     @property
@@ -82,7 +82,7 @@ class PartitionStore(Protocol):
         ...
 
     @property
-    def gate(self) -> Partition:
+    def producer_state(self) -> ProducerStateManager:
         """The partition's rules."""
         ...
 

@@ -1,6 +1,6 @@
 """Logs in memory: the reference for model tests, and quick to make.
 
-The same rules (`txn.partition.Partition`) over a list of batches. Nothing survives.
+The same rules (`txn.partition.ProducerStateManager`) over a list of batches. Nothing survives.
 """
 
 from bisect import bisect_right
@@ -8,20 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txn.errors import StorageError
-from txn.partition import ActiveProducer, Partition
+from txn.partition import ActiveProducer, ProducerStateManager
 from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch
 
 ADMIT, DUPLICATE = 0, 1
 OFFSET_OUT_OF_RANGE = 1
 
 
-class MemoryStore:
-    """A `PartitionStore` over a list."""
+class MemoryLog:
+    """A `PartitionLog` over a list."""
 
     def __init__(self, topic: str, index: int) -> None:
         self.topic = topic
         self.index = index
-        self.gate = Partition()
+        self.producer_state = ProducerStateManager()
         self.stored: list[StoredBatch] = []
         self._bases: list[int] = []
         self.log_start_offset = 0
@@ -31,7 +31,7 @@ class MemoryStore:
     @property
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
-        unstable = self.gate.first_unstable_offset()
+        unstable = self.producer_state.first_unstable_offset()
         stable = self.log_end_offset if unstable < 0 else unstable
         return max(stable, self.log_start_offset)
 
@@ -69,7 +69,7 @@ class MemoryStore:
         kind = BatchKind.PLAIN
         if producer is not None:
             kind = BatchKind.TRANSACTIONAL
-            verdict, value, _ = self.gate.admit(
+            verdict, value, _ = self.producer_state.admit(
                 0,
                 base,
                 producer.producer_id,
@@ -93,7 +93,7 @@ class MemoryStore:
     def append_marker(self, marker: Marker) -> int:
         """Append a transaction marker; return its offset."""
         offset = self.log_end_offset
-        verdict, value, _ = self.gate.admit_marker(
+        verdict, value, _ = self.producer_state.admit_marker(
             offset,
             marker.producer_id,
             marker.producer_epoch,
@@ -134,12 +134,12 @@ class MemoryStore:
         self.log_start_offset = max(self.log_start_offset, offset)
         kept = max(bisect_right(self._bases, self.log_start_offset) - 1, 0)
         del self.stored[:kept], self._bases[:kept]
-        self.gate.forget_below(self.log_start_offset)
+        self.producer_state.forget_below(self.log_start_offset)
         return self.log_start_offset
 
     def producers(self) -> list[ActiveProducer]:
         """List the producers that the log knows."""
-        return self.gate.describe()
+        return self.producer_state.describe()
 
     def sync(self) -> None:
         """Nothing to force."""

@@ -19,12 +19,12 @@ from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import Topic
-from txn.partition import ActiveProducer, Partition
+from txn.partition import ActiveProducer, ProducerStateManager
 from txn.partition.compaction import segment_ms
 from txn.storage.base import (
     BatchKind,
     Marker,
-    PartitionStore,
+    PartitionLog,
     ProducerIdentity,
     Record,
     Space,
@@ -88,16 +88,16 @@ def advice_on_damage(root: Path, topic: str, index: int) -> str:
     return f"{advice}, or give up what is lost: txn log accept-loss {root} {topic}-{index}"
 
 
-class NativeStore:
-    """A `PartitionStore` in `<root>/<topic>-<index>/`; nothing is there before the first append."""
+class NativeLog:
+    """A `PartitionLog` in `<root>/<topic>-<index>/`; nothing is there before the first append."""
 
     __slots__ = (
         "_log_starts",
         "_recovery_points",
         "_removing",
-        "gate",
         "index",
         "log",
+        "producer_state",
         "topic",
     )
 
@@ -116,7 +116,7 @@ class NativeStore:
     ) -> None:
         self.topic = topic
         self.index = index
-        self.gate = Partition()
+        self.producer_state = ProducerStateManager()
         self._log_starts = log_starts
         self._recovery_points = recovery_points
         self._removing = Lock()
@@ -124,7 +124,7 @@ class NativeStore:
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
-                self.gate,
+                self.producer_state,
                 _log_settings(settings),
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
                 **past,
@@ -291,7 +291,7 @@ class NativeStore:
             self.log.settle()
         except OSError as error:
             raise self._failure("look into", error) from error
-        return self.gate.describe()
+        return self.producer_state.describe()
 
     def sync(self) -> None:
         """Force what was appended to the disk; blocks."""
@@ -333,7 +333,7 @@ class NativeStore:
         )
 
 
-Opened = NativeStore | CorruptLogError | StorageError | None
+Opened = NativeLog | CorruptLogError | StorageError | None
 """Of one partition: its log, why it cannot be opened, or None: it was never written."""
 
 
@@ -612,7 +612,7 @@ class NativeStorage:
                     partition=index,
                 )
 
-    def open(self, topic: Topic, index: int) -> NativeStore:
+    def open(self, topic: Topic, index: int) -> NativeLog:
         """Open one partition, recovering what is there.
 
         Raises:
@@ -620,7 +620,7 @@ class NativeStorage:
             StorageError: the directory cannot be read, or holds another topic's partition.
         """
 
-        def open_log() -> NativeStore:
+        def open_log() -> NativeLog:
             is_there = os.path.lexists(self.root / f"{topic.name}-{index}")
             if not is_there and (topic.name, index) not in self._losses:
                 self._require_unwritten(topic.name, index)
@@ -654,7 +654,7 @@ class NativeStorage:
             position=0,
         )
 
-    def _open(self, topic: Topic, index: int) -> NativeStore:
+    def _open(self, topic: Topic, index: int) -> NativeLog:
         self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
         self._require_no_obstacle(topic.name, index)
@@ -665,7 +665,7 @@ class NativeStorage:
                 f"names {found}, {topic.name} is {topic.topic_id}. Move the directory away; or, if "
                 "only that file is damaged, remove it"
             )
-        return NativeStore(
+        return NativeLog(
             self.root,
             topic.name,
             index,
@@ -956,14 +956,14 @@ class NativeStorage:
 
         return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
 
-    def close_all(self, stores: Sequence[PartitionStore]) -> list[StorageError]:
+    def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         """Close partitions, many at a time where there are many: each waits for the disk.
 
         Returns:
             What failed; the others are closed nevertheless.
         """
 
-        def closed(store: PartitionStore) -> StorageError | None:
+        def closed(store: PartitionLog) -> StorageError | None:
             try:
                 store.close()
             except StorageError as error:
@@ -1036,7 +1036,7 @@ class NativeStorage:
         """Write where logs were told to start. Raises OSError."""
         self._log_starts.write()
 
-    def metadata_snapshot(self, log: PartitionStore) -> tuple[int, list[bytes]]:
+    def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
         """The newest snapshot of the metadata log: where the log goes on, and its records' values.
 
         Without one that is the log's start, and nothing.

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use txn_log::batch::{BatchView, Batches};
 use txn_log::builder::{BatchBuilder, encode_marker};
 use txn_log::compression::Codec;
-use txn_log::gate::Marker;
+use txn_log::producer_state::Marker;
 
 use crate::columns::{BinaryColumn, Columns, Parts};
 use crate::fetch::Selection;

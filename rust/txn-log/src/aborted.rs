@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 
 use crate::disk;
-use crate::gate::AbortedTxn;
+use crate::producer_state::AbortedTxn;
 
 const ENTRY_BYTES: usize = 34;
 
@@ -91,7 +91,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<AbortedTxn>> {
     Some(entries)
 }
 
-/// Every aborted transaction of a log, as the gate told of them: what a `read_committed` fetch
+/// Every aborted transaction of a log, as the producer state told of them: what a `read_committed` fetch
 /// has to name is found here, without asking.
 ///
 /// In the order of their markers, so by `last_offset`; 32 bytes each. The same rule in Python,

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use crate::aborted;
 use crate::disk;
-use crate::gate::AbortedTxn;
+use crate::producer_state::AbortedTxn;
 
 pub(crate) const NAME: &str = "txnindex-checkpoint";
 const VERSION: &str = "0";

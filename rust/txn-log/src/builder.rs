@@ -2,7 +2,7 @@
 
 use crate::batch::{self, HEADER_BYTES, Header};
 use crate::compression::{self, Codec, CompressionError};
-use crate::gate::Marker;
+use crate::producer_state::Marker;
 use crate::records::{varlong_size, write_varlong};
 
 /// Collects records and seals them into one batch with base offset 0.

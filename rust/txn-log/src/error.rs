@@ -42,8 +42,8 @@ pub enum OpenError {
     Corrupt(CorruptLog),
     /// The disk said no.
     Io(io::Error),
-    /// The gate could not take in what is stored.
-    Gate(String),
+    /// The producer state could not take in what is stored.
+    ProducerStateManager(String),
 }
 
 impl fmt::Display for OpenError {
@@ -51,7 +51,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Corrupt(corrupt) => corrupt.fmt(f),
             Self::Io(error) => error.fmt(f),
-            Self::Gate(reason) => {
+            Self::ProducerStateManager(reason) => {
                 write!(f, "the partition's rules could not be recovered: {reason}")
             }
         }
@@ -77,7 +77,7 @@ impl From<ReadError> for OpenError {
         match error {
             ReadError::Io(error) => Self::Io(error),
             ReadError::Corrupt(corrupt) => Self::Corrupt(corrupt),
-            other => Self::Gate(other.to_string()),
+            other => Self::ProducerStateManager(other.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! From the inside out: `batch` and `records` read bytes, `compression` and `builder` make
 //! them, `index`, `segment` and `recovery` keep them in files, [`PartitionLog`] is the one
 //! door through which they are appended. Whether a batch may enter is not decided here:
-//! the log asks its [`gate::Gate`].
+//! the log asks its [`producer_state::ProducerStateManager`].
 #![forbid(unsafe_code)]
 
 mod aborted;
@@ -17,14 +17,13 @@ pub mod content;
 pub mod disk;
 mod epochs;
 mod error;
-pub mod gate;
 mod index;
-mod indexed;
 pub mod inspect;
 pub mod log;
 pub mod losses;
 mod open_files;
 pub mod opening;
+pub mod producer_state;
 pub mod records;
 mod recovery;
 mod removal;
@@ -38,15 +37,16 @@ mod swap;
 pub mod sync_pool;
 mod syncing;
 mod timestamps;
-pub mod trouble;
-mod verified;
+mod txn_index_check;
+mod verified_ranges;
+pub mod write_health;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
-pub use gate::{Gate, Origin};
 pub use log::{Appended, LogState, PartitionLog, Past, Slice, Watcher};
 pub use open_files::{
     LentFile, OpenFile, can_lend_files, close_idle_files, open_files, set_open_files_max,
 };
+pub use producer_state::{Origin, ProducerStateManager};
 pub use recovery::Cut;
 pub use settings::Settings;
 pub use swap::Sealed;

@@ -3,9 +3,9 @@
 //! # An append
 //! Checked without the lock: bytes, checksum, counts, and the content, which is opened and read to
 //! the last header, so that what is acknowledged can be read. Then, under the partition's lock:
-//! make room (first segment, or roll), ask the gate, stamp offset and time in place, write,
+//! make room (first segment, or roll), ask the producer state, stamp offset and time in place, write,
 //! note an aborted transaction, publish. After the lock: wake who waits. A plain batch, one
-//! without a producer id, does not ask the gate.
+//! without a producer id, does not ask the producer state.
 //!
 //! # What readers see
 //! Log end and last stable offset are atomics, published in this order, so a reader that
@@ -15,8 +15,8 @@
 //! kernel send the bytes.
 //!
 //! # When the disk fails
-//! What was written of a batch that failed is cut off; reads go on. If the gate had admitted
-//! it, gate and file disagree: the next append first brings the gate to what the file holds, as
+//! What was written of a batch that failed is cut off; reads go on. If the producer state had admitted
+//! it, producer state and file disagree: the next append first brings the producer state to what the file holds, as
 //! a start does, and then goes on, so a disk that has space again needs nobody's help. After a
 //! failed sync, whose bytes the kernel may have dropped, the log takes nothing more until it is
 //! opened again.
@@ -49,18 +49,20 @@ use crate::disk;
 use crate::epochs::Epochs;
 use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
-use crate::gate::{AbortedTxn, Candidate, Gate, Marker, Origin, Verdict};
 use crate::index::TimestampOffset;
 use crate::open_files::{LentFile, OpenFile};
+use crate::producer_state::{
+    AbortedTxn, AdmitResult, Candidate, Marker, Origin, ProducerStateManager,
+};
 use crate::recovery::{self, Cut};
-use crate::removal::Doomed;
+use crate::removal::PendingDeletes;
 use crate::search::{self, Budget, Searched};
 use crate::segment::{Incoming, Segment, file_path, now_ms};
 use crate::settings::Settings;
 use crate::snapshot;
 use crate::syncing::Synced;
 use crate::timestamps;
-use crate::trouble::Trouble;
+use crate::write_health::WriteHealth;
 
 /// Names the topic that a partition's directory is of.
 pub(crate) const METADATA_NAME: &str = "partition.metadata";
@@ -68,7 +70,7 @@ pub(crate) const METADATA_NAME: &str = "partition.metadata";
 const DOOMED_SUFFIX: &str = "-delete";
 /// The longest name that file systems take.
 const NAME_BYTES_MAX: usize = 255;
-/// Between two attempts to bring gate and file together.
+/// Between two attempts to bring producer state and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);
 /// The most bytes that compressed records of one batch may come to, unless `max.message.bytes`
 /// is more: what librdkafka opens of a zstd batch (`receive.message.max.bytes`).
@@ -160,7 +162,7 @@ pub trait Watcher: Send + Sync {
 /// The directory and its files are made by the first append. Thread-safe.
 pub struct PartitionLog {
     pub(crate) directory: PathBuf,
-    pub(crate) gate: Arc<dyn Gate>,
+    pub(crate) producer_state: Arc<dyn ProducerStateManager>,
     partition_metadata: Option<String>,
     settings: RwLock<Settings>,
     /// Held while segments are removed or swapped; taken before the partition's lock.
@@ -170,12 +172,12 @@ pub struct PartitionLog {
     pub(crate) ends: Ends,
     pub(crate) aborted: RwLock<AbortedTxns>,
     cuts: Vec<Cut>,
-    pub(crate) doomed: Doomed,
+    pub(crate) pending_deletes: PendingDeletes,
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
     watchers: Watchers,
     damage: Mutex<Damage>,
-    pub(crate) trouble: Trouble,
+    pub(crate) write_health: WriteHealth,
     pub(crate) synced: Mutex<Synced>,
     /// `synced`, for who must not wait.
     pub(crate) recovery_point: AtomicI64,
@@ -208,7 +210,7 @@ struct Damage {
 
 enum Condition {
     Open,
-    /// Gate and file disagree since a write failed; the text says which. The next append
+    /// Producer state and file disagree since a write failed; the text says which. The next append
     /// brings them together again.
     Diverged(String),
     /// What the disk holds is unknown; the text says why. Only opening the log again helps.
@@ -232,12 +234,12 @@ impl PartitionLog {
     /// `Corrupt` for damage, and for what is missing; nothing was changed then.
     pub fn open(
         directory: PathBuf,
-        gate: Arc<dyn Gate>,
+        producer_state: Arc<dyn ProducerStateManager>,
         settings: Settings,
         partition_metadata: Option<String>,
         past: Past,
     ) -> Result<Self, OpenError> {
-        let found = recovery::recover(&directory, gate.as_ref(), &settings, past)?;
+        let found = recovery::recover(&directory, producer_state.as_ref(), &settings, past)?;
         let was_clean = past.was_clean;
         let first = found.segments.first().map_or(0, |first| first.base_offset);
         let end = found.segments.last().map_or(0, |last| last.next_offset());
@@ -251,7 +253,7 @@ impl PartitionLog {
         let synced_end = if was_clean { end } else { found.recovery_point };
         let log = Self {
             directory,
-            gate,
+            producer_state,
             partition_metadata,
             settings: RwLock::new(settings),
             maintenance: Mutex::new(()),
@@ -267,10 +269,10 @@ impl PartitionLog {
             leader_epoch: AtomicI32::new(found.epochs.latest().unwrap_or(0)),
             epochs: RwLock::new(found.epochs),
             cuts: found.cuts,
-            doomed: Doomed::default(),
+            pending_deletes: PendingDeletes::default(),
             watchers: Watchers::default(),
             damage: Mutex::default(),
-            trouble: Trouble::default(),
+            write_health: WriteHealth::default(),
             synced: Mutex::new(Synced::new(synced_end)),
             recovery_point: AtomicI64::new(synced_end),
             unsynced_seals: Mutex::new(found.unsynced_seals),
@@ -349,7 +351,7 @@ impl PartitionLog {
         let appended =
             self.append_checked(&settings, header, batch, |next_offset, max_timestamp_ms| {
                 has_producer.then(|| {
-                    self.gate.admit(&Candidate {
+                    self.producer_state.admit(&Candidate {
                         origin,
                         next_offset,
                         producer_id: header.producer_id(),
@@ -390,13 +392,13 @@ impl PartitionLog {
     /// Writes the end of a transaction; returns the marker's offset.
     ///
     /// # Errors
-    /// As `append`; `Duplicate` and `Join` only from a gate that gives these verdicts.
+    /// As `append`; `Duplicate` and `Join` only from a producer state that gives these verdicts.
     pub fn append_marker(&self, marker: &Marker) -> Result<i64, AppendError> {
         let mut batch = encode_marker(marker);
         let header = Header::parse(&batch).expect("just encoded");
         let settings = self.settings();
         let appended = self.append_checked(&settings, header, &mut batch, |next_offset, _| {
-            Some(self.gate.admit_marker(next_offset, marker))
+            Some(self.producer_state.admit_marker(next_offset, marker))
         });
         self.note_outcome(&appended);
         let appended = appended?;
@@ -409,13 +411,13 @@ impl PartitionLog {
         settings: &Settings,
         mut header: Header,
         batch: &mut [u8],
-        decide: impl FnOnce(i64, i64) -> Option<Verdict>,
+        decide: impl FnOnce(i64, i64) -> Option<AdmitResult>,
     ) -> Result<Appended, AppendError> {
         let mut writer = self.writer()?;
         writer.is_as_closed = false;
         let base_offset = self.ends.end();
         let last_offset = base_offset + i64::from(header.last_offset_delta());
-        // Room is made before the gate is asked: rolling takes a snapshot of its state, and a
+        // FetchBudget is made before the producer state is asked: rolling takes a snapshot of its state, and a
         // failure to roll must not leave a batch admitted.
         header.base_offset = base_offset;
         let mut append_time = -1;
@@ -437,18 +439,20 @@ impl PartitionLog {
         let mut aborted = None;
         match decide(base_offset, header.max_timestamp) {
             None => {}
-            Some(Verdict::Admit {
+            Some(AdmitResult::Admit {
                 first_unstable_offset,
                 aborted: ended,
             }) => {
                 writer.first_unstable_offset = first_unstable_offset;
                 aborted = ended;
             }
-            Some(Verdict::Duplicate { base_offset }) => {
+            Some(AdmitResult::Duplicate { base_offset }) => {
                 return Err(AppendError::Duplicate { base_offset });
             }
-            Some(Verdict::Join) => return Err(AppendError::Join),
-            Some(Verdict::Refuse { code }) => return Err(self.refused_by_gate(code, &header)),
+            Some(AdmitResult::Join) => return Err(AppendError::Join),
+            Some(AdmitResult::Refuse { code }) => {
+                return Err(self.refused_by_producer_state(code, &header));
+            }
         }
         batch::stamp_offset(batch, base_offset, leader_epoch);
         if settings.log_append_time {
@@ -484,7 +488,7 @@ impl PartitionLog {
         segment.append(header, batch)
     }
 
-    /// Cuts off what was written of a batch; the log diverges if that fails, or if the gate
+    /// Cuts off what was written of a batch; the log diverges if that fails, or if the producer state
     /// believes the batch stored.
     fn fail(
         &self,
@@ -503,11 +507,11 @@ impl PartitionLog {
         AppendError::Io(error)
     }
 
-    /// Brings the gate to what is stored, for somebody who looks at it: an append that failed may
+    /// Brings the producer state to what is stored, for somebody who looks at it: an append that failed may
     /// have left it a batch ahead. Not needed before an append.
     ///
     /// # Errors
-    /// The disk: the gate is as it was.
+    /// The disk: the producer state is as it was.
     pub fn settle(&self) -> io::Result<()> {
         self.heal(&mut self.writer_even_if_failed())
     }
@@ -524,7 +528,7 @@ impl PartitionLog {
         self.heal(writer)
     }
 
-    /// Brings file and gate to the last batch that was published. Under the lock.
+    /// Brings file and producer state to the last batch that was published. Under the lock.
     fn heal(&self, writer: &mut Writer) -> io::Result<()> {
         let Condition::Diverged(reason) = &writer.condition else {
             return Ok(());
@@ -535,16 +539,19 @@ impl PartitionLog {
         if let Some(active) = segments.last() {
             active.discard_unpublished().map_err(|error| told(&error))?;
         }
-        let (entries, first_unstable_offset) =
-            recovery::derive_gate(&self.directory, self.gate.as_ref(), &segments)
-                .map_err(|error| told(&error))?;
+        let (entries, first_unstable_offset) = recovery::derive_producer_state(
+            &self.directory,
+            self.producer_state.as_ref(),
+            &segments,
+        )
+        .map_err(|error| told(&error))?;
         *self.aborted.write().unwrap_or_else(PoisonError::into_inner) = AbortedTxns::new(entries);
         writer.first_unstable_offset = first_unstable_offset;
         writer.condition = Condition::Open;
         Ok(())
     }
 
-    fn refused_by_gate(&self, code: i16, header: &Header) -> AppendError {
+    fn refused_by_producer_state(&self, code: i16, header: &Header) -> AppendError {
         AppendError::Refused {
             code,
             message: format!(
@@ -666,10 +673,10 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Writes the gate's state as it is before the batch at `offset`. A gate that has none to
+    /// Writes the producer state's state as it is before the batch at `offset`. A producer state that has none to
     /// give costs only time at the next start.
     fn write_snapshot(&self, offset: i64) -> io::Result<()> {
-        match self.gate.snapshot() {
+        match self.producer_state.snapshot() {
             Ok(bytes) => snapshot::write(&self.directory, offset, &bytes),
             Err(_) => Ok(()),
         }
@@ -682,14 +689,14 @@ impl PartitionLog {
         // The last moment to do it; nothing is appended any more, so it stays as it is.
         let _ = self.heal(&mut writer);
         if !matches!(writer.condition, Condition::Closed | Condition::Failed(_)) {
-            self.trouble.is_final(&format!(
+            self.write_health.fail(&format!(
                 "{reason}. Repair the disk, then restart the broker"
             ));
             writer.condition = Condition::Failed(reason);
         }
     }
 
-    /// Syncs, writes indexes and the gate's snapshot, and closes. Closing twice is fine.
+    /// Syncs, writes indexes and the producer state's snapshot, and closes. Closing twice is fine.
     ///
     /// # Errors
     /// What the disk says, now or in an append before: the log is closed, but the directory
@@ -752,17 +759,17 @@ impl PartitionLog {
         self.is_deleted.store(true, Ordering::Release);
         self.let_go();
         let name = self.directory.file_name().unwrap_or_default();
-        let doomed = doomed_name(&name.to_string_lossy());
-        let doomed = self.directory.with_file_name(doomed);
-        if disk::rename_if_there(&self.directory, &doomed)? {
-            remove_directory(&doomed)?;
+        let pending_deletes = doomed_name(&name.to_string_lossy());
+        let pending_deletes = self.directory.with_file_name(pending_deletes);
+        if disk::rename_if_there(&self.directory, &pending_deletes)? {
+            remove_directory(&pending_deletes)?;
         }
         Ok(())
     }
 
     fn let_go(&self) {
         self.is_closed.store(true, Ordering::Release);
-        self.doomed.remove_all();
+        self.pending_deletes.remove_all();
         self.replace_segments(Vec::new());
         self.watchers.wake();
     }
@@ -1175,7 +1182,7 @@ fn content_bytes_max(settings: &Settings) -> usize {
     CONTENT_BYTES_MAX.max(settings.max_message_bytes)
 }
 
-/// Checks everything about a batch that needs neither lock nor gate, and corrects the largest
+/// Checks everything about a batch that needs neither lock nor producer state, and corrects the largest
 /// timestamp that its header tells.
 fn check_batch(
     origin: Origin,

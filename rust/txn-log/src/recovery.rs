@@ -1,9 +1,9 @@
-//! Opening a log: what is stored, where it ends, and what the gate has to know of it.
+//! Opening a log: what is stored, where it ends, and what the producer state has to know of it.
 //!
 //! A directory that was closed is trusted: sizes are believed, indexes loaded, the newest
 //! snapshot restored, and only headers after it are read. In any other directory the segments
 //! that lie wholly below the recovery point are trusted likewise, and the others are read from
-//! end to end with every checksum; the gate goes on from a snapshot at or below the first of
+//! end to end with every checksum; the producer state goes on from a snapshot at or below the first of
 //! them.
 //!
 //! # What a killed process may leave, and what is done
@@ -26,7 +26,7 @@
 //!
 //! # In any case
 //! Snapshots or `.txnindex` entries that do not fit the batches can be made from the batches, so
-//! the gate replays from an older snapshot or from the start.
+//! the producer state replays from an older snapshot or from the start.
 //!
 //! # Telling a torn tail from damage below a recovery point
 //! If the damaged batch's header is sound, its successor has to begin at `last offset + 1`;
@@ -49,19 +49,19 @@ use crate::builder::decode_marker;
 use crate::disk;
 use crate::epochs::{self, Epochs};
 use crate::error::{CorruptLog, OpenError};
-use crate::gate::{AbortedTxn, Gate, GateError, ReplayedBatch};
 use crate::index::Indexes;
-use crate::indexed;
 use crate::log::{METADATA_NAME, Past};
 use crate::losses;
+use crate::producer_state::{AbortedTxn, ProducerStateError, ProducerStateManager, ReplayedBatch};
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
 use crate::settings::Settings;
 use crate::snapshot;
 use crate::swap::finish_swaps;
+use crate::txn_index_check;
 
-/// Batches handed to the gate at once.
+/// Batches handed to the producer state at once.
 const REPLAY_CHUNK: usize = 4096;
 /// How far before a snapshot batches are recalled, in bytes of log.
 const BACKFILL_BYTES: u64 = 4 << 20;
@@ -104,14 +104,14 @@ pub struct Cut {
     pub reason: String,
 }
 
-/// Opens what is in a directory, which need not exist, and brings the gate to its state.
+/// Opens what is in a directory, which need not exist, and brings the producer state to its state.
 ///
 /// # Errors
 /// See the module. Nothing is cut or removed when it fails for damage, but for what a compaction
 /// has replaced.
 pub(crate) fn recover(
     directory: &Path,
-    gate: &dyn Gate,
+    producer_state: &dyn ProducerStateManager,
     settings: &Settings,
     past: Past,
 ) -> Result<Recovered, OpenError> {
@@ -129,22 +129,30 @@ pub(crate) fn recover(
         cuts,
     } = look;
     if segments.is_empty() {
-        restore(gate, None, &[])?;
+        restore(producer_state, None, &[])?;
         return Ok(Recovered::default());
     }
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
     snapshot::prune(directory, log_end_offset, base_offsets)?;
     if past.power_failed {
-        remove_torn_snapshots(directory, gate, &segments, evidence.as_ref())?;
+        remove_torn_snapshots(directory, producer_state, &segments, evidence.as_ref())?;
     }
     let was_trusted = evidence.is_none();
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
     let was_closed = evidence.is_none();
-    let entries = recover_gate(directory, gate, &segments, evidence.as_ref(), was_closed)?;
+    let entries = recover_producer_state(
+        directory,
+        producer_state,
+        &segments,
+        evidence.as_ref(),
+        was_closed,
+    )?;
     store_aborted(directory, &segments, &entries)?;
-    let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
+    let first_unstable_offset = producer_state
+        .first_unstable_offset()
+        .map_err(producer_state_failed)?;
     for segment in &segments {
         segment.file.close_if_synced(); // many logs are opened that nobody uses soon
     }
@@ -227,12 +235,18 @@ fn recover_epochs(
     Ok(epochs)
 }
 
-fn gate_failed(error: GateError) -> OpenError {
-    OpenError::Gate(error.0)
+fn producer_state_failed(error: ProducerStateError) -> OpenError {
+    OpenError::ProducerStateManager(error.0)
 }
 
-fn restore(gate: &dyn Gate, bytes: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), OpenError> {
-    gate.restore(bytes, aborted).map_err(gate_failed)
+fn restore(
+    producer_state: &dyn ProducerStateManager,
+    bytes: Option<&[u8]>,
+    aborted: &[AbortedTxn],
+) -> Result<(), OpenError> {
+    producer_state
+        .restore(bytes, aborted)
+        .map_err(producer_state_failed)
 }
 
 /// The segments of a directory, and the index files that belong to none.
@@ -982,33 +996,35 @@ impl Evidence {
     }
 }
 
-/// Brings a gate to what the batches of an open log say, as a start does; returns the aborted
+/// Brings a producer state to what the batches of an open log say, as a start does; returns the aborted
 /// transactions and the first unstable offset.
 ///
 /// # Errors
-/// As `recover`; the gate is of no use until this succeeds.
-pub(crate) fn derive_gate(
+/// As `recover`; the producer state is of no use until this succeeds.
+pub(crate) fn derive_producer_state(
     directory: &Path,
-    gate: &dyn Gate,
+    producer_state: &dyn ProducerStateManager,
     segments: &[Arc<Segment>],
 ) -> Result<(Vec<AbortedTxn>, Option<i64>), OpenError> {
     if segments.is_empty() {
-        restore(gate, None, &[])?;
+        restore(producer_state, None, &[])?;
         return Ok((Vec::new(), None));
     }
-    let entries = recover_gate(directory, gate, segments, None, false)?;
+    let entries = recover_producer_state(directory, producer_state, segments, None, false)?;
     if let Some(active) = segments.last() {
         // The others are as they were; one of them may just be replaced by a cleaned one.
         aborted::store(&active.path("txnindex"), &entries_of(active, &entries))?;
     }
-    let first_unstable_offset = gate.first_unstable_offset().map_err(gate_failed)?;
+    let first_unstable_offset = producer_state
+        .first_unstable_offset()
+        .map_err(producer_state_failed)?;
     Ok((entries, first_unstable_offset))
 }
 
 /// Removes the snapshots that a power failure has torn: those that were not synced may be anything.
 fn remove_torn_snapshots(
     directory: &Path,
-    gate: &dyn Gate,
+    producer_state: &dyn ProducerStateManager,
     segments: &[Arc<Segment>],
     evidence: Option<&Evidence>,
 ) -> io::Result<()> {
@@ -1016,7 +1032,11 @@ fn remove_torn_snapshots(
     let synced_end = scanned.map_or(0, |first| first.base_offset);
     for offset in snapshot::offsets(directory)? {
         let path = file_path(directory, offset, "snapshot");
-        if offset > synced_end && gate.restore(Some(&disk::read(&path)?), &[]).is_err() {
+        if offset > synced_end
+            && producer_state
+                .restore(Some(&disk::read(&path)?), &[])
+                .is_err()
+        {
             disk::remove_if_there(&path)?;
         }
     }
@@ -1025,15 +1045,15 @@ fn remove_torn_snapshots(
 
 /// Restores the newest snapshot that fits, replays what follows it, and returns every aborted
 /// transaction of the log, in the order of the markers.
-fn recover_gate(
+fn recover_producer_state(
     directory: &Path,
-    gate: &dyn Gate,
+    producer_state: &dyn ProducerStateManager,
     segments: &[Arc<Segment>],
     evidence: Option<&Evidence>,
     was_closed: bool,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let log_start_offset = segments[0].base_offset;
-    let (indexed, indexed_end) = indexed::load(directory, segments, was_closed)?;
+    let (indexed, indexed_end) = txn_index_check::load(directory, segments, was_closed)?;
     let mut snapshots = snapshot::offsets(directory)?;
     // Entries below the recovery point that fit the batches are all there are; behind it some may
     // be missing, and to know that takes a scan of all batches.
@@ -1058,17 +1078,17 @@ fn recover_gate(
             continue;
         }
         let bytes = disk::read(&file_path(directory, offset, "snapshot"))?;
-        if gate.restore(Some(&bytes), &known).is_ok() {
+        if producer_state.restore(Some(&bytes), &known).is_ok() {
             (replay_start, entries, is_restored) = (offset, known, true);
             break;
         }
     }
     if !is_restored {
-        restore(gate, None, &[])?;
+        restore(producer_state, None, &[])?;
     }
-    entries.extend(replay_from(gate, segments, replay_start)?);
+    entries.extend(replay_from(producer_state, segments, replay_start)?);
     if is_restored {
-        backfill(gate, segments, replay_start)?;
+        backfill(producer_state, segments, replay_start)?;
     }
     Ok(entries)
 }
@@ -1094,16 +1114,20 @@ fn store_aborted(
     Ok(())
 }
 
-/// Has the gate replay what is stored from an offset on; returns the aborted transactions that
+/// Has the producer state replay what is stored from an offset on; returns the aborted transactions that
 /// ended there.
 fn replay_from(
-    gate: &dyn Gate,
+    producer_state: &dyn ProducerStateManager,
     segments: &[Arc<Segment>],
     start: i64,
 ) -> Result<Vec<AbortedTxn>, OpenError> {
     let mut ended = Vec::new();
     let mut replay = Replay::new(|batches| {
-        ended.extend(gate.replay(batches).map_err(gate_failed)?);
+        ended.extend(
+            producer_state
+                .replay(batches)
+                .map_err(producer_state_failed)?,
+        );
         Ok(())
     });
     for segment in segments
@@ -1129,7 +1153,11 @@ pub(crate) fn entries_of(segment: &Segment, entries: &[AbortedTxn]) -> Vec<Abort
 }
 
 /// Recalls the batches of the last few MiB before a snapshot.
-fn backfill(gate: &dyn Gate, segments: &[Arc<Segment>], end: i64) -> Result<(), OpenError> {
+fn backfill(
+    producer_state: &dyn ProducerStateManager,
+    segments: &[Arc<Segment>],
+    end: i64,
+) -> Result<(), OpenError> {
     let mut pieces = Vec::new();
     let mut budget = BACKFILL_BYTES;
     for segment in segments
@@ -1147,7 +1175,11 @@ fn backfill(gate: &dyn Gate, segments: &[Arc<Segment>], end: i64) -> Result<(), 
             break;
         }
     }
-    let mut recall = Replay::new(|batches| gate.backfill(batches).map_err(gate_failed));
+    let mut recall = Replay::new(|batches| {
+        producer_state
+            .backfill(batches)
+            .map_err(producer_state_failed)
+    });
     for (segment, from, until) in pieces.into_iter().rev() {
         recall.read(segment, from, until)?;
     }

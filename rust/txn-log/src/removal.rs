@@ -27,9 +27,9 @@ pub(crate) const SEGMENT_FILES: [&str; 4] = ["log", "index", "timeindex", "txnin
 
 /// Files on their way out, and when they go.
 #[derive(Debug, Default)]
-pub(crate) struct Doomed(Mutex<VecDeque<(Instant, PathBuf)>>);
+pub(crate) struct PendingDeletes(Mutex<VecDeque<(Instant, PathBuf)>>);
 
-impl Doomed {
+impl PendingDeletes {
     fn push(&self, due: Instant, path: PathBuf) {
         self.lock().push_back((due, path));
     }
@@ -101,7 +101,7 @@ impl PartitionLog {
         snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())
     }
 
-    /// Takes the sealed segments below an offset off the list, and what the gate knows of them.
+    /// Takes the sealed segments below an offset off the list, and what the producer state knows of them.
     fn take_segments_below(
         &self,
         _writer: &MutexGuard<'_, Writer>,
@@ -112,7 +112,7 @@ impl PartitionLog {
         let below = segments[..sealed].partition_point(|segment| segment.next_offset() <= offset);
         let (removed, kept) = segments.split_at(below);
         if let (false, Some(first)) = (removed.is_empty(), kept.first()) {
-            self.gate.forget_below(first.base_offset);
+            self.producer_state.forget_below(first.base_offset);
             let mut aborted = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
             aborted.forget_below(first.base_offset);
             drop(aborted);
@@ -127,14 +127,14 @@ impl PartitionLog {
         for segment in segments {
             for extension in SEGMENT_FILES {
                 let path = segment.path(extension);
-                let doomed = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
+                let pending_deletes = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
                 let is_renamed = if extension == "log" {
-                    segment.file.rename_if_there(&doomed)?
+                    segment.file.rename_if_there(&pending_deletes)?
                 } else {
-                    disk::rename_if_there(&path, &doomed)?
+                    disk::rename_if_there(&path, &pending_deletes)?
                 };
                 if is_renamed {
-                    self.doomed.push(due, doomed);
+                    self.pending_deletes.push(due, pending_deletes);
                 }
             }
         }

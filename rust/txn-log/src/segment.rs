@@ -31,7 +31,7 @@ use crate::index::{Entry, Indexes, OffsetIndex, TimestampOffset};
 use crate::open_files::{OpenFile, SegmentFile};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
-use crate::verified::Verified;
+use crate::verified_ranges::VerifiedRanges;
 
 /// The largest position and relative offset that Kafka's indexes can name.
 const INDEXED_MAX: u64 = i32::MAX as u64;
@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     is_verified: AtomicBool,
     /// The largest timestamp was held against its batch.
     is_largest_sound: AtomicBool,
-    verified: Mutex<Verified>,
+    verified: Mutex<VerifiedRanges>,
     tail: RwLock<Tail>,
 }
 
@@ -149,7 +149,7 @@ impl Segment {
             opened_ms: now_ms(),
             is_verified: AtomicBool::new(size == 0),
             is_largest_sound: AtomicBool::new(false),
-            verified: Mutex::new(Verified::from(size)),
+            verified: Mutex::new(VerifiedRanges::from(size)),
             tail,
         }
     }
@@ -237,7 +237,7 @@ impl Segment {
         Ok(read)
     }
 
-    fn lock_verified(&self) -> MutexGuard<'_, Verified> {
+    fn lock_verified(&self) -> MutexGuard<'_, VerifiedRanges> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,8 +1,8 @@
-//! `.snapshot` files: a gate's producer state at an offset, so that recovery need not replay
+//! `.snapshot` files: a producer state's producer state at an offset, so that recovery need not replay
 //! the whole log.
 //!
 //! `<20 digits>.snapshot` holds the state before the batch at that offset. The bytes are the
-//! gate's; they carry a checksum of their own. Kept are, as in Kafka, one per segment (its base
+//! producer state's; they carry a checksum of their own. Kept are, as in Kafka, one per segment (its base
 //! offset) and the newest; they go with their segments.
 
 use std::fs;

@@ -84,7 +84,7 @@ impl PartitionLog {
     /// # Errors
     /// As `sync`.
     pub fn tick(&self) -> io::Result<()> {
-        self.doomed.remove_due(Instant::now());
+        self.pending_deletes.remove_due(Instant::now());
         if self.is_closed() {
             return Ok(());
         }

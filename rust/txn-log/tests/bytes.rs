@@ -5,7 +5,7 @@ use txn_log::batch::{BatchError, BatchView, Batches, HEADER_BYTES};
 use txn_log::builder::{BatchBuilder, decode_marker, encode_marker};
 use txn_log::compression::{Codec, CompressionError, compress, decompress};
 use txn_log::content;
-use txn_log::gate::Marker;
+use txn_log::producer_state::Marker;
 use txn_log::records::{Records, read_varint, read_varlong, varlong_size, write_varlong};
 
 const CODECS: [Codec; 5] = [

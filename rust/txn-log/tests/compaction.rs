@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{CLIENT, TestGate, files, marker};
+use common::{CLIENT, TestProducerState, files, marker};
 use proptest::prelude::*;
 use txn_log::batch::{BatchView, Batches, Header};
 use txn_log::builder::BatchBuilder;
@@ -58,7 +58,7 @@ fn clean(log: &PartitionLog, first_dirty_offset: i64, now_ms: i64) -> Cleaned {
     cleaner().clean(log, &cleaning).unwrap()
 }
 
-fn reopen(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestGate>) {
+fn reopen(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestProducerState>) {
     common::try_open(directory, COMPACTED, was_clean).unwrap()
 }
 
@@ -772,7 +772,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     directory: tempfile::TempDir,
     log: PartitionLog,
-    gate: Arc<TestGate>,
+    producer_state: Arc<TestProducerState>,
     written: BTreeMap<i64, Stored>,
     /// Offsets of the records of open transactions, and of aborted ones.
     open: BTreeMap<i64, Vec<i64>>,
@@ -784,11 +784,11 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let directory = temporary();
-        let (log, gate) = reopen(directory.path(), false);
+        let (log, producer_state) = reopen(directory.path(), false);
         Self {
             directory,
             log,
-            gate,
+            producer_state,
             written: BTreeMap::new(),
             open: BTreeMap::new(),
             aborted: BTreeSet::new(),
@@ -859,7 +859,7 @@ impl Model {
     }
 
     fn reopen(&mut self, was_clean: bool, forgets: bool) {
-        let mut before = self.gate.state();
+        let mut before = self.producer_state.state();
         if was_clean {
             self.log.close().unwrap();
         }
@@ -868,8 +868,8 @@ impl Model {
                 fs::remove_file(path).unwrap();
             }
         }
-        (self.log, self.gate) = reopen(self.directory.path(), was_clean);
-        let mut after = self.gate.state();
+        (self.log, self.producer_state) = reopen(self.directory.path(), was_clean);
+        let mut after = self.producer_state.state();
         // Aborted transactions that left nothing are forgotten; `check` reads what is named.
         (before.aborted, after.aborted) = (Vec::new(), Vec::new());
         assert_eq!(after, before);
@@ -945,13 +945,13 @@ proptest! {
         let before = temporary();
         copy_directory(model.directory.path(), before.path());
         let values = last_values(&committed(&model.log));
-        let state = model.gate.state();
+        let state = model.producer_state.state();
         model.clean(RETENTION_MS, 40);
         for (crashed, logs) in crashes(before.path(), model.directory.path()) {
-            let (log, gate) = reopen(crashed.path(), false);
+            let (log, producer_state) = reopen(crashed.path(), false);
             prop_assert_eq!(last_values(&committed(&log)), values.clone());
-            prop_assert_eq!(&gate.state().open, &state.open);
-            prop_assert_eq!(&gate.state().recent, &state.recent);
+            prop_assert_eq!(&producer_state.state().open, &state.open);
+            prop_assert_eq!(&producer_state.state().recent, &state.recent);
             prop_assert_eq!(log.state(), model.log.state());
             prop_assert_eq!(names_of_logs(crashed.path()), logs);
             for extension in ["cleaned", "swap", "deleted"] {

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use common::{
-    CLIENT, SMALL, State, TestGate, append, build, files, log_bytes, marker, open, plain,
+    CLIENT, SMALL, State, TestProducerState, append, build, files, log_bytes, marker, open, plain,
     transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::batch::Batches;
 use txn_log::disk::{self, Change, Fault, Witness};
-use txn_log::trouble::Change as Trouble;
+use txn_log::write_health::Change as WriteHealth;
 use txn_log::{AppendError, PartitionLog, Past};
 
 const NO_SPACE: i32 = 28;
@@ -43,18 +43,18 @@ impl Witness for Broken {
 }
 
 /// A log on a disk that a test may break.
-fn on_a_disk(directory: &Path) -> (PartitionLog, Arc<TestGate>, Arc<Broken>) {
+fn on_a_disk(directory: &Path) -> (PartitionLog, Arc<TestProducerState>, Arc<Broken>) {
     on_a_disk_since(directory, false)
 }
 
 fn on_a_disk_since(
     directory: &Path,
     was_clean: bool,
-) -> (PartitionLog, Arc<TestGate>, Arc<Broken>) {
+) -> (PartitionLog, Arc<TestProducerState>, Arc<Broken>) {
     let broken = Arc::new(Broken::default());
     disk::watch(directory, Arc::clone(&broken) as Arc<dyn Witness>);
-    let (log, gate) = open(directory, was_clean);
-    (log, gate, broken)
+    let (log, producer_state) = open(directory, was_clean);
+    (log, producer_state, broken)
 }
 
 /// Half of what is written to a segment arrives.
@@ -117,22 +117,26 @@ fn a_full_disk_refuses_batches_and_shows_the_others() {
 #[test]
 fn space_that_comes_back_heals_the_log_and_its_gate() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate, broken) = on_a_disk(root.path());
+    let (log, producer_state, broken) = on_a_disk(root.path());
     for round in 0..20 {
         append(&log, transactional(round % 3, 2));
     }
     log.append_marker(&marker(0, false)).unwrap();
-    let before = gate.state();
+    let before = producer_state.state();
     broken.set(Some(full));
     assert!(log.append_marker(&marker(1, false)).is_err());
-    assert_ne!(gate.state(), before, "the gate believed the marker written");
+    assert_ne!(
+        producer_state.state(),
+        before,
+        "the producer_state believed the marker written"
+    );
     broken.set(None);
     let offset = append(&log, plain(1, 5));
     assert_eq!(offset, 41);
-    assert_eq!(gate.state(), before);
+    assert_eq!(producer_state.state(), before);
     assert_eq!(log.aborted_in(0, 42), [(0, 0)]);
     log.append_marker(&marker(1, false)).unwrap();
-    let (state, bytes) = (gate.state(), log_bytes(root.path()));
+    let (state, bytes) = (producer_state.state(), log_bytes(root.path()));
     log.close().unwrap();
     let (_, recovered) = open(root.path(), true);
     assert_eq!((recovered.state(), log_bytes(root.path())), (state, bytes));
@@ -144,23 +148,27 @@ fn who_looks_at_the_gate_of_a_log_that_failed_sees_what_is_stored() {
     // It showed a transaction that nobody had, until the next append; and after a failed sync,
     // behind which there is none, until the broker was started again.
     let root = tempfile::tempdir().unwrap();
-    let (log, gate, broken) = on_a_disk(root.path());
+    let (log, producer_state, broken) = on_a_disk(root.path());
     append(&log, transactional(1, 2));
-    let before = gate.state();
+    let before = producer_state.state();
     for _ in 0..3 {
         broken.set(Some(full));
         assert!(log.append(CLIENT, &mut transactional(7, 1)).is_err());
         log.settle().unwrap();
-        assert_eq!(gate.state(), before);
+        assert_eq!(producer_state.state(), before);
         assert!(log.append_marker(&marker(1, true)).is_err());
-        assert_ne!(gate.state(), before, "the gate believed the marker written");
+        assert_ne!(
+            producer_state.state(),
+            before,
+            "the producer_state believed the marker written"
+        );
         log.settle().unwrap();
-        assert_eq!(gate.state(), before);
+        assert_eq!(producer_state.state(), before);
     }
     assert!(log.append(CLIENT, &mut transactional(7, 1)).is_err());
     broken.set(Some(unsyncable));
     assert!(log.sync().is_err());
-    assert_eq!(gate.state(), before);
+    assert_eq!(producer_state.state(), before);
     broken.set(None);
     log.settle().unwrap();
     assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
@@ -169,7 +177,7 @@ fn who_looks_at_the_gate_of_a_log_that_failed_sees_what_is_stored() {
 
 #[test]
 fn a_log_start_shows_nothing_of_a_transaction_whose_marker_was_refused() {
-    // P4: until the log heals its gate believes that the transaction has ended.
+    // P4: until the log heals its producer state believes that the transaction has ended.
     for is_commit in [false, true] {
         let root = tempfile::tempdir().unwrap();
         let (log, _, broken) = on_a_disk(root.path());
@@ -203,14 +211,14 @@ fn a_gate_that_cannot_be_settled_is_no_answer() {
 #[test]
 fn a_plain_batch_that_failed_leaves_nothing_to_heal() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate, broken) = on_a_disk(root.path());
+    let (log, producer_state, broken) = on_a_disk(root.path());
     append(&log, plain(1, 5));
-    let restored = gate.restored.lock().unwrap().len();
+    let restored = producer_state.restored.lock().unwrap().len();
     broken.set(Some(full));
     assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
     broken.set(None);
     assert_eq!(append(&log, plain(1, 5)), 1);
-    assert_eq!(gate.restored.lock().unwrap().len(), restored);
+    assert_eq!(producer_state.restored.lock().unwrap().len(), restored);
     disk::release(root.path());
 }
 
@@ -284,22 +292,24 @@ fn trouble_is_told_when_it_begins_and_when_it_ends() {
     let root = tempfile::tempdir().unwrap();
     let (log, _, broken) = on_a_disk(root.path());
     append(&log, plain(1, 5));
-    assert_eq!(log.take_trouble(), []);
+    assert_eq!(log.take_write_health(), []);
     broken.set(Some(full));
     for _ in 0..3 {
         assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
     }
-    let began = log.take_trouble();
-    assert!(matches!(&began[..], [Trouble::Began(reason)] if reason.contains("os error 28")));
+    let began = log.take_write_health();
+    assert!(matches!(&began[..], [WriteHealth::Began(reason)] if reason.contains("os error 28")));
     broken.set(None);
     append(&log, plain(1, 5));
     append(&log, plain(1, 5));
-    assert_eq!(log.take_trouble(), [Trouble::Ended]);
+    assert_eq!(log.take_write_health(), [WriteHealth::Ended]);
     broken.set(Some(unsyncable));
     assert!(log.sync().is_err());
     assert!(log.append(CLIENT, &mut plain(1, 5)).is_err());
-    let last = log.take_trouble();
-    assert!(matches!(&last[..], [Trouble::Began(reason)] if reason.contains("restart the broker")));
+    let last = log.take_write_health();
+    assert!(
+        matches!(&last[..], [WriteHealth::Began(reason)] if reason.contains("restart the broker"))
+    );
     disk::release(root.path());
 }
 
@@ -429,13 +439,13 @@ fn a_start_that_is_cut_short_loses_no_aborted_transaction() {
     assert_eq!(fs::metadata(lost).unwrap().len(), 0);
     disk::release(root.path());
 
-    let (log, gate) = try_open_from(root.path(), SMALL, past).unwrap();
+    let (log, producer_state) = try_open_from(root.path(), SMALL, past).unwrap();
 
     assert_eq!(log.aborted_in(0, i64::MAX), known);
-    assert_eq!(gate.state().aborted.len(), known.len());
+    assert_eq!(producer_state.state().aborted.len(), known.len());
 }
 
-/// Brings gate and file together while the swap forces the new index to the disk.
+/// Brings producer state and file together while the swap forces the new index to the disk.
 struct SettlesOnce(Mutex<Option<Arc<PartitionLog>>>);
 
 impl Witness for SettlesOnce {
@@ -480,9 +490,9 @@ fn a_swap_beside_a_failed_append_keeps_the_cleaned_index() {
     assert!(settles.0.lock().unwrap().is_none());
     disk::release(root.path());
     log.close().unwrap();
-    let (log, gate) = open(root.path(), true);
+    let (log, producer_state) = open(root.path(), true);
     assert_eq!(log.aborted_in(0, i64::MAX), known);
-    assert_eq!(gate.state().aborted.len(), known.len());
+    assert_eq!(producer_state.state().aborted.len(), known.len());
 }
 
 // ---------------------------------------------------------------- crashes
@@ -667,7 +677,7 @@ struct Mark {
 struct Story {
     journal: Vec<Noted>,
     marks: Vec<Mark>,
-    /// The gate's state by log end.
+    /// The producer state's state by log end.
     states: HashMap<i64, State>,
     /// Every batch by base offset.
     batches: BTreeMap<i64, Vec<u8>>,
@@ -677,7 +687,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
     let root = tempfile::tempdir().unwrap();
     let journal = Arc::new(Journal::default());
     disk::watch(root.path(), Arc::clone(&journal) as Arc<dyn Witness>);
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     let mut batches = BTreeMap::new();
     let mut states = HashMap::from([(0, State::default())]);
     let mut marks = Vec::new();
@@ -709,7 +719,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
         }
         states
             .entry(state.log_end_offset)
-            .or_insert_with(|| gate.state());
+            .or_insert_with(|| producer_state.state());
         marks.push(Mark {
             changes: journal.len(),
             end: state.log_end_offset,
@@ -784,7 +794,7 @@ fn check(
         log_start_offset: Some(before.start),
         ..Past::default()
     };
-    let (log, gate) = match try_open_from(root.path(), SMALL, past) {
+    let (log, producer_state) = match try_open_from(root.path(), SMALL, past) {
         Ok(opened) => opened,
         Err(error) => return Err(TestCaseError::fail(format!("it does not open: {error}"))),
     };
@@ -820,7 +830,11 @@ fn check(
         )));
     };
     let start = state.log_start_offset;
-    prop_assert_eq!(essence(&gate.state(), start), essence(known, start), "P8");
+    prop_assert_eq!(
+        essence(&producer_state.state(), start),
+        essence(known, start),
+        "P8"
+    );
     prop_assert_eq!(
         log.aborted_in(start, i64::MAX).len(),
         essence(known, start).1.len()

@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use common::{
-    CLIENT, SMALL, TestGate, append, build, files, log_bytes, marker, open, plain, transactional,
-    try_open,
+    CLIENT, SMALL, TestProducerState, append, build, files, log_bytes, marker, open, plain,
+    transactional, try_open,
 };
 use proptest::prelude::*;
 use txn_log::batch::{BatchView, Batches};
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
-use txn_log::gate::Verdict;
+use txn_log::producer_state::AdmitResult;
 use txn_log::records::Records;
 use txn_log::{
-    AppendError, Gate, LogState, Origin, PartitionLog, Past, ReadError, Settings, Watcher,
+    AppendError, LogState, Origin, PartitionLog, Past, ProducerStateManager, ReadError, Settings,
+    Watcher,
 };
 
 fn refused(log: &PartitionLog, mut batch: Vec<u8>) -> i16 {
@@ -37,7 +38,7 @@ fn forged(mut batch: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 fn nothing_is_on_disk_until_the_first_append() {
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("orders-0");
-    let (log, gate) = open(&directory, false);
+    let (log, producer_state) = open(&directory, false);
     assert_eq!(
         log.state(),
         LogState {
@@ -48,7 +49,7 @@ fn nothing_is_on_disk_until_the_first_append() {
     );
     assert_eq!(log.read(0, 100).unwrap(), b"");
     assert!(!directory.exists());
-    assert_eq!(*gate.restored.lock().unwrap(), [None]);
+    assert_eq!(*producer_state.restored.lock().unwrap(), [None]);
     append(&log, plain(1, 5));
     let names: Vec<String> = ["index", "log", "timeindex"]
         .iter()
@@ -72,11 +73,11 @@ fn nothing_is_on_disk_until_the_first_append() {
 fn the_directory_carries_the_metadata_it_was_given() {
     let root = tempfile::tempdir().unwrap();
     let text = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n";
-    let gate: Arc<dyn Gate> = Arc::new(TestGate::default());
+    let producer_state: Arc<dyn ProducerStateManager> = Arc::new(TestProducerState::default());
     let directory = root.path().join("orders-0");
     let log = PartitionLog::open(
         directory.clone(),
-        gate,
+        producer_state,
         SMALL,
         Some(text.to_owned()),
         Past::default(),
@@ -123,7 +124,7 @@ fn damaged_bytes_are_refused_as_corrupt() {
 #[test]
 fn batches_that_clients_may_not_write_are_refused_as_invalid() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     let two = [plain(1, 5), plain(1, 5)].concat();
     let old_format = forged(plain(1, 5), |batch| batch[16] = 1);
     let control = forged(transactional(7, 1), |batch| batch[22] |= 0x20);
@@ -146,7 +147,7 @@ fn batches_that_clients_may_not_write_are_refused_as_invalid() {
     ] {
         assert_eq!(refused(&log, batch), 87);
     }
-    assert!(gate.candidates.lock().unwrap().is_empty());
+    assert!(producer_state.candidates.lock().unwrap().is_empty());
     assert_eq!(log.state().log_end_offset, 0);
 }
 
@@ -237,7 +238,7 @@ fn log_append_time_is_stamped_with_a_new_checksum() {
         log_append_time: true,
         ..SMALL
     };
-    let (log, gate) = try_open(root.path(), settings, false).unwrap();
+    let (log, producer_state) = try_open(root.path(), settings, false).unwrap();
     let mut batch = build(7, false, 2, 5);
     let appended = log.append(CLIENT, &mut batch).unwrap();
     let stored = log.read(0, 1).unwrap();
@@ -247,7 +248,7 @@ fn log_append_time_is_stamped_with_a_new_checksum() {
     assert_eq!(view.max_timestamp(), appended.log_append_time);
     assert!(appended.log_append_time > 1_600_000_000_000);
     assert_eq!(
-        gate.candidates.lock().unwrap()[0].max_timestamp_ms,
+        producer_state.candidates.lock().unwrap()[0].max_timestamp_ms,
         appended.log_append_time
     );
     let found = log
@@ -259,11 +260,11 @@ fn log_append_time_is_stamped_with_a_new_checksum() {
 #[test]
 fn plain_batches_do_not_ask_the_gate() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     append(&log, plain(2, 5));
-    assert!(gate.candidates.lock().unwrap().is_empty());
+    assert!(producer_state.candidates.lock().unwrap().is_empty());
     append(&log, transactional(7, 3));
-    let candidate = gate.candidates.lock().unwrap()[0];
+    let candidate = producer_state.candidates.lock().unwrap()[0];
     assert_eq!((candidate.origin, candidate.next_offset), (CLIENT, 2));
     assert_eq!((candidate.producer_id, candidate.record_count), (7, 3));
 }
@@ -271,20 +272,20 @@ fn plain_batches_do_not_ask_the_gate() {
 #[test]
 fn verdicts_other_than_admit_write_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     append(&log, plain(1, 5));
     let before = log_bytes(root.path());
-    let ask = |verdict: Verdict| {
-        *gate.next_verdict.lock().unwrap() = Some(verdict);
+    let ask = |admitted: AdmitResult| {
+        *producer_state.next_verdict.lock().unwrap() = Some(admitted);
         log.append(CLIENT, &mut transactional(7, 1)).unwrap_err()
     };
-    assert!(matches!(ask(Verdict::Join), AppendError::Join));
-    let duplicate = ask(Verdict::Duplicate { base_offset: 42 });
+    assert!(matches!(ask(AdmitResult::Join), AppendError::Join));
+    let duplicate = ask(AdmitResult::Duplicate { base_offset: 42 });
     assert!(matches!(
         duplicate,
         AppendError::Duplicate { base_offset: 42 }
     ));
-    assert_eq!(ask(Verdict::Refuse { code: 90 }).code(), 90);
+    assert_eq!(ask(AdmitResult::Refuse { code: 90 }).code(), 90);
     assert_eq!(log_bytes(root.path()), before);
     assert_eq!(log.state().log_end_offset, 1);
     assert_eq!(append(&log, transactional(7, 1)), 1);
@@ -297,9 +298,9 @@ fn a_batch_that_had_to_join_may_be_appended_again_as_it_is() {
         log_append_time: true,
         ..SMALL
     };
-    let (log, gate) = try_open(root.path(), settings, false).unwrap();
+    let (log, producer_state) = try_open(root.path(), settings, false).unwrap();
     let mut batch = transactional(7, 1);
-    *gate.next_verdict.lock().unwrap() = Some(Verdict::Join);
+    *producer_state.next_verdict.lock().unwrap() = Some(AdmitResult::Join);
     assert!(matches!(
         log.append(CLIENT, &mut batch),
         Err(AppendError::Join)
@@ -518,7 +519,7 @@ fn a_sync_of_a_log_that_was_deleted_meanwhile_succeeds() {
 /// Looks at the log, and leaves, while it is being woken.
 struct Curious {
     log: Mutex<Weak<PartitionLog>>,
-    gate: Arc<TestGate>,
+    producer_state: Arc<TestProducerState>,
     id: Mutex<Option<u64>>,
     seen: Mutex<Vec<i64>>,
     wakes: AtomicUsize,
@@ -530,7 +531,7 @@ impl Watcher for Curious {
         let log = self.log.lock().unwrap().upgrade().unwrap();
         self.seen.lock().unwrap().push(log.state().log_end_offset);
         // Takes the partition's lock, and stores nothing.
-        *self.gate.next_verdict.lock().unwrap() = Some(Verdict::Join);
+        *self.producer_state.next_verdict.lock().unwrap() = Some(AdmitResult::Join);
         assert!(log.append(CLIENT, &mut transactional(8, 1)).is_err());
         if let Some(id) = self.id.lock().unwrap().take() {
             log.unwatch(id);
@@ -541,13 +542,13 @@ impl Watcher for Curious {
 #[test]
 fn watchers_are_woken_after_the_lock_and_may_leave_meanwhile() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     let log = Arc::new(log);
     append(&log, transactional(7, 1));
     log.append_marker(&marker(7, false)).unwrap();
     let watcher = Arc::new(Curious {
         log: Mutex::new(Arc::downgrade(&log)),
-        gate,
+        producer_state,
         id: Mutex::new(None),
         seen: Mutex::default(),
         wakes: AtomicUsize::new(0),

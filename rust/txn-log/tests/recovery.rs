@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{
-    SMALL, State, TestGate, append, build, files, log_bytes, marker, open, plain, transactional,
-    try_open, try_open_from, write_history,
+    SMALL, State, TestProducerState, append, build, files, log_bytes, marker, open, plain,
+    transactional, try_open, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::batch::Batches;
@@ -17,12 +17,12 @@ use txn_log::{CorruptLog, OpenError, PartitionLog, Past, Settings};
 
 /// Leaves a directory as a killed process does: no close, no index files, old snapshots.
 fn crashed_history(directory: &Path) -> State {
-    let (log, gate) = open(directory, false);
+    let (log, producer_state) = open(directory, false);
     write_history(&log);
-    gate.state()
+    producer_state.state()
 }
 
-fn open_after_power_failure(directory: &Path) -> (PartitionLog, Arc<TestGate>) {
+fn open_after_power_failure(directory: &Path) -> (PartitionLog, Arc<TestProducerState>) {
     let past = Past {
         power_failed: true,
         ..Past::default()
@@ -62,14 +62,14 @@ fn last_segment(directory: &Path) -> PathBuf {
 #[test]
 fn a_killed_log_comes_back_as_it_was() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     write_history(&log);
     let (state, bytes) = (log.state(), log_bytes(root.path()));
     drop(log);
     let (log, recovered) = open(root.path(), false);
     assert_eq!(log.state(), state);
     assert_eq!(log_bytes(root.path()), bytes);
-    assert_eq!(recovered.state(), gate.state());
+    assert_eq!(recovered.state(), producer_state.state());
     assert!(
         recovered.restored.lock().unwrap()[0].is_some(),
         "from a snapshot"
@@ -80,13 +80,13 @@ fn a_killed_log_comes_back_as_it_was() {
 #[test]
 fn a_closed_log_comes_back_from_its_snapshot_and_replays_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     write_history(&log);
     let state = log.state();
     log.close().unwrap();
     let (log, recovered) = open(root.path(), true);
     assert_eq!(log.state(), state);
-    assert_eq!(recovered.state(), gate.state());
+    assert_eq!(recovered.state(), producer_state.state());
     assert!(recovered.replayed.lock().unwrap().is_empty());
 }
 
@@ -172,9 +172,9 @@ fn zeros_behind_the_last_batch_are_cut_after_a_power_failure_and_else_refused() 
         .set_len(size + 5000)
         .unwrap();
     assert_eq!(corruption(root.path()).position, size);
-    let (log, gate) = open_after_power_failure(root.path());
+    let (log, producer_state) = open_after_power_failure(root.path());
     assert_eq!(log_bytes(root.path()), before);
-    assert_eq!(gate.state(), state);
+    assert_eq!(producer_state.state(), state);
     let [cut] = log.cuts() else {
         panic!("{:?}", log.cuts())
     };
@@ -618,8 +618,8 @@ fn an_abort_that_never_reached_the_transaction_index_is_written_there() {
     for (path, bytes) in before.iter().filter(|(_, bytes)| !bytes.is_empty()) {
         fs::write(path, &bytes[..bytes.len() - 34]).unwrap();
     }
-    let (log, gate) = open(root.path(), false);
-    assert_eq!(gate.state(), state);
+    let (log, producer_state) = open(root.path(), false);
+    assert_eq!(producer_state.state(), state);
     assert_eq!(contents(root.path(), "txnindex"), before);
     for entry in &state.aborted {
         let named = log.aborted_in(entry.first_offset, entry.first_offset + 1);
@@ -630,9 +630,9 @@ fn an_abort_that_never_reached_the_transaction_index_is_written_there() {
 #[test]
 fn an_entry_whose_marker_was_torn_off_is_removed() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     append(&log, transactional(7, 2));
-    let before = gate.state();
+    let before = producer_state.state();
     log.append_marker(&marker(7, false)).unwrap();
     drop(log);
     let path = last_segment(root.path());
@@ -668,8 +668,8 @@ fn transaction_indexes_that_are_gone_are_made_anew() {
         for path in files(root.path(), "txnindex") {
             fs::remove_file(path).unwrap();
         }
-        let (_, gate) = open(root.path(), was_clean);
-        assert_eq!(gate.state(), state);
+        let (_, producer_state) = open(root.path(), was_clean);
+        assert_eq!(producer_state.state(), state);
         assert_eq!(contents(root.path(), "txnindex"), before);
     }
 }
@@ -686,8 +686,8 @@ fn a_lost_transaction_index_does_not_cost_what_only_the_snapshot_knows() {
     log.delete_records(log.sealed_segments().unwrap()[0].end_offset)
         .unwrap();
     log.close().unwrap();
-    let (log, gate) = open(root.path(), true);
-    let state = gate.state();
+    let (log, producer_state) = open(root.path(), true);
+    let state = producer_state.state();
     assert!(state.recent.contains_key(&20));
     log.close().unwrap();
     for path in files(root.path(), "txnindex") {
@@ -704,8 +704,8 @@ fn an_entry_without_any_marker_is_not_believed() {
     let mut entry = [0u8; 34];
     (entry[9], entry[17], entry[25]) = (20, 0, 1); // producer 20 aborted [0, 1]: it never did
     fs::write(first.with_extension("txnindex"), entry).unwrap();
-    let (_, gate) = open(root.path(), false);
-    assert_eq!(gate.state(), state);
+    let (_, producer_state) = open(root.path(), false);
+    assert_eq!(producer_state.state(), state);
 }
 
 #[test]
@@ -715,15 +715,15 @@ fn damaged_snapshots_are_passed_over_down_to_a_full_replay() {
     let snapshots = files(root.path(), "snapshot");
     assert!(snapshots.len() > 1);
     flip(&snapshots[snapshots.len() - 1], 3);
-    let (_, gate) = open(root.path(), false);
-    assert_eq!(gate.state(), state);
-    assert_eq!(gate.restored.lock().unwrap().len(), 2);
+    let (_, producer_state) = open(root.path(), false);
+    assert_eq!(producer_state.state(), state);
+    assert_eq!(producer_state.restored.lock().unwrap().len(), 2);
     snapshots[..snapshots.len() - 1]
         .iter()
         .for_each(|path| flip(path, 3));
-    let (_, gate) = open(root.path(), false);
-    assert_eq!(gate.state(), state);
-    assert_eq!(gate.restored.lock().unwrap().last(), Some(&None));
+    let (_, producer_state) = open(root.path(), false);
+    assert_eq!(producer_state.state(), state);
+    assert_eq!(producer_state.restored.lock().unwrap().last(), Some(&None));
 }
 
 #[test]
@@ -735,8 +735,8 @@ fn a_snapshot_beyond_the_log_end_is_removed_after_a_power_failure_and_else_prove
     let corrupt = corruption(root.path());
     assert_eq!(corrupt.path, last_segment(root.path()));
     assert!(corrupt.reason.contains("is of offset 100000"), "{corrupt}");
-    let (_, gate) = open_after_power_failure(root.path());
-    assert_eq!(gate.state(), state);
+    let (_, producer_state) = open_after_power_failure(root.path());
+    assert_eq!(producer_state.state(), state);
     assert!(!beyond.exists());
 }
 
@@ -806,17 +806,17 @@ proptest! {
             let sizes = Batches::new(&whole).map(|batch| batch.size());
             sizes.scan(0, |end, size| { *end += size; Some(*end) }).take_while(|end| *end <= cut).last().unwrap_or(0)
         };
-        let (log, gate) = open_after_power_failure(root.path());
+        let (log, producer_state) = open_after_power_failure(root.path());
         prop_assert_eq!(fs::read(&path).unwrap(), &whole[..kept]);
         prop_assert_eq!(log.cuts().len(), usize::from(torn.len() > kept));
         let end = Batches::new(&log_bytes(root.path())).last().unwrap().last_offset() + 1;
         prop_assert_eq!(log.state().log_end_offset, end);
-        // The gate knows what a replay of the same batches, without any snapshot, tells it.
+        // The producer state knows what a replay of the same batches, without any snapshot, tells it.
         for snapshot in files(root.path(), "snapshot") {
             fs::remove_file(snapshot).unwrap();
         }
         let (replayed_log, replayed) = open(root.path(), false);
-        prop_assert_eq!(gate.state(), replayed.state());
+        prop_assert_eq!(producer_state.state(), replayed.state());
         prop_assert_eq!(log.state(), replayed_log.state());
         prop_assert_eq!(append(&log, plain(1, 5)), end);
     }

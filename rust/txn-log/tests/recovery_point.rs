@@ -70,7 +70,7 @@ fn flush_settings_sync_without_being_asked() {
 #[test]
 fn only_what_lies_behind_the_recovery_point_is_read() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     write_history(&log);
     log.sync().unwrap();
     append(&log, plain(2, 5));
@@ -80,7 +80,7 @@ fn only_what_lies_behind_the_recovery_point_is_read() {
     flip(&files(root.path(), "log")[0], 80);
     let (log, recovered) = try_open_from(root.path(), SMALL, behind(point)).unwrap();
     assert_eq!(log.state(), state);
-    assert_eq!(recovered.state(), gate.state());
+    assert_eq!(recovered.state(), producer_state.state());
     assert_eq!(log_bytes(root.path()).len(), bytes.len());
     assert!(try_open_from(root.path(), SMALL, behind(0)).is_err());
 }
@@ -88,7 +88,7 @@ fn only_what_lies_behind_the_recovery_point_is_read() {
 #[test]
 fn every_recovery_point_gives_the_same_state() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     write_history(&log);
     let state = log.state();
     drop(log);
@@ -97,7 +97,7 @@ fn every_recovery_point_gives_the_same_state() {
         assert_eq!(log.state(), state, "recovery point {recovery_point}");
         assert_eq!(
             recovered.state(),
-            gate.state(),
+            producer_state.state(),
             "recovery point {recovery_point}"
         );
     }
@@ -106,7 +106,7 @@ fn every_recovery_point_gives_the_same_state() {
 #[test]
 fn without_the_snapshot_of_the_recovery_point_more_is_replayed() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     write_history(&log);
     log.sync().unwrap();
     let point = log.recovery_point();
@@ -114,14 +114,14 @@ fn without_the_snapshot_of_the_recovery_point_more_is_replayed() {
     for path in files(root.path(), "snapshot") {
         flip(&path, 3);
         let (_, recovered) = try_open_from(root.path(), SMALL, behind(point)).unwrap();
-        assert_eq!(recovered.state(), gate.state());
+        assert_eq!(recovered.state(), producer_state.state());
     }
 }
 
 #[test]
 fn a_recovery_point_beyond_the_end_proves_a_loss_unless_the_power_failed() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     write_history(&log);
     let state = log.state();
     drop(log);
@@ -137,7 +137,7 @@ fn a_recovery_point_beyond_the_end_proves_a_loss_unless_the_power_failed() {
     };
     let (log, recovered) = try_open_from(root.path(), SMALL, past).unwrap();
     assert!(log.state().log_end_offset < state.log_end_offset);
-    assert_ne!(recovered.state(), gate.state());
+    assert_ne!(recovered.state(), producer_state.state());
     assert_eq!(log.recovery_point(), 0);
 }
 
@@ -270,9 +270,9 @@ fn aborted_transactions_outlive_a_power_failure_after_a_roll_at_the_recovery_poi
         recovery_point,
         ..Past::default()
     };
-    let (log, gate) = open_from(root.path(), past);
+    let (log, producer_state) = open_from(root.path(), past);
 
     assert_eq!(log.aborted_in(0, i64::MAX), known);
-    assert_eq!(gate.state().aborted.len(), 1);
+    assert_eq!(producer_state.state().aborted.len(), 1);
     assert_eq!(log.state().log_end_offset, recovery_point + 1);
 }

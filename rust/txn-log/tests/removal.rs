@@ -158,14 +158,14 @@ fn what_was_removed_is_renamed_first_and_gone_after_a_restart() {
 #[test]
 fn aborted_transactions_below_the_start_are_forgotten() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     append(&log, transactional(7, 1));
     log.append_marker(&marker(7, false)).unwrap();
     for _ in 0..20 {
         append(&log, plain(1, 180));
     }
     log.delete_records(20).unwrap();
-    assert_eq!(gate.state().aborted, []);
+    assert_eq!(producer_state.state().aborted, []);
     assert_eq!(log.aborted_in(0, 30), []);
 }
 
@@ -440,14 +440,14 @@ fn removed_files_go_after_their_delay() {
 #[test]
 fn the_producers_of_removed_records_are_known_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
-    let (log, gate) = open(root.path(), false);
+    let (log, producer_state) = open(root.path(), false);
     append(&log, build(7, false, 1, 10));
     for _ in 0..20 {
         append(&log, plain(1, 180));
     }
     log.delete_records(20).unwrap();
-    let before = gate.state();
+    let before = producer_state.state();
     drop(log);
-    let (_, gate) = open_from(root.path(), from_start(20, false));
-    assert_eq!(gate.state(), before);
+    let (_, producer_state) = open_from(root.path(), from_start(20, false));
+    assert_eq!(producer_state.state(), before);
 }

@@ -135,7 +135,7 @@ pub enum State {
     #[default]
     Idle,
     /// Python, the syncer or the opener has the request and will reply or give it back.
-    Elsewhere {
+    InFlight {
         token: RequestToken,
         correlation_id: i32,
     },
@@ -163,7 +163,7 @@ impl State {
     pub fn token(&self) -> Option<RequestToken> {
         match self {
             Self::Idle => None,
-            Self::Elsewhere { token, .. } | Self::Waiting { token, .. } => Some(*token),
+            Self::InFlight { token, .. } | Self::Waiting { token, .. } => Some(*token),
             Self::Parked(parked) => Some(parked.token),
         }
     }

@@ -45,7 +45,7 @@ pub struct ParkedProduce {
 }
 
 /// Decides on requests and parked Produce requests, oldest first, on the calling thread, which
-/// holds the baton; false if nobody will answer them.
+/// holds the control lock; false if nobody will answer them.
 pub type Decide = Box<dyn Fn(Vec<ControlRequest>, Vec<ParkedProduce>) -> bool + Send + Sync>;
 
 /// What reactors do themselves instead of waking the control loop.

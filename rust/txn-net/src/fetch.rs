@@ -114,7 +114,7 @@ struct WantedPartition {
 
 /// Whether a request can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Readiness {
     /// It can, with enough bytes, with an error, or because it does not want to wait.
     Ready,
     /// There is too little yet.
@@ -319,22 +319,22 @@ impl FetchRequest {
     /// Says whether it can be answered now.
     ///
     /// Cost: a few atomic loads per partition; with `min_bytes` above 1 also an index look-up.
-    pub fn look(&self) -> Look {
+    pub fn readiness(&self) -> Readiness {
         if self.max_wait.is_zero() || self.partitions.is_empty() || self.session_error != 0 {
-            return Look::Ready;
+            return Readiness::Ready;
         }
         let mut bytes = 0;
         for (topic, wanted) in self.each() {
             let Ok(readable) = self.readable(topic, wanted) else {
-                return Look::Ready;
+                return Readiness::Ready;
             };
             let cap = wanted.max_bytes.min(self.max_bytes).max(1);
             bytes += readable.bytes(self.min_bytes.min(cap));
         }
         if bytes >= self.min_bytes.min(self.max_bytes.max(1)) {
-            Look::Ready
+            Readiness::Ready
         } else {
-            Look::TooLittle
+            Readiness::TooLittle
         }
     }
 
@@ -399,7 +399,7 @@ impl FetchRequest {
 
     fn put_topics(&self, answer: &mut Answer) {
         let is_flexible = is_flexible(self.version);
-        let mut room = Room {
+        let mut room = FetchBudget {
             bytes: self.max_bytes,
             copied: COPIED_BYTES,
             unchecked: CHECKED_BYTES,
@@ -502,7 +502,7 @@ impl FetchRequest {
 }
 
 /// How many record bytes an answer may still take.
-struct Room {
+struct FetchBudget {
     bytes: u64,
     /// How many bytes may still be copied.
     copied: u64,
@@ -561,7 +561,7 @@ impl<'a> Readable<'a> {
         }
     }
 
-    fn found(self, max_bytes: u64, room: &mut Room) -> Result<Found<'a>, i16> {
+    fn found(self, max_bytes: u64, room: &mut FetchBudget) -> Result<Found<'a>, i16> {
         let Self {
             log,
             state,
@@ -817,7 +817,7 @@ mod tests {
             let request = parse(&request(version, 1, 0), version).unwrap();
             assert!(request.is_read_committed);
             assert_eq!(request.partitions[0].start, 5, "version {version}");
-            assert_eq!(request.look(), Look::Ready);
+            assert_eq!(request.readiness(), Readiness::Ready);
             let out = answer(&request);
             let topic: &[u8] = if version >= 13 { &ID } else { NAME };
             assert!(out.windows(topic.len()).any(|window| window == topic));
@@ -929,7 +929,7 @@ mod tests {
     #[test]
     fn a_request_that_goes_on_with_a_session_is_told_that_there_is_none() {
         let request = parse(&request(7, 0, 3), 7).unwrap();
-        assert_eq!(request.look(), Look::Ready);
+        assert_eq!(request.readiness(), Readiness::Ready);
         let out = answer(&request);
         let mut expected = Vec::new();
         begin_answer(&mut expected, 42, false);
@@ -998,7 +998,7 @@ mod tests {
         request.opening.set(Duration::ZERO);
         let told = Some(codes::NOT_LEADER_OR_FOLLOWER);
         assert_eq!(is_readable(&request), [told, None, told]);
-        assert_eq!(request.look(), Look::Ready);
+        assert_eq!(request.readiness(), Readiness::Ready);
         assert_eq!(opened.load(std::sync::atomic::Ordering::Relaxed), 1);
         assert_eq!(is_readable(&parse()), [None, None, None], "it asked again");
     }
@@ -1072,7 +1072,7 @@ mod tests {
                 body[at] = byte;
             }
             if let Ok(parsed) = parse(&body, version) {
-                parsed.look();
+                parsed.readiness();
                 answer(&parsed);
             }
         }

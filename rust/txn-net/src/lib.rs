@@ -10,20 +10,20 @@
 //! [`Server`] is all of it from outside. Threads enter [`Server::run_reactor`] and stay; a
 //! connection belongs to one reactor, or is on its way to another, so its state needs no lock.
 //! Other threads reach a reactor through its mailbox alone. What is on its way to Python need not
-//! change threads, see `baton`.
+//! change threads, see `control_lock`.
 #![forbid(unsafe_code)]
 
-mod baton;
+mod adaptive_spin;
 mod catalog;
 mod codes;
 mod connection;
 mod control;
+mod control_lock;
 mod fetch;
 mod frame;
 mod mailbox;
 mod memory;
 mod opener;
-mod patience;
 mod produce;
 mod purgatory;
 mod reactor;

@@ -168,7 +168,7 @@ pub type Refused = (String, i32, i16);
 
 /// A partition whose answer stands only once its log is on disk, and where in the answer its
 /// error code is.
-pub type Unsynced = (Arc<PartitionLog>, usize);
+pub type AwaitingSync = (Arc<PartitionLog>, usize);
 
 impl ProduceRequest {
     /// Reads a request's body in place of what was here.
@@ -449,9 +449,14 @@ impl ProduceRequest {
     /// # Args
     /// - `body`: what was parsed.
     /// - `out`: empty.
-    pub fn encode(&mut self, body: &[u8], correlation_id: i32, out: &mut Vec<u8>) -> Vec<Unsynced> {
+    pub fn encode(
+        &mut self,
+        body: &[u8],
+        correlation_id: i32,
+        out: &mut Vec<u8>,
+    ) -> Vec<AwaitingSync> {
         let is_flexible = is_flexible(self.version);
-        let mut unsynced = Vec::new();
+        let mut awaiting_sync = Vec::new();
         begin_answer(out, correlation_id, is_flexible);
         out.put_length(self.topics.len(), is_flexible);
         let mut partitions = self.partitions.iter_mut();
@@ -464,7 +469,7 @@ impl ProduceRequest {
             for partition in partitions.by_ref().take(topic.partitions) {
                 out.put_i32(partition.index);
                 if let Some(log) = partition.outcome.take_log() {
-                    unsynced.push((log, out.len()));
+                    awaiting_sync.push((log, out.len()));
                 }
                 partition.outcome.encode(self.version, out);
             }
@@ -474,7 +479,7 @@ impl ProduceRequest {
         out.put_no_tags(is_flexible);
         let length = out.len() - 4;
         set_length(out, length);
-        unsynced
+        awaiting_sync
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use txn_log::{PartitionLog, Watcher};
 
-use crate::fetch::{FetchRequest, Look};
+use crate::fetch::{FetchRequest, Readiness};
 use crate::mailbox::{Mailbox, Message, RequestToken};
 
 /// A Fetch with more partitions rests after it was woken in vain.
@@ -88,19 +88,19 @@ impl WaitingFetch {
     }
 
     /// Says whether it can be answered now; what advances from here on is heard of.
-    pub fn look(&self) -> Look {
+    pub fn readiness(&self) -> Readiness {
         // A swap, not a store: it has to see what the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);
-        self.request.look()
+        self.request.readiness()
     }
 
     /// As `look`, for one that was woken; it may rest then.
-    pub fn look_again(&mut self, now: Instant) -> Look {
+    pub fn look_again(&mut self, now: Instant) -> Readiness {
         let partitions = self.request.partition_count();
         if partitions > PARTITIONS_WITHOUT_REST {
             self.rests_until = Some(now + REST_PER_PARTITION * partitions as u32);
         }
-        self.look()
+        self.readiness()
     }
 }
 

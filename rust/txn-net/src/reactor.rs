@@ -2,7 +2,7 @@
 //!
 //! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], for the deadlines of waiting
 //! fetches, and to close connections that were idle for too long. Before it sleeps it may stay
-//! awake for a moment ([`Patience`]). Reactor 0 also accepts, and hands connections to all of
+//! awake for a moment ([`AdaptiveSpin`]). Reactor 0 also accepts, and hands connections to all of
 //! them in turn.
 //!
 //! Everything a connection does happens in [`Reactor::drive`]: send what is queued, then, if no
@@ -13,7 +13,7 @@
 //! away, and does so less often when answers go out together.
 //!
 //! What Python has to decide on goes to the control loop, or is decided here and now while that
-//! sleeps (`baton`). Whoever sends such requests, or small batches of transactions, is moved to
+//! sleeps (`control_lock`). Whoever sends such requests, or small batches of transactions, is moved to
 //! the reactor that decides: two reactors that both want the interpreter would wait for each
 //! other most of the time.
 //!
@@ -39,20 +39,20 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
 
-use crate::baton::Baton;
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::catalog::Catalog;
 use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, Parked, State};
 use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, Undecided};
-use crate::fetch::{FetchRequest, Look};
+use crate::control_lock::ControlLock;
+use crate::fetch::{FetchRequest, Readiness};
 use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
 use crate::opener::{Large, Opener};
-use crate::patience::Patience;
 use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, WaitingFetch};
 use crate::server::Options;
-use crate::syncer::{ForcedProducers, Held, Syncer};
+use crate::syncer::{DelayedResponse, ForcedProducers, Syncer};
 use crate::wire::set_correlation_id;
 
 /// The listener's events; slots count from 0.
@@ -87,7 +87,7 @@ pub struct Shared {
     pub options: Options,
     pub catalog: Catalog,
     pub control: ControlQueue,
-    pub baton: Baton,
+    pub control_lock: ControlLock,
     pub decider: OnceLock<Decider>,
     pub syncer: Syncer,
     pub opener: Opener,
@@ -119,7 +119,7 @@ pub struct Reactor {
     starved: VecDeque<usize>,
     deadlines: Deadlines,
     waiting: usize,
-    patience: Patience,
+    spin: AdaptiveSpin,
     /// When this turn began.
     now: Instant,
     /// When to look for idle connections.
@@ -134,7 +134,7 @@ pub struct Reactor {
 }
 
 /// What to do with a connection after its turn.
-enum Fate {
+enum TurnOutcome {
     Keep,
     /// It has more to do at once.
     Again,
@@ -150,7 +150,7 @@ enum Answered {
     /// It cannot be read, or may not be answered: close the connection.
     Never,
     /// Not here: the reactor that decides is to read the frame.
-    Elsewhere,
+    InFlight,
 }
 
 impl Reactor {
@@ -177,7 +177,7 @@ impl Reactor {
             starved: VecDeque::new(),
             deadlines: Deadlines::default(),
             waiting: 0,
-            patience: Patience::default(),
+            spin: AdaptiveSpin::default(),
             now: Instant::now(),
             reap_at: None,
             buffers: Buffers::default(),
@@ -234,12 +234,12 @@ impl Reactor {
         if !self.again.is_empty() {
             return self.poll(events, Some(Duration::ZERO));
         }
-        if let Some(moment) = self.patience.moment() {
+        if let Some(moment) = self.spin.duration() {
             let began = Instant::now();
             loop {
                 self.poll(events, Some(Duration::ZERO))?;
                 if !events.is_empty() || !self.mailbox.is_empty() {
-                    self.patience.was_rewarded();
+                    self.spin.was_rewarded();
                     return Ok(());
                 }
                 if began.elapsed() >= moment {
@@ -247,7 +247,7 @@ impl Reactor {
                 }
                 thread::yield_now(); // whoever else wants this processor goes first
             }
-            self.patience.was_in_vain();
+            self.spin.was_in_vain();
         }
         let timeout = if self.mailbox.may_sleep() {
             self.sleep_time()
@@ -301,7 +301,7 @@ impl Reactor {
             self.close_slot(slot);
         } else {
             // It was closed when it was dropped, in the middle of its turn.
-            self.give_back(slot);
+            self.free(slot);
         }
     }
 
@@ -325,7 +325,7 @@ impl Reactor {
         self.accept_at = None;
         while let Some(listener) = &self.listener {
             match listener.accept() {
-                Ok((socket, address)) => self.hand_out(socket, address),
+                Ok((socket, address)) => self.assign(socket, address),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(
@@ -342,7 +342,7 @@ impl Reactor {
         }
     }
 
-    fn hand_out(&mut self, socket: TcpStream, address: SocketAddr) {
+    fn assign(&mut self, socket: TcpStream, address: SocketAddr) {
         if self.shared.connections.load(Ordering::Relaxed) >= self.shared.options.max_connections {
             return; // dropping the socket closes it
         }
@@ -374,11 +374,11 @@ impl Reactor {
         let host = address.ip().to_string().into();
         let claim = Claim::of(&self.shared.memory, 0);
         let connection = Connection::new(socket, host, number, self.now, claim);
-        self.adopt(Box::new(connection));
+        self.register(Box::new(connection));
     }
 
     /// Serves a connection from now on.
-    fn adopt(&mut self, mut connection: Box<Connection>) {
+    fn register(&mut self, mut connection: Box<Connection>) {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
@@ -425,16 +425,16 @@ impl Reactor {
         if connection.is_starved {
             self.starved.retain(|&other| other != slot);
         }
-        self.give_back(slot);
+        self.free(slot);
     }
 
-    fn give_back(&mut self, slot: usize) {
+    fn free(&mut self, slot: usize) {
         self.free.push(slot);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Closes the connections that were idle for too long.
-    fn reap(&mut self) {
+    fn close_idle(&mut self) {
         let Some(max_idle) = self.shared.options.max_idle else {
             return;
         };
@@ -487,7 +487,7 @@ impl Reactor {
     fn on_message(&mut self, message: Message) {
         match message {
             Message::Accepted(socket, address, number) => self.open(socket, address, number),
-            Message::Moved(connection) => self.adopt(connection),
+            Message::Moved(connection) => self.register(connection),
             Message::Reply(token, frame) => self.on_reply(token, Some(frame)),
             Message::NoReply(token) => self.on_reply(token, None),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
@@ -512,7 +512,7 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let State::Elsewhere { correlation_id, .. } = connection.state else {
+        let State::InFlight { correlation_id, .. } = connection.state else {
             return;
         };
         connection.state = State::Idle;
@@ -562,7 +562,7 @@ impl Reactor {
         } else if let Some(until) = fetch.rests_until(now) {
             let until = until.min(fetch.deadline);
             self.deadlines.push(until, token);
-        } else if fetch.look_again(now) == Look::Ready {
+        } else if fetch.look_again(now) == Readiness::Ready {
             self.answer_waiting(token.slot());
         }
     }
@@ -608,7 +608,7 @@ impl Reactor {
             }
         }
         if self.reap_at.is_some_and(|at| at <= self.now) {
-            self.reap();
+            self.close_idle();
         }
     }
 
@@ -645,11 +645,11 @@ impl Reactor {
         };
         connection.active_at = self.now;
         match self.take_turn(slot, &mut connection) {
-            Fate::Close => self.forget(slot, &mut connection),
-            Fate::Move => self.hand_over(slot, connection),
-            fate => {
+            TurnOutcome::Close => self.forget(slot, &mut connection),
+            TurnOutcome::Move => self.hand_over(slot, connection),
+            outcome => {
                 connection.settle(&mut self.buffers);
-                if matches!(fate, Fate::Again) && !connection.is_listed {
+                if matches!(outcome, TurnOutcome::Again) && !connection.is_listed {
                     connection.is_listed = true;
                     self.again.push(slot);
                 }
@@ -658,29 +658,29 @@ impl Reactor {
         }
     }
 
-    fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> Fate {
+    fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> TurnOutcome {
         let max_request_bytes = self.shared.options.max_request_bytes;
         for _ in 0..TURN_FRAMES {
             let goes_on = connection.is_idle() && !connection.is_closing && self.stop_at.is_none();
             if !(goes_on && connection.holds_answer(max_request_bytes)) {
                 match connection.flush() {
-                    Ok(Flush::Done) if connection.is_closing => return Fate::Close,
+                    Ok(Flush::Done) if connection.is_closing => return TurnOutcome::Close,
                     Ok(Flush::Done) => {}
-                    Ok(Flush::Blocked) => return Fate::Keep,
-                    Ok(Flush::TurnOver) => return Fate::Again,
-                    Err(_) => return Fate::Close,
+                    Ok(Flush::Blocked) => return TurnOutcome::Keep,
+                    Ok(Flush::TurnOver) => return TurnOutcome::Again,
+                    Err(_) => return TurnOutcome::Close,
                 }
             }
             if !connection.is_idle() {
-                return Fate::Keep;
+                return TurnOutcome::Keep;
             }
             if self.stop_at.is_some() {
-                return Fate::Close;
+                return TurnOutcome::Close;
             }
             match self.next_frame(slot, connection) {
                 Ok(true) => {}
-                Ok(false) => return Fate::Keep,
-                Err(_) => return Fate::Close,
+                Ok(false) => return TurnOutcome::Keep,
+                Err(_) => return TurnOutcome::Close,
             }
             match self.answer_front(slot, connection) {
                 Answered::Yes => {}
@@ -688,13 +688,13 @@ impl Reactor {
                     connection.is_closing = true; // once it has the answers to what came before
                     continue;
                 }
-                Answered::Elsewhere => return Fate::Move,
+                Answered::InFlight => return TurnOutcome::Move,
             }
             if connection.has_answer() && !connection.has_more() {
-                return Fate::Again; // nothing to read: its answer is sent with those of others
+                return TurnOutcome::Again; // nothing to read: its answer is sent with those of others
             }
         }
-        Fate::Again
+        TurnOutcome::Again
     }
 
     /// Reads until the next frame is whole; false if it is not all there yet, or has to wait for
@@ -741,7 +741,7 @@ impl Reactor {
             }
             Err(_) => Answered::Never,
         };
-        let is_left = matches!(answered, Answered::Elsewhere);
+        let is_left = matches!(answered, Answered::InFlight);
         connection.put_back(input, if is_left { start } else { end });
         answered
     }
@@ -764,7 +764,7 @@ impl Reactor {
             }
             PRODUCE | FETCH => Answered::Never,
             _ if self.index != DECIDING && self.is_decided_by_reactors(header, frame) => {
-                Answered::Elsewhere
+                Answered::InFlight
             }
             _ => {
                 self.on_control(slot, connection, header, frame);
@@ -782,7 +782,7 @@ impl Reactor {
     ) {
         let token = self.token(slot);
         let correlation_id = header.correlation_id;
-        connection.state = State::Elsewhere {
+        connection.state = State::InFlight {
             token,
             correlation_id,
         };
@@ -826,10 +826,10 @@ impl Reactor {
         }
         let undecided = std::mem::take(&mut self.undecided);
         match self.shared.decider.get() {
-            Some(decider) if self.shared.baton.try_take() => {
+            Some(decider) if self.shared.control_lock.try_take() => {
                 let tokens = undecided.tokens();
                 let outcome = catch_unwind(AssertUnwindSafe(|| undecided.decide(&decider.decide)));
-                self.shared.baton.put_down(); // whatever happened: the loop waits for it
+                self.shared.control_lock.release(); // whatever happened: the loop waits for it
                 let will_answer = outcome.unwrap_or_else(|panic| {
                     self.shared.control.push_failure(panic_text(&*panic));
                     false
@@ -859,7 +859,7 @@ impl Reactor {
         }
         if self.is_for_the_deciding(&request, body.len()) {
             self.produce = request;
-            return Answered::Elsewhere;
+            return Answered::InFlight;
         }
         let keeps_logs = self.may_force(&request);
         match request.append(body, &self.shared.catalog, None, keeps_logs) {
@@ -921,7 +921,7 @@ impl Reactor {
         batches: VecDeque<Unopened>,
     ) {
         let token = self.token(slot);
-        connection.state = State::Elsewhere {
+        connection.state = State::InFlight {
             token,
             correlation_id,
         };
@@ -940,7 +940,7 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let State::Elsewhere { correlation_id, .. } = connection.state else {
+        let State::InFlight { correlation_id, .. } = connection.state else {
             return;
         };
         let Large {
@@ -1029,22 +1029,22 @@ impl Reactor {
             };
         }
         let mut answer = Vec::new();
-        let unsynced = request.encode(body, correlation_id, &mut answer);
-        if unsynced.is_empty() || !self.must_force(request) {
+        let awaiting_sync = request.encode(body, correlation_id, &mut answer);
+        if awaiting_sync.is_empty() || !self.must_force(request) {
             connection.push(Chunk::bytes(answer));
             return Answered::Yes;
         }
         let token = self.token(slot);
-        connection.state = State::Elsewhere {
+        connection.state = State::InFlight {
             token,
             correlation_id,
         };
         let mailbox = Arc::clone(&self.mailbox);
-        self.shared.syncer.hold(Held {
+        self.shared.syncer.hold(DelayedResponse {
             token,
             mailbox,
             answer,
-            unsynced,
+            awaiting_sync,
         });
         Answered::Yes
     }
@@ -1064,7 +1064,7 @@ impl Reactor {
             return Answered::Never;
         };
         // Who sends no more does not wait for bytes either.
-        if request.look() == Look::Ready || connection.is_half_closed {
+        if request.readiness() == Readiness::Ready || connection.is_half_closed {
             for chunk in request.answer() {
                 connection.push(chunk);
             }
@@ -1074,7 +1074,7 @@ impl Reactor {
         let deadline = self.now + request.max_wait();
         let mailbox = Arc::clone(&self.mailbox);
         let fetch = Box::new(WaitingFetch::new(request, deadline, token, mailbox));
-        if fetch.look() == Look::Ready {
+        if fetch.readiness() == Readiness::Ready {
             for chunk in fetch.request.answer() {
                 connection.push(chunk);
             }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use mio::Poll;
 use mio::net::TcpListener;
 
-use crate::baton::Baton;
 use crate::catalog::{Catalog, Topic};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
+use crate::control_lock::ControlLock;
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::opener::Opener;
@@ -111,7 +111,7 @@ impl Server {
             options,
             catalog: Catalog::default(),
             control: ControlQueue::new()?,
-            baton: Baton::default(),
+            control_lock: ControlLock::default(),
             decider: OnceLock::new(),
             mailboxes,
             memory: Arc::new(memory),
@@ -202,25 +202,25 @@ impl Server {
     /// without `sync_acks_all`; or no longer.
     ///
     /// What it was acknowledged before is not forced by this.
-    pub fn force_batches_of(&self, producer_id: i64, is_forced: bool) {
+    pub fn sync_before_ack(&self, producer_id: i64, is_forced: bool) {
         self.shared.forced.set(producer_id, is_forced);
     }
 
     /// Has reactors decide themselves on requests of some APIs, and on parked Produce requests,
-    /// whenever nobody else holds the baton. Whoever sends such requests is served by reactor 0
+    /// whenever nobody else holds the control lock. Whoever sends such requests is served by reactor 0
     /// from then on. Only the first call counts.
     pub fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Decide) {
         let _ = self.shared.decider.set(Decider { api_keys, decide });
     }
 
-    /// Waits until nobody decides, and keeps others from it until `put_baton_down`.
-    pub fn take_baton(&self) {
-        self.shared.baton.take();
+    /// Waits until nobody decides, and keeps others from it until `release_control_lock`.
+    pub fn take_control_lock(&self) {
+        self.shared.control_lock.take();
     }
 
     /// Lets others decide.
-    pub fn put_baton_down(&self) {
-        self.shared.baton.put_down();
+    pub fn release_control_lock(&self) {
+        self.shared.control_lock.release();
     }
 
     /// Takes the requests that wait for Python, oldest first.

@@ -13,15 +13,15 @@ use std::thread::{self, JoinHandle};
 use txn_log::PartitionLog;
 
 use crate::mailbox::{Mailbox, Message, RequestToken};
-use crate::produce::{Unsynced, set_storage_error};
+use crate::produce::{AwaitingSync, set_storage_error};
 
 /// An answer that waits for the disk.
-pub struct Held {
+pub struct DelayedResponse {
     pub token: RequestToken,
     pub mailbox: Arc<Mailbox>,
     /// The whole frame, as it is sent if every sync succeeds.
     pub answer: Vec<u8>,
-    pub unsynced: Vec<Unsynced>,
+    pub awaiting_sync: Vec<AwaitingSync>,
 }
 
 /// The producers whose transactional batches are on the disk before they are acknowledged.
@@ -63,7 +63,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    held: Vec<Held>,
+    held: Vec<DelayedResponse>,
     is_stopping: bool,
 }
 
@@ -76,7 +76,7 @@ impl Queue {
 impl Syncer {
     /// Sends an answer once its partitions are on the disk; on the calling thread if the system
     /// has no other left.
-    pub fn hold(&self, held: Held) {
+    pub fn hold(&self, held: DelayedResponse) {
         if self.is_running() {
             self.queue.lock().held.push(held);
             self.queue.changed.notify_one();
@@ -138,10 +138,10 @@ fn run(queue: &Queue) {
 }
 
 /// Syncs every log once and posts the answers, with an error where a log could not be synced.
-fn release(held: Vec<Held>, mut sync: impl FnMut(&PartitionLog) -> bool) {
+fn release(held: Vec<DelayedResponse>, mut sync: impl FnMut(&PartitionLog) -> bool) {
     let mut synced: Vec<(Arc<PartitionLog>, bool)> = Vec::new();
     for mut one in held {
-        for (log, at) in std::mem::take(&mut one.unsynced) {
+        for (log, at) in std::mem::take(&mut one.awaiting_sync) {
             let known = synced.iter().find(|(other, _)| Arc::ptr_eq(other, &log));
             let is_synced = if let Some((_, is_synced)) = known {
                 *is_synced
@@ -162,50 +162,51 @@ fn release(held: Vec<Held>, mut sync: impl FnMut(&PartitionLog) -> bool) {
 pub mod tests {
     use super::*;
     use crate::mailbox;
-    use txn_log::gate::{
-        AbortedTxn, Candidate, Gate, GateError, LastBatch, Marker, ReplayedBatch, Verdict,
+    use txn_log::producer_state::{
+        AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
+        ProducerStateManager, ReplayedBatch,
     };
     use txn_log::{Past, Settings};
 
-    /// The gate of a log that takes nothing of producers.
+    /// The producer state of a log that takes nothing of producers.
     pub struct Shut;
 
-    impl Gate for Shut {
-        fn admit(&self, _: &Candidate) -> Verdict {
-            Verdict::Refuse { code: -1 }
+    impl ProducerStateManager for Shut {
+        fn admit(&self, _: &Candidate) -> AdmitResult {
+            AdmitResult::Refuse { code: -1 }
         }
 
-        fn admit_marker(&self, _: i64, _: &Marker) -> Verdict {
-            Verdict::Refuse { code: -1 }
+        fn admit_marker(&self, _: i64, _: &Marker) -> AdmitResult {
+            AdmitResult::Refuse { code: -1 }
         }
 
         fn forget_below(&self, _: i64) {}
 
-        fn forget_aborted(&self, _: &[i64]) -> Result<(), GateError> {
+        fn forget_aborted(&self, _: &[i64]) -> Result<(), ProducerStateError> {
             Ok(())
         }
 
-        fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+        fn last_batches(&self) -> Result<Vec<LastBatch>, ProducerStateError> {
             Ok(Vec::new())
         }
 
-        fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+        fn snapshot(&self) -> Result<Vec<u8>, ProducerStateError> {
             Ok(Vec::new())
         }
 
-        fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), GateError> {
+        fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), ProducerStateError> {
             Ok(())
         }
 
-        fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+        fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, ProducerStateError> {
             Ok(Vec::new())
         }
 
-        fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), GateError> {
+        fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), ProducerStateError> {
             Ok(())
         }
 
-        fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+        fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError> {
             Ok(None)
         }
     }
@@ -230,13 +231,13 @@ pub mod tests {
         }
     }
 
-    fn held(logs: &[(&Arc<PartitionLog>, usize)]) -> Held {
+    fn held(logs: &[(&Arc<PartitionLog>, usize)]) -> DelayedResponse {
         let poll = mio::Poll::new().unwrap();
-        Held {
+        DelayedResponse {
             token: RequestToken::new(0, 0, 1),
             mailbox: Arc::new(mailbox::open(&poll, mio::Token(0)).unwrap()),
             answer: vec![0; 60],
-            unsynced: logs
+            awaiting_sync: logs
                 .iter()
                 .map(|(log, at)| (Arc::clone(log), *at))
                 .collect(),

@@ -1,4 +1,4 @@
-//! The server as its clients meet it: real sockets, real logs, a gate of our own.
+//! The server as its clients meet it: real sockets, real logs, a producer state of our own.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Read, Write};
@@ -11,13 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
-use txn_log::gate::{
-    AbortedTxn, Candidate, Gate, GateError, LastBatch, Marker, ReplayedBatch, Verdict,
+use txn_log::producer_state::{
+    AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
+    ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{PartitionLog, Past, Settings};
 use txn_net::{ControlRequest, Options, ParkedProduce, Server, Topic};
 
-// ---------------------------------------------------------------- a gate
+// ---------------------------------------------------------------- a producer state
 
 /// Transactions join by producer id; sequences are not looked at, but one.
 #[derive(Default)]
@@ -37,28 +38,28 @@ const JUMPER: i64 = 998;
 /// A producer whose every batch meets a bug.
 const BREAKER: i64 = 997;
 
-impl Gate for Rules {
-    fn admit(&self, candidate: &Candidate) -> Verdict {
+impl ProducerStateManager for Rules {
+    fn admit(&self, candidate: &Candidate) -> AdmitResult {
         let mut known = self.0.lock().unwrap();
         match candidate.producer_id {
-            REPEATER => return Verdict::Duplicate { base_offset: 99 },
-            BREAKER => panic!("a bug of the gate"),
-            JUMPER => return Verdict::Refuse { code: 45 },
+            REPEATER => return AdmitResult::Duplicate { base_offset: 99 },
+            BREAKER => panic!("a bug of the producer_state"),
+            JUMPER => return AdmitResult::Refuse { code: 45 },
             id if candidate.is_transactional && !known.joined.contains(&id) => {
-                return Verdict::Join;
+                return AdmitResult::Join;
             }
             id if candidate.is_transactional => {
                 known.open.entry(id).or_insert(candidate.next_offset);
             }
             _ => {}
         }
-        Verdict::Admit {
+        AdmitResult::Admit {
             first_unstable_offset: known.open.values().min().copied(),
             aborted: None,
         }
     }
 
-    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> AdmitResult {
         let mut known = self.0.lock().unwrap();
         let first_offset = known.open.remove(&marker.producer_id).unwrap();
         let first_unstable_offset = known.open.values().min().copied();
@@ -73,7 +74,7 @@ impl Gate for Rules {
                 last_stable_offset: first_unstable_offset.unwrap_or(next_offset + 1),
             }
         });
-        Verdict::Admit {
+        AdmitResult::Admit {
             first_unstable_offset,
             aborted,
         }
@@ -81,31 +82,31 @@ impl Gate for Rules {
 
     fn forget_below(&self, _: i64) {}
 
-    fn forget_aborted(&self, _: &[i64]) -> Result<(), GateError> {
+    fn forget_aborted(&self, _: &[i64]) -> Result<(), ProducerStateError> {
         Ok(())
     }
 
-    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+    fn last_batches(&self) -> Result<Vec<LastBatch>, ProducerStateError> {
         Ok(Vec::new())
     }
 
-    fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+    fn snapshot(&self) -> Result<Vec<u8>, ProducerStateError> {
         Ok(Vec::new())
     }
 
-    fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), GateError> {
+    fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), ProducerStateError> {
         Ok(())
     }
 
-    fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+    fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, ProducerStateError> {
         Ok(Vec::new())
     }
 
-    fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), GateError> {
+    fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), ProducerStateError> {
         Ok(())
     }
 
-    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+    fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError> {
         Ok(None)
     }
 }
@@ -141,10 +142,17 @@ fn start(options: &Options) -> Running {
     let directory = TempDir::new().unwrap();
     let rules = Arc::new(Rules::default());
     let open = |name: &str| {
-        let gate = Arc::clone(&rules) as Arc<dyn Gate>;
+        let producer_state = Arc::clone(&rules) as Arc<dyn ProducerStateManager>;
         let path = directory.path().join(name);
         Arc::new(
-            PartitionLog::open(path, gate, Settings::default(), None, Past::default()).unwrap(),
+            PartitionLog::open(
+                path,
+                producer_state,
+                Settings::default(),
+                None,
+                Past::default(),
+            )
+            .unwrap(),
         )
     };
     let log = open("pay-0");
@@ -684,10 +692,10 @@ fn batches_of_a_forced_producer_are_on_the_disk_before_they_are_acknowledged() {
     };
 
     assert_eq!(on_disk_after("t1", 1), 0);
-    running.server.force_batches_of(1, true);
+    running.server.sync_before_ack(1, true);
     assert_eq!(on_disk_after("t1", 1), 2);
     assert_eq!(on_disk_after("t2", 2), 2);
-    running.server.force_batches_of(1, false);
+    running.server.sync_before_ack(1, false);
     assert_eq!(on_disk_after("t1", 1), 2);
 }
 
@@ -699,7 +707,7 @@ fn a_parked_batch_of_a_producer_that_is_forced_meanwhile_is_forced() {
     client.send(&produce_to(TOPIC, Some("t5"), -1, &[(0, &batch)]));
     let parked = running.take_join();
     running.rules.0.lock().unwrap().joined.insert(5);
-    running.server.force_batches_of(5, true);
+    running.server.sync_before_ack(5, true);
     running.server.resume(parked.token, vec![]);
     assert_eq!(produced(&client.receive()), [(0, 0)]);
     assert_eq!(running.log.recovery_point(), 1);
@@ -1235,7 +1243,7 @@ fn while_somebody_holds_the_baton_what_reactors_meet_waits_for_python() {
     let running = start(&options());
     let deciders = let_reactors_decide(&running);
     let [mut asking, mut joining] = running.accepted();
-    running.server.take_baton();
+    running.server.take_control_lock();
     asking.send(&decided(1));
     let request = running.take_request();
     joining.send(&produce_to(
@@ -1251,7 +1259,7 @@ fn while_somebody_holds_the_baton_what_reactors_meet_waits_for_python() {
     running.server.reply(request.token, false, b"there");
     assert_eq!(asking.receive()[4..], *b"there");
     assert_eq!(produced(&joining.receive()), [(0, 0)]);
-    running.server.put_baton_down();
+    running.server.release_control_lock();
     assert_eq!(asking.ask(&decided(2))[4..], *b"here");
 }
 
@@ -1332,7 +1340,7 @@ fn a_request_that_takes_long_to_decide_goes_to_python() {
 
 #[test]
 fn a_panic_in_a_decision_costs_who_asked_and_leaves_the_baton_to_others() {
-    // The story: it ended the reactor, and the loop waited for the baton for good; so did whoever
+    // The story: it ended the reactor, and the loop waited for the control lock for good; so did whoever
     // closed the broker.
     let running = start(&options());
     let server = Arc::downgrade(&running.server);
@@ -1354,8 +1362,8 @@ fn a_panic_in_a_decision_costs_who_asked_and_leaves_the_baton_to_others() {
     let failures = running.server.take_failures();
     assert!(failures[0].contains("a bug of Python's"), "{failures:?}");
     assert_eq!(other.ask(&decided(2))[4..], *b"here");
-    running.server.take_baton();
-    running.server.put_baton_down();
+    running.server.take_control_lock();
+    running.server.release_control_lock();
 }
 
 // ---------------------------------------------------------------- bad input
@@ -1676,7 +1684,10 @@ fn a_panic_in_a_connections_turn_closes_it_alone_and_is_told() {
 
     assert!(unlucky.is_closed());
     running.wait_for_control();
-    assert_eq!(running.server.take_failures(), ["a bug of the gate"]);
+    assert_eq!(
+        running.server.take_failures(),
+        ["a bug of the producer_state"]
+    );
     // The partition whose append was broken off takes no more; everything else goes on.
     let both = produce_to(TOPIC, None, 1, &[(0, &batch(b"y")), (1, &batch(b"y"))]);
     let answer = other.ask(&both);

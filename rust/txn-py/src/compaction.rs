@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use txn_log::compaction::{CleanError, Cleaner, Cleaning, Unreadable};
 
-use crate::log::{PyPartitionLog, corrupt_log, gate_failed, io_failed};
+use crate::log::{PyPartitionLog, corrupt_log, io_failed, producer_state_failed};
 
 /// What compaction runs with; see `txn_log::compaction`.
 #[pyclass(frozen, name = "Cleaner", module = "txn._core")]
@@ -59,7 +59,7 @@ impl PyCleaner {
             Err(CleanError::Interrupted) => Ok(None),
             Err(CleanError::Io(error)) => Err(io_failed(&error)),
             Err(CleanError::Corrupt(corrupt)) => Err(corrupt_log(&corrupt)),
-            Err(CleanError::Gate(reason)) => Err(gate_failed(&reason)),
+            Err(CleanError::ProducerStateManager(reason)) => Err(producer_state_failed(&reason)),
         }
     }
 

@@ -14,7 +14,7 @@ create_exception!(
     txn._core,
     LogRefusedError,
     PyException,
-    "The log or its gate refused a batch."
+    "The log or its producer_state refused a batch."
 );
 create_exception!(
     txn._core,

@@ -1,8 +1,8 @@
 //! `PartitionLog`, `encode_batch` and `decode_batches`.
 //!
-//! A log calls its gate under the partition's lock, so whoever takes that lock must not hold
-//! the interpreter: every method that may lock or read a disk detaches first, and the gate
-//! attaches for the time of its call. An exception inside a gate is reported as unraisable
+//! A log calls its producer state under the partition's lock, so whoever takes that lock must not hold
+//! the interpreter: every method that may lock or read a disk detaches first, and the producer state
+//! attaches for the time of its call. An exception inside a producer state is reported as unraisable
 //! and refuses the batch; it never unwinds through the log.
 
 use std::io;
@@ -18,11 +18,14 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use txn_log::batch::{BatchError, BatchView, Batches};
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression::{self, Codec};
-use txn_log::gate::{AbortedTxn, Candidate, GateError, LastBatch, Marker, ReplayedBatch, Verdict};
+use txn_log::producer_state::{
+    AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError, ReplayedBatch,
+};
 use txn_log::records::Records;
-use txn_log::trouble::Change;
+use txn_log::write_health::Change;
 use txn_log::{
-    AppendError, CorruptLog, Cut, Gate, OpenError, Origin, Past, ReadError, Sealed, Settings,
+    AppendError, CorruptLog, Cut, OpenError, Origin, Past, ProducerStateManager, ReadError, Sealed,
+    Settings,
 };
 
 use crate::errors::{CorruptLogError, LogRefusedError};
@@ -40,25 +43,25 @@ pub(crate) type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
 pub(crate) type CutTuple = (String, u64, u64, i64, String);
 /// `SealedSegment` of the stub.
 type SealedTuple = (i64, i64, u64, i64, i64);
-/// `Verdict` of the stub.
-type VerdictTuple = (i64, i64, Option<AbortedTuple>);
+/// `AdmitResult` of the stub.
+type AdmitTuple = (i64, i64, Option<AbortedTuple>);
 
-// ---------------------------------------------------------------- the gate
+// ---------------------------------------------------------------- the producer state
 
 /// A partition's rules in Python.
 ///
 /// What is called for every batch is held as a bound method, so that a call looks nothing up;
 /// one of each other method would double the memory of a partition nobody writes to.
-struct PyGate {
-    gate: Py<PyAny>,
+struct PyProducerState {
+    producer_state: Py<PyAny>,
     admit: Py<PyAny>,
 }
 
-impl PyGate {
-    fn new(gate: &Bound<'_, PyAny>) -> PyResult<Self> {
+impl PyProducerState {
+    fn new(producer_state: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
-            gate: gate.clone().unbind(),
-            admit: gate.getattr("admit")?.unbind(),
+            producer_state: producer_state.clone().unbind(),
+            admit: producer_state.getattr("admit")?.unbind(),
         })
     }
 
@@ -68,49 +71,55 @@ impl PyGate {
         method: &Bound<'py, PyString>,
         arguments: A,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.gate.bind(py).call_method1(method, arguments)
+        self.producer_state.bind(py).call_method1(method, arguments)
     }
 
-    /// Asks for a verdict; whatever goes wrong is a refusal.
-    fn verdict(
+    /// Asks for a admitted; whatever goes wrong is a refusal.
+    fn admitted(
         &self,
         call: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>>,
-    ) -> Verdict {
-        let refused = Verdict::Refuse {
+    ) -> AdmitResult {
+        let refused = AdmitResult::Refuse {
             code: UNKNOWN_SERVER_ERROR,
         };
-        let verdict = Python::try_attach(|py| {
-            let verdict = call(py)
-                .and_then(|answer| answer.extract::<VerdictTuple>())
+        let admitted = Python::try_attach(|py| {
+            let admitted = call(py)
+                .and_then(|answer| answer.extract::<AdmitTuple>())
                 .and_then(read_verdict);
-            verdict.unwrap_or_else(|error| {
-                error.write_unraisable(py, Some(self.gate.bind(py)));
+            admitted.unwrap_or_else(|error| {
+                error.write_unraisable(py, Some(self.producer_state.bind(py)));
                 refused
             })
         });
-        verdict.unwrap_or(refused) // the interpreter is going down
+        admitted.unwrap_or(refused) // the interpreter is going down
     }
 
     /// Asks for anything else; what goes wrong is the log's to handle.
-    fn ask<T>(call: impl for<'py> FnOnce(Python<'py>) -> PyResult<T>) -> Result<T, GateError> {
-        Python::try_attach(|py| call(py).map_err(|error| GateError(error.to_string())))
-            .unwrap_or_else(|| Err(GateError("the interpreter is going down".to_owned())))
+    fn ask<T>(
+        call: impl for<'py> FnOnce(Python<'py>) -> PyResult<T>,
+    ) -> Result<T, ProducerStateError> {
+        Python::try_attach(|py| call(py).map_err(|error| ProducerStateError(error.to_string())))
+            .unwrap_or_else(|| {
+                Err(ProducerStateError(
+                    "the interpreter is going down".to_owned(),
+                ))
+            })
     }
 }
 
-fn read_verdict((kind, value, aborted): VerdictTuple) -> PyResult<Verdict> {
+fn read_verdict((kind, value, aborted): AdmitTuple) -> PyResult<AdmitResult> {
     let code =
         || i16::try_from(value).map_err(|_| PyValueError::new_err(format!("error code {value}")));
     match kind {
-        0 => Ok(Verdict::Admit {
+        0 => Ok(AdmitResult::Admit {
             first_unstable_offset: (value >= 0).then_some(value),
             aborted: aborted.map(read_aborted),
         }),
-        1 => Ok(Verdict::Duplicate { base_offset: value }),
-        2 => Ok(Verdict::Join),
-        3 => Ok(Verdict::Refuse { code: code()? }),
+        1 => Ok(AdmitResult::Duplicate { base_offset: value }),
+        2 => Ok(AdmitResult::Join),
+        3 => Ok(AdmitResult::Refuse { code: code()? }),
         _ => Err(PyValueError::new_err(format!(
-            "verdict of unknown kind {kind}"
+            "admitted of unknown kind {kind}"
         ))),
     }
 }
@@ -148,9 +157,9 @@ pub(crate) fn write_replayed(batch: &ReplayedBatch) -> ReplayedTuple {
     )
 }
 
-impl Gate for PyGate {
-    fn admit(&self, candidate: &Candidate) -> Verdict {
-        self.verdict(|py| {
+impl ProducerStateManager for PyProducerState {
+    fn admit(&self, candidate: &Candidate) -> AdmitResult {
+        self.admitted(|py| {
             self.admit.bind(py).call1((
                 candidate.origin.code(),
                 candidate.next_offset,
@@ -165,8 +174,8 @@ impl Gate for PyGate {
         })
     }
 
-    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
-        self.verdict(|py| {
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> AdmitResult {
+        self.admitted(|py| {
             self.call(
                 py,
                 intern!(py, "admit_marker"),
@@ -187,19 +196,19 @@ impl Gate for PyGate {
             let forgot = self.call(py, intern!(py, "forget_below"), (log_start_offset,));
             // It frees memory, and no answer depends on it.
             if let Err(error) = forgot {
-                error.write_unraisable(py, Some(self.gate.bind(py)));
+                error.write_unraisable(py, Some(self.producer_state.bind(py)));
             }
         });
     }
 
-    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), GateError> {
+    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), ProducerStateError> {
         Self::ask(|py| {
             self.call(py, intern!(py, "forget_aborted"), (last_offsets,))
                 .map(|_| ())
         })
     }
 
-    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+    fn last_batches(&self) -> Result<Vec<LastBatch>, ProducerStateError> {
         Self::ask(|py| {
             let batches: Vec<(i64, i16, i64)> =
                 self.call(py, intern!(py, "last_batches"), ())?.extract()?;
@@ -212,7 +221,7 @@ impl Gate for PyGate {
         })
     }
 
-    fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+    fn snapshot(&self) -> Result<Vec<u8>, ProducerStateError> {
         Self::ask(|py| {
             let answer = self
                 .call(py, intern!(py, "snapshot"), ())
@@ -221,12 +230,16 @@ impl Gate for PyGate {
             answer.inspect_err(|error| {
                 error
                     .clone_ref(py)
-                    .write_unraisable(py, Some(self.gate.bind(py)));
+                    .write_unraisable(py, Some(self.producer_state.bind(py)));
             })
         })
     }
 
-    fn restore(&self, snapshot: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), GateError> {
+    fn restore(
+        &self,
+        snapshot: Option<&[u8]>,
+        aborted: &[AbortedTxn],
+    ) -> Result<(), ProducerStateError> {
         Self::ask(|py| {
             let snapshot = snapshot.map(|bytes| PyBytes::new(py, bytes));
             let aborted: Vec<AbortedTuple> = aborted.iter().map(write_aborted).collect();
@@ -235,7 +248,7 @@ impl Gate for PyGate {
         })
     }
 
-    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, ProducerStateError> {
         Self::ask(|py| {
             let batches: Vec<ReplayedTuple> = batches.iter().map(write_replayed).collect();
             let aborted = self.call(py, intern!(py, "replay"), (batches,))?;
@@ -244,7 +257,7 @@ impl Gate for PyGate {
         })
     }
 
-    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), GateError> {
+    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), ProducerStateError> {
         Self::ask(|py| {
             let batches: Vec<ReplayedTuple> = batches.iter().map(write_replayed).collect();
             self.call(py, intern!(py, "backfill"), (batches,))
@@ -252,7 +265,7 @@ impl Gate for PyGate {
         })
     }
 
-    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+    fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError> {
         Self::ask(|py| {
             let offset: i64 = self
                 .call(py, intern!(py, "first_unstable_offset"), ())?
@@ -276,7 +289,7 @@ impl PyPartitionLog {
     #[new]
     #[pyo3(signature = (
         directory,
-        gate,
+        producer_state,
         settings = None,
         *,
         partition_metadata = None,
@@ -292,7 +305,7 @@ impl PyPartitionLog {
     fn new(
         py: Python<'_>,
         directory: PathBuf,
-        gate: &Bound<'_, PyAny>,
+        producer_state: &Bound<'_, PyAny>,
         settings: Option<&Bound<'_, PyDict>>,
         partition_metadata: Option<String>,
         was_clean: bool,
@@ -303,7 +316,7 @@ impl PyPartitionLog {
         may_have_gaps: bool,
         syncs_before_close: bool,
     ) -> PyResult<Self> {
-        let gate = Arc::new(PyGate::new(gate)?);
+        let producer_state = Arc::new(PyProducerState::new(producer_state)?);
         let settings = settings.map_or(Ok(Settings::KAFKA), read_settings)?;
         let past = Past {
             was_clean,
@@ -314,7 +327,13 @@ impl PyPartitionLog {
             may_have_gaps,
         };
         py.detach(|| {
-            txn_log::PartitionLog::open(directory, gate, settings, partition_metadata, past)
+            txn_log::PartitionLog::open(
+                directory,
+                producer_state,
+                settings,
+                partition_metadata,
+                past,
+            )
         })
         .map(|log| {
             log.set_syncs_before_close(syncs_before_close);
@@ -561,12 +580,12 @@ pub(crate) fn open_failed(error: OpenError) -> PyErr {
     match error {
         OpenError::Corrupt(corrupt) => corrupt_log(&corrupt),
         OpenError::Io(error) => io_failed(&error),
-        error @ OpenError::Gate(_) => gate_failed(&error.to_string()),
+        error @ OpenError::ProducerStateManager(_) => producer_state_failed(&error.to_string()),
     }
 }
 
 /// The partition's rules raised where nothing could be refused.
-pub(crate) fn gate_failed(reason: &str) -> PyErr {
+pub(crate) fn producer_state_failed(reason: &str) -> PyErr {
     PyValueError::new_err(reason.to_owned())
 }
 
@@ -626,7 +645,7 @@ fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> TickedTuple {
         let damaged = damaged.map(tell).collect();
         let troubles = logs.iter().flat_map(|log| {
             let directory = log.directory().display().to_string();
-            let changes = log.take_trouble().into_iter();
+            let changes = log.take_write_health().into_iter();
             changes.map(move |change| match change {
                 Change::Began(reason) => (directory.clone(), Some(reason)),
                 Change::Ended => (directory.clone(), None),

@@ -116,8 +116,8 @@ impl Server {
         py.detach(|| self.0.remove_topic(name));
     }
 
-    fn force_batches_of(&self, producer_id: i64, is_forced: bool) {
-        self.0.force_batches_of(producer_id, is_forced);
+    fn sync_before_ack(&self, producer_id: i64, is_forced: bool) {
+        self.0.sync_before_ack(producer_id, is_forced);
     }
 
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
@@ -132,12 +132,12 @@ impl Server {
         self.0.let_reactors_decide(api_keys, deciding(decide));
     }
 
-    fn take_baton(&self, py: Python<'_>) {
-        py.detach(|| self.0.take_baton());
+    fn take_control_lock(&self, py: Python<'_>) {
+        py.detach(|| self.0.take_control_lock());
     }
 
-    fn put_baton_down(&self) {
-        self.0.put_baton_down();
+    fn release_control_lock(&self) {
+        self.0.release_control_lock();
     }
 
     fn take_failures(&self) -> Vec<String> {

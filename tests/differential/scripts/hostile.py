@@ -6,7 +6,7 @@ from typing import Final
 from differential.batches import Batch
 from differential.pair import API_KEYS
 from differential.script import COMMIT, Talk, versions
-from tagged import UNKNOWN_TAGS
+from support.tagged import UNKNOWN_TAGS
 
 FOUR_BILLION: Final = b"\xff\xff\xff\xff\x0f"
 """A compact array's length."""

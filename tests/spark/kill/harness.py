@@ -30,9 +30,9 @@ from typing import Any, Protocol
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-import clients
-from brokers import BrokerProcess
 from peers.kafka import KafkaNode, free_port
+from support import clients
+from support.brokers import BrokerProcess
 from txn.spark import checkpoint
 
 INPUT_PARTITIONS, OUTPUT_PARTITIONS = 2, 3

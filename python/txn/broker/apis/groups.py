@@ -1,7 +1,7 @@
 """Groups and committed offsets on the wire.
 
-Every handler translates: request fields to the words of `txn.broker.groups`, and its answers to
-response fields. Rules of a version live here, rules of a group do not.
+Every handler translates: request fields to the words of `txn.broker.group_coordinator`, and its
+answers to response fields. Rules of a version live here, rules of a group do not.
 
 Errors that not every version carries: LeaveGroup before 3 tells the one member's error at the top.
 TxnOffsetCommit tells a fenced producer INVALID_PRODUCER_EPOCH (librdkafka knows only that), a
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.groups import Committer, GroupCoordinator, group_error
+from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
 from txn.broker.host import Answer, Context
 from txn.broker.turns import Turns
 from txn.coordinator.group.classic import (

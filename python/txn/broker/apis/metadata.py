@@ -55,7 +55,7 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
     wanted = request.topics
     is_kept = wanted is None or len(wanted) <= KEPT_TOPICS_MAX
     key = (context.api_version, request)
-    kept = node.kept_answers.get(key) if is_kept else None
+    kept = node.response_cache.get(key) if is_kept else None
     if kept is not None:
         return kept
     turns = Turns()
@@ -89,9 +89,11 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
     if len(topics) + sum(len(topic["partitions"]) for topic in topics) < LARGE_ANSWER:
         answer = encode_response(METADATA, context.api_version, content)
     else:
-        answer = await node.aside(lambda: encode_response(METADATA, context.api_version, content))
+        answer = await node.in_worker(
+            lambda: encode_response(METADATA, context.api_version, content)
+        )
     if is_kept and all(topic["error_code"] == 0 for topic in topics):
-        node.kept_answers.keep(key, answer, version=version)
+        node.response_cache.keep(key, answer, version=version)
     return answer
 
 

@@ -10,7 +10,7 @@ from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.config import topic_setting
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
-from txn.storage.base import PartitionStore
+from txn.storage.base import PartitionLog
 
 LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 21, 23
 
@@ -102,7 +102,7 @@ def _offset_of_nothing(node: Node, topic: str, wanted: Any) -> dict[str, Any]:
     }
 
 
-async def _lookup(node: Node, store: PartitionStore, timestamp: int, end: int) -> tuple[int, int]:
+async def _lookup(node: Node, store: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
     """(offset, timestamp in ms) for one of Kafka's timestamps, below `end`."""
     match timestamp:
         case -1:
@@ -120,7 +120,7 @@ async def _lookup(node: Node, store: PartitionStore, timestamp: int, end: int) -
             return found or NOTHING
 
 
-def _opened(node: Node, topic: str, index: int) -> tuple[PartitionStore | None, ErrorCode]:
+def _opened(node: Node, topic: str, index: int) -> tuple[PartitionLog | None, ErrorCode]:
     """A partition, or why it cannot be used."""
     try:
         store = node.partition(topic, index)
@@ -130,7 +130,7 @@ def _opened(node: Node, topic: str, index: int) -> tuple[PartitionStore | None, 
     return store, ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
 
 
-def _led(node: Node, topic: str, index: int, asked: Any) -> tuple[PartitionStore | None, ErrorCode]:
+def _led(node: Node, topic: str, index: int, asked: Any) -> tuple[PartitionLog | None, ErrorCode]:
     """A partition that is led in the epoch a client knows, or why it cannot be used."""
     store, code = _opened(node, topic, index)
     if store is not None:
@@ -206,7 +206,7 @@ async def _deleted(node: Node, topic: str, index: int, offset: int) -> dict[str,
     return answer | {"error_code": ErrorCode.none, "low_watermark": low_watermark}
 
 
-def _deletion_fault(node: Node, store: PartitionStore, offset: int) -> ErrorCode:
+def _deletion_fault(node: Node, store: PartitionLog, offset: int) -> ErrorCode:
     if is_reserved(store.topic):
         return ErrorCode.invalid_topic_exception
     settings = node.image.topics[store.topic].settings

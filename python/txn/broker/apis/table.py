@@ -15,8 +15,8 @@ from txn.broker.apis import (
     log_dirs,
     metadata,
     offsets,
-    transaction_tools,
-    transactions,
+    txn,
+    txn_tools,
 )
 from txn.broker.host import Answer, Context
 from txn.broker.node import FEATURES, Node
@@ -60,8 +60,8 @@ def build_table(node: Node) -> Mapping[int, Api]:
         (offsets, node),
         (configs, node),
         (log_dirs, node),
-        (transactions, node.transactions),
-        (transaction_tools, node.transactions),
+        (txn, node.transactions),
+        (txn_tools, node.transactions),
         (groups, node.groups),
     )
     for area, service in areas:

@@ -1,9 +1,9 @@
 """The classic group protocol: how consumers share partitions among themselves.
 
 Pure: no clock, no log, no socket, no randomness. A function takes a group, what happened and the
-time, and returns an `Outcome`: the group as it will be, the answers to give, and the record to
-write first. Nobody may act on an outcome whose record is not written; if the write fails the old
-group stays, as if nothing had happened.
+time, and returns an `GroupTransition`: the group as it will be, the answers to give, and the
+record to write first. Nobody may act on an outcome whose record is not written; if the write fails
+the old group stays, as if nothing had happened.
 
     Empty ──join──► PreparingRebalance ──all joined──► CompletingRebalance ──leader synced──► Stable
       ▲                 │ ▲   ▲                              │                                 │
@@ -262,7 +262,7 @@ Answer = tuple[int, JoinAnswer | SyncAnswer]
 """(ticket, answer)."""
 
 
-class Outcome(NamedTuple):
+class GroupTransition(NamedTuple):
     """What should happen: write `record` if there is one, then take `group`, then give `answers`.
 
     `group` is None when there was none and none was made.
@@ -278,7 +278,7 @@ class Outcome(NamedTuple):
 
 def join(
     group: Group | None, request: Join, *, group_id: str, now_ms: int, limits: Limits
-) -> Outcome:
+) -> GroupTransition:
     """Let a member into the next generation, or say why not.
 
     A member that is let in is answered when the round is complete; a follower that comes back to a
@@ -291,18 +291,18 @@ def join(
     made = Group(group_id, state_timestamp_ms=now_ms)
     draft = _join(_Draft(made), request, now_ms, limits)
     if draft.group is made:
-        return Outcome(None, tuple(draft.answers))
+        return GroupTransition(None, tuple(draft.answers))
     if draft.record is None:
         draft.record = group_value(made)
     return draft.outcome()
 
 
-def sync(group: Group | None, request: Sync, *, now_ms: int) -> Outcome:
+def sync(group: Group | None, request: Sync, *, now_ms: int) -> GroupTransition:
     """Hand a member its assignment, now or once the leader has handed all of them in."""
     draft = _Draft(group) if group is not None else None
     error = _sync_refusal(group, request)
     if draft is None or error is not ErrorCode.none:
-        return Outcome(group, ((request.ticket, SyncAnswer(error)),))
+        return GroupTransition(group, ((request.ticket, SyncAnswer(error)),))
     draft.mark_synced(request.member_id)
     if draft.group.state is S.STABLE:
         draft.answer(request.ticket, _assignment(draft.group, request.member_id))
@@ -327,14 +327,14 @@ def heartbeat(
 
 def leave(
     group: Group | None, leavers: tuple[Leaver, ...], *, now_ms: int
-) -> tuple[Outcome, tuple[ErrorCode, ...]]:
+) -> tuple[GroupTransition, tuple[ErrorCode, ...]]:
     """Remove members at once, all of them before the others are told to rebalance.
 
     Returns:
         The outcome, and one code for each leaver, in order.
     """
     if group is None:
-        return Outcome(None), (ErrorCode.unknown_member_id,) * len(leavers)
+        return GroupTransition(None), (ErrorCode.unknown_member_id,) * len(leavers)
     draft = _Draft(group)
     codes = tuple(_leave_one(draft, leaver) for leaver in leavers)
     if len(draft.group.members) < len(group.members):
@@ -344,7 +344,7 @@ def leave(
     return draft.outcome(), codes
 
 
-def expire(group: Group, *, now_ms: int) -> Outcome:
+def expire(group: Group, *, now_ms: int) -> GroupTransition:
     """Do what is due: give up members that went silent, end rounds that took too long."""
     draft = _Draft(group)
     for member_id, lapses_ms in group.pending.items():
@@ -502,9 +502,9 @@ class _Draft:
         self.answers: list[Answer] = []
         self.record: GroupValue | None = None
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GroupTransition:
         """What has come of it."""
-        return Outcome(self.group, tuple(self.answers), self.record)
+        return GroupTransition(self.group, tuple(self.answers), self.record)
 
     def answer(self, ticket: int, answer: JoinAnswer | SyncAnswer) -> None:
         """Answer a request."""
@@ -835,8 +835,8 @@ def _replace_static(draft: _Draft, known: Member, request: Join, now_ms: int) ->
         draft.answer(request.ticket, answer._replace(leader=leader_before or "", members=()))
 
 
-def _refused_join(request: Join, error: ErrorCode) -> Outcome:
-    return Outcome(None, ((request.ticket, JoinAnswer(error, request.member_id)),))
+def _refused_join(request: Join, error: ErrorCode) -> GroupTransition:
+    return GroupTransition(None, ((request.ticket, JoinAnswer(error, request.member_id)),))
 
 
 def _new_member(request: Join, member_id: str, now_ms: int) -> Member:

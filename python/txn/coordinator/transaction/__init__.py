@@ -2,6 +2,6 @@
 
 `states` names the states and their moves, `decide` turns a request into a decision,
 `records` is the decision as bytes of `__transaction_state`, `transactions` folds what was
-written (`apply`), `timeouts` says when something is due. `txn.broker.transactions` carries
+written (`apply`), `timeouts` says when something is due. `txn.broker.txn_coordinator` carries
 them out.
 """

@@ -61,10 +61,10 @@ from txn.coordinator.transaction.states import (
     NO_TIME_MS,
     PREPARE,
     PREPARED,
-    Outcome,
     Producer,
     TopicPartition,
     Txn,
+    TxnResult,
     TxnState,
 )
 
@@ -266,7 +266,7 @@ def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
     assert txn is not None, "an unknown id was refused"
     if txn.state in PREPARED:
         return Refuse(ErrorCode.concurrent_transactions)
-    if txn.is_kept:
+    if txn.is_prepared:
         return Refuse(ErrorCode.invalid_txn_state)
     return None
 
@@ -285,7 +285,7 @@ def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
 
 
 def decide_end(
-    txn: Txn | None, producer: Producer, outcome: Outcome, *, now_ms: int
+    txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
 ) -> Refuse | Done | Write:
     """Decide how EndTxn v0-4 (TV1) ends a transaction; the epoch stays."""
     refused = _refusal_of_stranger(txn, producer)
@@ -304,7 +304,7 @@ def decide_end(
 def decide_end_and_bump(
     txn: Txn | None,
     producer: Producer,
-    outcome: Outcome,
+    outcome: TxnResult,
     *,
     now_ms: int,
     new_producer_id: NewProducerId,
@@ -320,7 +320,7 @@ def decide_end_and_bump(
     if txn.state in PREPARED:
         return Refuse(ErrorCode.producer_fenced)
     if txn.state is not TxnState.ONGOING:
-        if outcome is Outcome.COMMIT:
+        if outcome is TxnResult.COMMIT:
             return Refuse(ErrorCode.invalid_txn_state)
         txn = txn._replace(start_ms=now_ms)
     return Write(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
@@ -338,22 +338,22 @@ def _identity_before_end(txn: Txn) -> Producer:
     if txn.previous_producer_id >= 0:
         epoch = LAST_PRODUCER_EPOCH if last_epoch < 0 else last_epoch
         return Producer(txn.previous_producer_id, epoch)
-    producer_id = txn.next_producer_id if txn.is_kept else txn.producer_id
+    producer_id = txn.next_producer_id if txn.is_prepared else txn.producer_id
     return Producer(producer_id, txn.producer_epoch - 1 if last_epoch < 0 else last_epoch)
 
 
-def _decide_end_again(txn: Txn, outcome: Outcome) -> Refuse | Done:
+def _decide_end_again(txn: Txn, outcome: TxnResult) -> Refuse | Done:
     if txn.state is COMPLETE[outcome]:
         return Done(txn)
     if txn.state is PREPARE[outcome]:
         return Refuse(ErrorCode.concurrent_transactions)
     return Refuse(
-        ErrorCode.producer_fenced if outcome is Outcome.COMMIT else ErrorCode.invalid_txn_state
+        ErrorCode.producer_fenced if outcome is TxnResult.COMMIT else ErrorCode.invalid_txn_state
     )
 
 
 def _prepare_and_bump(
-    txn: Txn, outcome: Outcome, now_ms: int, new_producer_id: NewProducerId
+    txn: Txn, outcome: TxnResult, now_ms: int, new_producer_id: NewProducerId
 ) -> Txn:
     prepared = txn._replace(
         producer_epoch=txn.producer_epoch + 1,
@@ -365,7 +365,7 @@ def _prepare_and_bump(
     )
     following = _following(txn.client, new_producer_id)
     is_new_id = following.producer_id != txn.client.producer_id
-    if not txn.is_kept:
+    if not txn.is_prepared:
         return prepared._replace(next_producer_id=following.producer_id) if is_new_id else prepared
     return prepared._replace(
         previous_producer_id=txn.client.producer_id if is_new_id else NO_PRODUCER_ID,
@@ -383,7 +383,7 @@ def complete(txn: Txn, *, now_ms: int) -> Txn:
     return completed._replace(
         producer_id=txn.client.producer_id,
         producer_epoch=txn.client.producer_epoch,
-        previous_producer_id=txn.previous_producer_id if txn.is_kept else txn.producer_id,
+        previous_producer_id=txn.previous_producer_id if txn.is_prepared else txn.producer_id,
         next_producer_id=NO_PRODUCER_ID,
         next_producer_epoch=NO_PRODUCER_EPOCH,
     )
@@ -399,8 +399,8 @@ def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Tx
 
 def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
     assert txn.state is TxnState.ONGOING, f"{txn.state.name} has nothing to abort"
-    prepared = _prepare_and_bump(txn, Outcome.ABORT, now_ms, new_producer_id)
-    return prepared if txn.is_kept else prepared._replace(last_producer_epoch=last_epoch)
+    prepared = _prepare_and_bump(txn, TxnResult.ABORT, now_ms, new_producer_id)
+    return prepared if txn.is_prepared else prepared._replace(last_producer_epoch=last_epoch)
 
 
 def decide_after_power_failure(
@@ -448,15 +448,15 @@ def decide_after_power_failure(
 def _used_up(txn: Txn) -> Txn:
     """The same transaction with no epoch left for whoever comes after it."""
     last = txn._replace(producer_epoch=LAST_PRODUCER_EPOCH)
-    return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_kept else last
+    return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_prepared else last
 
 
-def outcome_of_orphan(txn: Txn | None, producer: Producer) -> Outcome:
+def outcome_of_orphan(txn: Txn | None, producer: Producer) -> TxnResult:
     """Decide on a transaction that a partition holds open and `__transaction_state` does not.
 
     After a power failure either its beginning is lost, and it never committed, or (with
     `durability=process` alone) its marker is, and the epochs say under TV2 that it did.
     """
     if txn is not None and txn.state is TxnState.COMPLETE_COMMIT and ended_as(txn, producer):
-        return Outcome.COMMIT
-    return Outcome.ABORT
+        return TxnResult.COMMIT
+    return TxnResult.ABORT

@@ -61,27 +61,27 @@ class TxnState(IntEnum):
         return self.name.title().replace("_", "")
 
 
-class Outcome(Enum):
+class TxnResult(Enum):
     """How a transaction ends."""
 
     COMMIT = "commit"
     ABORT = "abort"
 
 
-PREPARE: Final[Mapping[Outcome, TxnState]] = {
-    Outcome.COMMIT: TxnState.PREPARE_COMMIT,
-    Outcome.ABORT: TxnState.PREPARE_ABORT,
+PREPARE: Final[Mapping[TxnResult, TxnState]] = {
+    TxnResult.COMMIT: TxnState.PREPARE_COMMIT,
+    TxnResult.ABORT: TxnState.PREPARE_ABORT,
 }
-COMPLETE: Final[Mapping[Outcome, TxnState]] = {
-    Outcome.COMMIT: TxnState.COMPLETE_COMMIT,
-    Outcome.ABORT: TxnState.COMPLETE_ABORT,
+COMPLETE: Final[Mapping[TxnResult, TxnState]] = {
+    TxnResult.COMMIT: TxnState.COMPLETE_COMMIT,
+    TxnResult.ABORT: TxnState.COMPLETE_ABORT,
 }
 PREPARED: Final = frozenset(PREPARE.values())
 COMPLETED: Final = frozenset(COMPLETE.values())
 AT_REST: Final = COMPLETED | {TxnState.EMPTY}
 """Nothing is open; the id may expire."""
 
-COMPLETION: Final[Mapping[TxnState, TxnState]] = {PREPARE[o]: COMPLETE[o] for o in Outcome}
+COMPLETION: Final[Mapping[TxnState, TxnState]] = {PREPARE[o]: COMPLETE[o] for o in TxnResult}
 
 _BEGIN_OR_FORGET = frozenset(
     {TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}
@@ -163,7 +163,7 @@ class Txn(NamedTuple):
         return Producer(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
-    def is_kept(self) -> bool:
+    def is_prepared(self) -> bool:
         """Whether it was kept open over a start of its client, which can only end it now."""
         return self.next_producer_epoch >= 0
 

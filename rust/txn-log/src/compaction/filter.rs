@@ -367,7 +367,7 @@ fn seal(mut header: Header, mut bytes: Vec<u8>) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::builder::{BatchBuilder, encode_marker};
-    use crate::gate::Marker;
+    use crate::producer_state::Marker;
     use crate::records::Records;
 
     const NOW_MS: i64 = 5000;

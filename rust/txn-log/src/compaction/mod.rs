@@ -19,7 +19,7 @@
 //!    as a tombstone. Its entry in the transaction index goes with the last batch: a reader
 //!    who is told of a transaction skips its producer's records until the marker.
 //! 4. The batches by which a live producer's retries are known, and the newest marker of one
-//!    that has no batch, so that a replay arrives at the state of the gate (P6, P7, P8). Only
+//!    that has no batch, so that a replay arrives at the state of the producer state (P6, P7, P8). Only
 //!    the time and the coordinator epoch of a marker that ended nothing may go with it.
 //! 5. The last batch of every cleaned segment: it tells how far the segment reaches, so that
 //!    a start after a crash knows whose place it takes.
@@ -57,9 +57,9 @@ use crate::builder::decode_marker;
 use crate::content::{RecordHead, Visitor};
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
-use crate::gate::{AbortedTxn, LastBatch};
 use crate::log::PartitionLog;
 use crate::open_files::OpenFile;
+use crate::producer_state::{AbortedTxn, LastBatch};
 use crate::scan::{ScanError, Scanner};
 use crate::swap::Sealed;
 use filter::{Left, Rules, Source, filter_data, filter_marker};
@@ -126,8 +126,8 @@ pub enum CleanError {
     Io(io::Error),
     /// A stored batch is damaged.
     Corrupt(CorruptLog),
-    /// The gate could not tell which batches it needs.
-    Gate(String),
+    /// The producer state could not tell which batches it needs.
+    ProducerStateManager(String),
 }
 
 impl fmt::Display for CleanError {
@@ -136,7 +136,9 @@ impl fmt::Display for CleanError {
             Self::Interrupted => f.write_str("the cleaning was interrupted"),
             Self::Io(error) => error.fmt(f),
             Self::Corrupt(error) => error.fmt(f),
-            Self::Gate(reason) => write!(f, "the partition's rules failed: {reason}"),
+            Self::ProducerStateManager(reason) => {
+                write!(f, "the partition's rules failed: {reason}")
+            }
         }
     }
 }
@@ -331,7 +333,7 @@ struct Needed {
 }
 
 impl Needed {
-    /// Whether the gate would know less without this batch.
+    /// Whether the producer state would know less without this batch.
     fn holds(&self, header: &Header) -> bool {
         let batches = self.last_batches.get(&header.producer_id());
         batches.is_some_and(|batches| {
@@ -520,8 +522,8 @@ impl PartitionLog {
         let _writer = self.writer_even_if_failed();
         let mut known = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
         known.forget(last_offsets);
-        let forgotten = self.gate.forget_aborted(last_offsets);
-        forgotten.map_err(|error| CleanError::Gate(error.0))
+        let forgotten = self.producer_state.forget_aborted(last_offsets);
+        forgotten.map_err(|error| CleanError::ProducerStateManager(error.0))
     }
 
     fn aborted_transactions(&self) -> Vec<AbortedTxn> {
@@ -531,8 +533,8 @@ impl PartitionLog {
 
     fn last_batches(&self) -> Result<Vec<LastBatch>, CleanError> {
         let _writer = self.writer_even_if_failed();
-        let batches = self.gate.last_batches();
-        batches.map_err(|error| CleanError::Gate(error.0))
+        let batches = self.producer_state.last_batches();
+        batches.map_err(|error| CleanError::ProducerStateManager(error.0))
     }
 }
 

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::batch::Header;
-use crate::gate::AbortedTxn;
+use crate::producer_state::AbortedTxn;
 
 /// What a marker ended, as far as the log still tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use std::path::Path;
 use crate::batch::BatchView;
 use crate::builder::decode_marker;
 use crate::content::{self, ContentError, RecordHead};
-use crate::gate::ReplayedBatch;
 use crate::inspect::walk::{Found, Walk};
 use crate::opening::Reading;
+use crate::producer_state::ReplayedBatch;
 
 const OFFSET_ENTRY_BYTES: usize = 8;
 const TIME_ENTRY_BYTES: usize = 12;
@@ -215,7 +215,7 @@ impl Check {
 
 impl Bench {
     /// Holds a sound batch against the one before it and against the indexes; returns what a
-    /// gate has to be told of it.
+    /// producer state has to be told of it.
     fn take(&mut self, position: u64, batch: &BatchView<'_>) -> Option<ReplayedBatch> {
         let seen = &mut self.seen;
         seen.note(batch, position);
@@ -428,7 +428,7 @@ fn read_records(batch: &BatchView<'_>) -> Result<(), String> {
     }
 }
 
-/// A batch as a gate is told of it; `None` if it has no producer, or is a control batch that
+/// A batch as a producer state is told of it; `None` if it has no producer, or is a control batch that
 /// ends no transaction.
 fn replay(batch: &BatchView<'_>) -> Option<ReplayedBatch> {
     if batch.producer_id() < 0 {

@@ -1,4 +1,4 @@
-//! A gate in Rust for the tests: small, but with real open and aborted transactions, so that
+//! A producer state in Rust for the tests: small, but with real open and aborted transactions, so that
 //! recovery can be held against it.
 #![allow(dead_code)] // each test file uses its part
 
@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
-use txn_log::gate::{
-    AbortedTxn, BatchKind, Candidate, Gate, GateError, LastBatch, Marker, ReplayedBatch, Verdict,
+use txn_log::producer_state::{
+    AbortedTxn, AdmitResult, BatchKind, Candidate, LastBatch, Marker, ProducerStateError,
+    ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
 
-/// What a gate knows; equal states must answer equally.
+/// What a producer state knows; equal states must answer equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// First offset of the open transaction of each producer id.
@@ -90,27 +91,27 @@ impl State {
     }
 }
 
-/// A gate that admits everything, unless told otherwise, and counts what it is asked.
+/// A producer state that admits everything, unless told otherwise, and counts what it is asked.
 #[derive(Debug, Default)]
-pub struct TestGate {
+pub struct TestProducerState {
     pub state: Mutex<State>,
-    pub next_verdict: Mutex<Option<Verdict>>,
+    pub next_verdict: Mutex<Option<AdmitResult>>,
     pub candidates: Mutex<Vec<Candidate>>,
     pub restored: Mutex<Vec<Option<Vec<u8>>>>,
     pub replayed: Mutex<Vec<ReplayedBatch>>,
 }
 
-impl TestGate {
+impl TestProducerState {
     pub fn state(&self) -> State {
         self.state.lock().unwrap().clone()
     }
 }
 
-impl Gate for TestGate {
-    fn admit(&self, candidate: &Candidate) -> Verdict {
+impl ProducerStateManager for TestProducerState {
+    fn admit(&self, candidate: &Candidate) -> AdmitResult {
         self.candidates.lock().unwrap().push(*candidate);
-        if let Some(verdict) = self.next_verdict.lock().unwrap().take() {
-            return verdict;
+        if let Some(admitted) = self.next_verdict.lock().unwrap().take() {
+            return admitted;
         }
         let mut state = self.state.lock().unwrap();
         state.data(
@@ -118,16 +119,16 @@ impl Gate for TestGate {
             candidate.next_offset..=candidate.next_offset + i64::from(candidate.record_count) - 1,
             candidate.is_transactional,
         );
-        Verdict::Admit {
+        AdmitResult::Admit {
             first_unstable_offset: state.first_unstable(),
             aborted: None,
         }
     }
 
-    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> Verdict {
+    fn admit_marker(&self, next_offset: i64, marker: &Marker) -> AdmitResult {
         let mut state = self.state.lock().unwrap();
         let aborted = state.end(marker.producer_id, next_offset, marker.is_commit);
-        Verdict::Admit {
+        AdmitResult::Admit {
             first_unstable_offset: state.first_unstable(),
             aborted,
         }
@@ -140,7 +141,7 @@ impl Gate for TestGate {
             .retain(|entry| entry.last_offset >= log_start_offset);
     }
 
-    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), GateError> {
+    fn forget_aborted(&self, last_offsets: &[i64]) -> Result<(), ProducerStateError> {
         let mut state = self.state.lock().unwrap();
         state
             .aborted
@@ -148,7 +149,7 @@ impl Gate for TestGate {
         Ok(())
     }
 
-    fn last_batches(&self) -> Result<Vec<LastBatch>, GateError> {
+    fn last_batches(&self) -> Result<Vec<LastBatch>, ProducerStateError> {
         let state = self.state.lock().unwrap();
         let batches = state.recent.iter().flat_map(|(&producer_id, recent)| {
             recent.iter().map(move |&last_offset| LastBatch {
@@ -160,24 +161,28 @@ impl Gate for TestGate {
         Ok(batches.collect())
     }
 
-    fn snapshot(&self) -> Result<Vec<u8>, GateError> {
+    fn snapshot(&self) -> Result<Vec<u8>, ProducerStateError> {
         Ok(self.state.lock().unwrap().encode())
     }
 
-    fn restore(&self, snapshot: Option<&[u8]>, aborted: &[AbortedTxn]) -> Result<(), GateError> {
+    fn restore(
+        &self,
+        snapshot: Option<&[u8]>,
+        aborted: &[AbortedTxn],
+    ) -> Result<(), ProducerStateError> {
         self.restored
             .lock()
             .unwrap()
             .push(snapshot.map(<[u8]>::to_vec));
         self.replayed.lock().unwrap().clear();
         let state = snapshot.map_or(Some(State::default()), State::decode);
-        let mut state = state.ok_or_else(|| GateError("damaged".to_owned()))?;
+        let mut state = state.ok_or_else(|| ProducerStateError("damaged".to_owned()))?;
         state.aborted = aborted.to_vec();
         *self.state.lock().unwrap() = state;
         Ok(())
     }
 
-    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, GateError> {
+    fn replay(&self, batches: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, ProducerStateError> {
         self.replayed.lock().unwrap().extend_from_slice(batches);
         let mut state = self.state.lock().unwrap();
         let mut aborted = Vec::new();
@@ -196,7 +201,7 @@ impl Gate for TestGate {
         Ok(aborted)
     }
 
-    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), GateError> {
+    fn backfill(&self, batches: &[ReplayedBatch]) -> Result<(), ProducerStateError> {
         let mut state = self.state.lock().unwrap();
         for batch in batches {
             if matches!(batch.kind, BatchKind::Idempotent | BatchKind::Transactional) {
@@ -206,7 +211,7 @@ impl Gate for TestGate {
         Ok(())
     }
 
-    fn first_unstable_offset(&self) -> Result<Option<i64>, GateError> {
+    fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError> {
         Ok(self.state.lock().unwrap().first_unstable())
     }
 }
@@ -223,12 +228,12 @@ pub const SMALL: Settings = Settings {
     ..Settings::KAFKA
 };
 
-pub fn open(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestGate>) {
+pub fn open(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestProducerState>) {
     try_open(directory, SMALL, was_clean).unwrap()
 }
 
 /// Opens what a log left that was closed, or not, and had its log start moved up.
-pub fn open_from(directory: &Path, past: Past) -> (PartitionLog, Arc<TestGate>) {
+pub fn open_from(directory: &Path, past: Past) -> (PartitionLog, Arc<TestProducerState>) {
     try_open_from(directory, SMALL, past).unwrap()
 }
 
@@ -236,7 +241,7 @@ pub fn try_open(
     directory: &Path,
     settings: Settings,
     was_clean: bool,
-) -> Result<(PartitionLog, Arc<TestGate>), OpenError> {
+) -> Result<(PartitionLog, Arc<TestProducerState>), OpenError> {
     let past = Past {
         was_clean,
         ..Past::default()
@@ -248,11 +253,18 @@ pub fn try_open_from(
     directory: &Path,
     settings: Settings,
     past: Past,
-) -> Result<(PartitionLog, Arc<TestGate>), OpenError> {
-    let gate = Arc::new(TestGate::default());
-    let as_gate: Arc<dyn Gate> = Arc::clone(&gate) as Arc<dyn Gate>;
-    let log = PartitionLog::open(directory.to_path_buf(), as_gate, settings, None, past)?;
-    Ok((log, gate))
+) -> Result<(PartitionLog, Arc<TestProducerState>), OpenError> {
+    let producer_state = Arc::new(TestProducerState::default());
+    let as_producer_state: Arc<dyn ProducerStateManager> =
+        Arc::clone(&producer_state) as Arc<dyn ProducerStateManager>;
+    let log = PartitionLog::open(
+        directory.to_path_buf(),
+        as_producer_state,
+        settings,
+        None,
+        past,
+    )?;
+    Ok((log, producer_state))
 }
 
 /// Appends a client's batch; returns its base offset.

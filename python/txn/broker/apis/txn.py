@@ -1,0 +1,355 @@
+"""The life of a transaction: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
+
+A fenced producer is told PRODUCER_FENCED by the versions that know it and
+INVALID_PRODUCER_EPOCH by the older ones; likewise TRANSACTION_ABORTABLE. But a commit that the
+broker had to abort is to be abortable for all, so that nobody needs a new producer: EndTxn 2 and
+3, which Java clients speak, say UNKNOWN_PRODUCER_ID, and those abort and start again with their
+epoch (KIP-360). To EndTxn 0 and 1 it is TRANSACTION_ABORTABLE all the same: librdkafka, which
+speaks no later ones, takes any code it has no rule for as a reason to abort. AddPartitionsToTxn
+takes many transactions at once from version 4 on, by the rules of version 2, and can merely
+ask (`verify_only`); brokers use these among themselves, here whoever likes.
+
+Where this differs from Kafka: InitProducerId 6 (KIP-939) is announced and does what it says;
+Kafka 4.2 holds it back. An AddPartitionsToTxn that names no transaction is answered; Kafka
+4.2 never does. Nobody can add `__transaction_state` to a transaction.
+
+Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
+"""
+
+import datetime
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import Answer, Context
+from txn.broker.turns import Turns
+from txn.broker.txn_coordinator import Identity, TransactionCoordinator
+from txn.coordinator.transaction.connections import Role
+from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.states import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NOBODY,
+    Producer,
+    TopicPartition,
+    TxnResult,
+)
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+
+PRODUCER_FENCED_FROM: Final = {
+    INIT_PRODUCER_ID: 4,
+    ADD_PARTITIONS_TO_TXN: 2,
+    ADD_OFFSETS_TO_TXN: 2,
+    END_TXN: 2,
+}
+TRANSACTION_ABORTABLE_FROM: Final = {
+    INIT_PRODUCER_ID: 5,
+    ADD_PARTITIONS_TO_TXN: 5,
+    ADD_OFFSETS_TO_TXN: 4,
+    END_TXN: 4,
+}
+"""API key → the first version whose clients know the error code."""
+
+END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
+"""The first version whose clients abort at UNKNOWN_PRODUCER_ID."""
+
+END_TXN_BUMPS_FROM: Final = 5
+ADD_PARTITIONS_BATCHED_FROM: Final = 4
+
+IN_ONE_STEP: Final = 500
+"""Partitions that are added without giving way to others."""
+
+R = TypeVar("R")
+Later = Answer | Awaitable[Answer]
+
+
+def then(result: R | Awaitable[R], answer: Callable[[R], Answer]) -> Later:
+    """Make the answer of a result: now, or when it is there."""
+    if isinstance(result, Awaitable):
+        return _answer_later(result, answer)
+    return answer(result)
+
+
+async def _answer_later(result: Awaitable[R], answer: Callable[[R], Answer]) -> Answer:
+    return answer(await result)
+
+
+def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
+    """Say an error with a code that clients of this version know."""
+    key, version = context.api_key, context.api_version
+    if code is ErrorCode.transaction_abortable and version < TRANSACTION_ABORTABLE_FROM[key]:
+        if key == END_TXN:
+            knows_abort = version >= END_TXN_ABORTS_UNKNOWN_FROM
+            return ErrorCode.unknown_producer_id if knows_abort else code
+        code = ErrorCode.producer_fenced
+    if code is ErrorCode.producer_fenced and version < PRODUCER_FENCED_FROM[key]:
+        code = ErrorCode.invalid_producer_epoch
+    return code
+
+
+def _identity_answer(context: Context, identity: Identity) -> dict[str, Any]:
+    """The fields that InitProducerId and EndTxn v5 answer."""
+    return {
+        "error_code": _known_to(context, identity.code),
+        "producer_id": identity.producer.producer_id,
+        "producer_epoch": identity.producer.producer_epoch,
+        "ongoing_txn_producer_id": identity.ongoing.producer_id,
+        "ongoing_txn_producer_epoch": identity.ongoing.producer_epoch,
+    }
+
+
+REQUEST_NAMES: Final = {
+    INIT_PRODUCER_ID: "InitProducerId",
+    ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
+    ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn",
+    END_TXN: "EndTxn",
+}
+
+
+def _note(
+    coordinator: TransactionCoordinator, request: Any, context: Context, code: ErrorCode
+) -> None:
+    """Remember who acted for a transactional id, unless it was refused."""
+    transactional_id = getattr(
+        request, "transactional_id", getattr(request, "v3_and_below_transactional_id", None)
+    )
+    if transactional_id and code is ErrorCode.none:
+        name = REQUEST_NAMES[context.api_key]
+        coordinator.clients.note(transactional_id, context, name)
+
+
+# -------------------------------------------------------------------- a transaction's life
+
+
+def init_producer_id(coordinator: TransactionCoordinator, request: Any, context: Context) -> Later:
+    """Give a producer its id and epoch."""
+    shown = Producer(
+        getattr(request, "producer_id", NO_PRODUCER_ID),
+        getattr(request, "producer_epoch", NO_PRODUCER_EPOCH),
+    )
+    is_new = shown == NOBODY
+    if not is_new and (shown.producer_id == NO_PRODUCER_ID or shown.producer_epoch < 0):
+        return _identity_answer(context, Identity(NOBODY, ErrorCode.invalid_request))
+
+    def answer(identity: Identity) -> Answer:
+        _note(coordinator, request, context, identity.code)
+        return _identity_answer(context, identity)
+
+    return then(
+        coordinator.init_producer_id(
+            request.transactional_id,
+            _milliseconds(request.transaction_timeout),
+            None if is_new else shown,
+            is_two_phase=getattr(request, "enable2_pc", False),
+            keep_prepared=getattr(request, "keep_prepared_txn", False),
+        ),
+        answer,
+    )
+
+
+def add_partitions_to_txn(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Later:
+    """Join partitions to transactions: all of one's, or none if one of them cannot."""
+    if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
+        return _add_batched(coordinator, request.transactions)
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    transactional_id = request.v3_and_below_transactional_id
+    coordinator.hang_up_if_late(transactional_id, producer, context.connection, Role.TRANSACTION)
+    topics = request.v3_and_below_topics
+
+    def add(partitions: list[TopicPartition], errors: dict[TopicPartition, ErrorCode]) -> Later:
+        if errors:
+            codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+            return _results_by_topic(codes)
+
+        def answer(code: ErrorCode) -> Answer:
+            _note(coordinator, request, context, code)
+            return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
+
+        return then(coordinator.add_partitions(transactional_id, producer, partitions), answer)
+
+    if len(topics) + sum(len(topic.partitions) for topic in topics) > IN_ONE_STEP:
+        return _add_many(coordinator, topics, add)
+    partitions = [(str(topic.name), int(index)) for topic in topics for index in topic.partitions]
+    errors = {p: code for p in partitions if (code := _refusal_of_partition(coordinator, p))}
+    return add(partitions, errors)
+
+
+async def _add_many(
+    coordinator: TransactionCoordinator,
+    topics: Sequence[Any],
+    add: Callable[[list[TopicPartition], dict[TopicPartition, ErrorCode]], Later],
+) -> Answer:
+    """Add very many partitions, looked at in turns with other requests."""
+    turns = Turns()
+    partitions, errors = await _looked_at(coordinator, topics, _refusal_of_partition, turns)
+    added = add(partitions, errors)
+    return await added if isinstance(added, Awaitable) else added
+
+
+async def _looked_at(
+    coordinator: TransactionCoordinator,
+    topics: Sequence[Any],
+    refusal: Callable[[TransactionCoordinator, TopicPartition], ErrorCode | None],
+    turns: Turns,
+) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+    """The partitions of a request, each once, and what keeps some out."""
+    partitions: dict[TopicPartition, None] = {}
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        for index in topic.partitions:
+            await turns.next()
+            partition = (str(topic.name), int(index))
+            partitions[partition] = None
+            code = refusal(coordinator, partition)
+            if code is not None:
+                errors[partition] = code
+    return list(partitions), errors
+
+
+def _refusal_of_partition(
+    coordinator: TransactionCoordinator, partition: TopicPartition
+) -> ErrorCode | None:
+    if partition[0] in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        return ErrorCode.topic_authorization_failed
+    if not coordinator.has_partition(*partition):
+        return ErrorCode.unknown_topic_or_partition
+    return None
+
+
+async def _add_batched(coordinator: TransactionCoordinator, transactions: Sequence[Any]) -> Answer:
+    turns = Turns()
+    results = []
+    for wanted in transactions:
+        await turns.next()
+        codes = await _add_one(coordinator, wanted, turns)
+        results.append(
+            {
+                "transactional_id": wanted.transactional_id,
+                "topic_results": _topic_results(codes),
+            }
+        )
+    return {"error_code": ErrorCode.none, "results_by_transaction": results}
+
+
+async def _add_one(
+    coordinator: TransactionCoordinator, wanted: Any, turns: Turns
+) -> Mapping[TopicPartition, ErrorCode]:
+    partitions, errors = await _looked_at(coordinator, wanted.topics, _refusal_of_part, turns)
+    if errors:
+        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    if wanted.verify_only:
+        answer = coordinator.verify_partitions(wanted.transactional_id, producer, partitions)
+        return await answer if isinstance(answer, Awaitable) else answer
+    joined = coordinator.add_partitions(
+        wanted.transactional_id, producer, partitions, client_version=TV2
+    )
+    return dict.fromkeys(partitions, await joined if isinstance(joined, Awaitable) else joined)
+
+
+def _refusal_of_part(
+    coordinator: TransactionCoordinator, partition: TopicPartition
+) -> ErrorCode | None:
+    """What keeps a partition out for those who join groups' partitions themselves."""
+    if partition[0] == OFFSETS_TOPIC and coordinator.has_partition(*partition):
+        return None
+    return _refusal_of_partition(coordinator, partition)
+
+
+def _results_by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> dict[str, Any]:
+    return {"results_by_topic_v3_and_below": _topic_results(codes)}
+
+
+def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic,
+            "results_by_partition": [
+                {"partition_index": index, "partition_error_code": codes[topic, index]}
+                for _, index in group
+            ],
+        }
+        for topic, group in by_topic(codes)
+    ]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> "groupby[str, TopicPartition]":
+    """Group partitions by their topic, both in order."""
+    return groupby(sorted(partitions), key=lambda partition: partition[0])
+
+
+def add_offsets_to_txn(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Later:
+    """Join a group's partition of `__consumer_offsets` to a transaction."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    coordinator.hang_up_if_late(
+        request.transactional_id, producer, context.connection, Role.TRANSACTION
+    )
+
+    def answer(code: ErrorCode) -> Answer:
+        _note(coordinator, request, context, code)
+        return {"error_code": _known_to(context, code)}
+
+    return then(
+        coordinator.add_partitions(
+            request.transactional_id,
+            producer,
+            [coordinator.offsets_partition(request.group_id)],
+        ),
+        answer,
+    )
+
+
+def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context) -> Later:
+    """Commit or abort."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
+    if not bumps_epoch:
+        coordinator.hang_up_if_late(
+            request.transactional_id, producer, context.connection, Role.TRANSACTION
+        )
+
+    def answer(identity: Identity) -> Answer:
+        _note(coordinator, request, context, identity.code)
+        return _identity_answer(context, identity)
+
+    return then(
+        coordinator.end(
+            request.transactional_id,
+            producer,
+            TxnResult.COMMIT if request.committed else TxnResult.ABORT,
+            bumps_epoch=bumps_epoch,
+        ),
+        answer,
+    )
+
+
+def _milliseconds(duration: datetime.timedelta) -> int:
+    return duration // datetime.timedelta(milliseconds=1)
+
+
+Handler = Callable[[TransactionCoordinator, Any, Context], Later]
+
+HANDLERS: Final[dict[int, Handler]] = {
+    INIT_PRODUCER_ID: init_producer_id,
+    ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
+    ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
+    END_TXN: end_txn,
+}
+
+VERSIONS: Final[dict[int, tuple[int, int]]] = {
+    INIT_PRODUCER_ID: (0, 6),
+    ADD_PARTITIONS_TO_TXN: (0, 5),
+    ADD_OFFSETS_TO_TXN: (0, 4),
+    END_TXN: (0, 5),
+}

@@ -1,0 +1,274 @@
+"""What an operator asks of transactions: list them, describe them, end what hangs.
+
+Where this differs from Kafka: an operator's marker in the midst of a transaction that is
+open here aborts all of it (`broker.txn_coordinator`), and none goes into `__transaction_state`;
+one for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
+which Kafka's RE2/J is a copy: `\\C` and a repeated group name are taken here and not there,
+repetitions of repetitions above 1,000 the other way round.
+
+Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern), KIP-1228
+(the transaction's version in WriteTxnMarkers).
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.apis.txn import Later, by_topic
+from txn.broker.host import Answer, Context
+from txn.broker.turns import OPENING_ITEMS, Turns
+from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
+from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition, Txn
+from txn.errors import StorageError
+from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.storage.base import Marker
+from txn.wire.messages import encode_response
+from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras
+
+WRITE_TXN_MARKERS: Final = 27
+DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
+
+NOT_HOSTED: Final = "This server does not host this topic-partition."
+
+
+async def describe_transactions(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """Tell where transactional ids stand; to `txn explain` also who acts for them."""
+    turns = Turns()
+    described = []
+    for transactional_id in request.transactional_ids:
+        txn = coordinator.transactions.get(transactional_id)
+        await turns.next(1 if txn is None else 1 + len(txn.partitions))
+        described.append(_description(coordinator, transactional_id))
+    answer = {"transaction_states": described}
+    if context.client_id != EXPLAIN_CLIENT_ID:
+        return answer
+    extras = {
+        transactional_id: _extras(coordinator, transactional_id, txn)
+        for transactional_id in request.transactional_ids
+        if (txn := coordinator.transactions.get(transactional_id)) is not None
+    }
+    return with_extras(encode_response(context.api_key, context.api_version, answer), extras)
+
+
+def _extras(coordinator: TransactionCoordinator, transactional_id: str, txn: Txn) -> dict[str, Any]:
+    client = coordinator.clients.get(transactional_id)
+    return {"updated_ms": txn.updated_ms} | ({} if client is None else client._asdict())
+
+
+def _description(coordinator: TransactionCoordinator, transactional_id: str) -> dict[str, Any]:
+    txn = coordinator.transactions.get(transactional_id)
+    if txn is None:
+        unknown = ErrorCode.transactional_id_not_found
+        if not transactional_id:
+            unknown = ErrorCode.invalid_request
+        elif not coordinator.is_loaded(transactional_id):
+            unknown = ErrorCode.not_coordinator
+        return _state_fields(unknown, transactional_id, "", 0, 0, NOBODY, [])
+    return _state_fields(
+        ErrorCode.none,
+        transactional_id,
+        txn.state.label,
+        txn.timeout_ms,
+        txn.start_ms,
+        txn.producer,
+        sorted(txn.partitions),
+    )
+
+
+def _state_fields(
+    code: ErrorCode,
+    transactional_id: str,
+    label: str,
+    timeout_ms: int,
+    start_ms: int,
+    producer: Producer,
+    partitions: Sequence[TopicPartition],
+) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "transactional_id": transactional_id,
+        "transaction_state": label,
+        "transaction_timeout": timeout_ms,
+        "transaction_start_time": start_ms,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "topics": [
+            {"topic": topic, "partitions": [index for _, index in group]}
+            for topic, group in by_topic(partitions)
+        ],
+    }
+
+
+async def list_transactions(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """List the transactional ids that pass the filters."""
+    labels = request.state_filters
+    states = [STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL]
+    unknown = [label for label in labels if label not in STATES_BY_LABEL]
+    try:
+        pattern_text = getattr(request, "transactional_id_pattern", None)
+        pattern = compile_pattern(pattern_text) if pattern_text else None
+    except ValueError:
+        return _listing(ErrorCode.invalid_regular_expression, [], [])
+    if labels and not states:
+        return _listing(ErrorCode.none, unknown, [])
+    wanted = Filter(
+        states=states,
+        producer_ids=request.producer_id_filters,
+        longer_than_ms=getattr(request, "duration_filter", -1),
+        pattern=pattern,
+    )
+    turns = Turns()
+    found = []
+    for one in coordinator.find(wanted):
+        await turns.next()
+        if one is not None:
+            found.append(one)
+    return _listing(ErrorCode.none, unknown, found)
+
+
+def _listing(
+    code: ErrorCode, unknown: Sequence[str], found: Sequence[tuple[str, Txn]]
+) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "unknown_state_filters": unknown,
+        "transaction_states": [
+            {
+                "transactional_id": transactional_id,
+                "producer_id": txn.producer_id,
+                "transaction_state": txn.state.label,
+            }
+            for transactional_id, txn in found
+        ],
+    }
+
+
+async def describe_producers(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """Tell which producers partitions know, and where their open transactions begin."""
+    turns = Turns()
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            active = _active_producers(coordinator, topic.name, index)
+            await turns.next(OPENING_ITEMS + len(active["active_producers"]))
+            partitions.append(active)
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+def _active_producers(
+    coordinator: TransactionCoordinator, topic: str, index: int
+) -> dict[str, Any]:
+    is_there = coordinator.has_partition(topic, index)
+    code = ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition
+    message = None if coordinator.has_topic(topic) else NOT_HOSTED
+    known = []
+    try:
+        if is_there and not coordinator.is_untouched(topic, index):  # or it has none
+            store = coordinator.partition(topic, index)
+            known = [] if store is None else store.producers()
+    except StorageError as error:
+        code, message = ErrorCode.kafka_storage_error, error.message
+    return {
+        "partition_index": index,
+        "error_code": code,
+        "error_message": message,
+        "active_producers": [
+            {
+                "producer_id": active.producer_id,
+                "producer_epoch": active.producer_epoch,
+                "last_sequence": active.last_sequence,
+                "last_timestamp": active.last_timestamp_ms,
+                "coordinator_epoch": active.coordinator_epoch,
+                "current_txn_start_offset": active.current_txn_start_offset,
+            }
+            for active in known
+        ],
+    }
+
+
+# -------------------------------------------------------------------- ending what hangs
+
+
+async def write_txn_markers(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
+    """End what producers left open on partitions."""
+    turns = Turns()
+    codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for wanted in request.markers:
+        of_producer = codes.setdefault(wanted.producer_id, {})
+        for topic in wanted.topics:
+            for index in topic.partition_indexes:
+                await turns.next(OPENING_ITEMS)
+                partition = (str(topic.name), int(index))
+                of_producer[partition] = await _write_marker(coordinator, wanted, partition)
+    return {
+        "markers": [
+            {"producer_id": producer_id, "topics": _marker_results(of_producer)}
+            for producer_id, of_producer in codes.items()
+            if of_producer
+        ]
+    }
+
+
+async def _write_marker(
+    coordinator: TransactionCoordinator, wanted: Any, partition: TopicPartition
+) -> ErrorCode:
+    if not coordinator.has_partition(*partition):
+        return ErrorCode.unknown_topic_or_partition
+    if partition[0] == TRANSACTIONS_TOPIC:
+        return ErrorCode.topic_authorization_failed
+    if wanted.producer_id < 0 or wanted.producer_epoch < 0:
+        return ErrorCode.invalid_request
+    marker = Marker(
+        wanted.producer_id,
+        wanted.producer_epoch,
+        wanted.coordinator_epoch,
+        wanted.transaction_result,
+        timestamp_ms=0,
+    )
+    must_bump = getattr(wanted, "transaction_version", 0) >= TV2
+    written = coordinator.write_marker(partition, marker, must_bump=must_bump)
+    return await written if isinstance(written, Awaitable) else written
+
+
+def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {"partition_index": index, "error_code": codes[topic, index]} for _, index in group
+            ],
+        }
+        for topic, group in by_topic(codes)
+    ]
+
+
+Handler = Callable[[TransactionCoordinator, Any, Context], Later]
+
+HANDLERS: Final[dict[int, Handler]] = {
+    WRITE_TXN_MARKERS: write_txn_markers,
+    DESCRIBE_PRODUCERS: describe_producers,
+    DESCRIBE_TRANSACTIONS: describe_transactions,
+    LIST_TRANSACTIONS: list_transactions,
+}
+
+VERSIONS: Final[dict[int, tuple[int, int]]] = {
+    WRITE_TXN_MARKERS: (1, 2),
+    DESCRIBE_PRODUCERS: (0, 0),
+    DESCRIBE_TRANSACTIONS: (0, 0),
+    LIST_TRANSACTIONS: (0, 2),
+}

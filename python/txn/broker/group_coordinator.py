@@ -1,0 +1,709 @@
+"""Groups and committed offsets: what the pure rules decide, written, applied and answered.
+
+Everything the group coordinator knows is in `__consumer_offsets`; a group's partition is found by
+its name. The order is always the same: decide, append, apply, answer. An append either happens or
+raises StorageError, and then nothing has changed: the group stays and the request is refused.
+
+    JoinGroup, SyncGroup, …   `coordinator/group/classic.py` → an Outcome: record, group, answers
+    OffsetCommit              append offsets                 → `OffsetTable.put`
+    TxnOffsetCommit           join the transaction, append   → `OffsetTable.put`, pending
+    marker                    appended by the transactions   → `on_offsets_marker`
+    recovery                  the same `put`, `delete`, `end_transaction`, and `restore`, by the log
+
+Each group has one timer, for its next deadline. A heartbeat moves deadlines back, not the timer:
+when it rings too early it is set again. Deadlines are times of the monotonic clock, so that a time
+of day that is set ends no session. When a group came to its state is stored, so that is a time of
+day (`_stamped`), as are the times of offsets.
+
+An offset remembers the id of its topic; one that belongs to a deleted topic of the same name is
+not shown. (Its tombstone is written when the topic is deleted; a crash may come between the two.)
+
+Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
+"""
+
+import itertools
+import struct
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, Host, Timer
+from txn.coordinator.group.classic import (
+    Group,
+    GroupState,
+    GroupTransition,
+    Join,
+    JoinAnswer,
+    Leaver,
+    Limits,
+    Sync,
+    SyncAnswer,
+    commit_refusal,
+    expire,
+    heartbeat,
+    is_subscribed,
+    join,
+    leave,
+    next_deadline,
+    protocols_bytes,
+    restore,
+    sync,
+    touch,
+)
+from txn.coordinator.group.offsets import OffsetTable, StoredOffset, expired_offsets
+from txn.coordinator.group.records import (
+    GroupKey,
+    OffsetKey,
+    OffsetValue,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+from txn.coordinator.transaction.connections import Role
+from txn.coordinator.transaction.states import Producer
+from txn.errors import CorruptLogError, StorageError
+from txn.logs import log
+from txn.metadata.image import OFFSETS_TOPIC
+from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, Record, StoredBatch
+from txn.wire.hashing import coordinator_partition
+
+MINUTE_MS: Final = 60_000
+
+TOMBSTONES_PER_BATCH: Final = 500
+
+BATCH_BYTES_MIN: Final = 1_048_588
+"""Batches of groups may be as large as this, Kafka's default, whatever clients' may be."""
+
+GROUP_BATCHES: Final = 8
+"""What members of a group tell about themselves is at most so many times the largest batch: the
+record of a generation, a batch of its own, has one of a member's protocols."""
+
+HELD_BYTES_MAX: Final = 256 << 20
+"""What members of all groups tell about themselves, together."""
+
+OFFSET_BYTES_MIN: Final = 42
+"""Of the record of a committed offset, beside the names and the metadata."""
+
+Verdicts = Mapping[tuple[str, int], int]
+"""(topic, partition) → Kafka's error code, 0 where the partition is part of the transaction."""
+
+
+class Transactions(Protocol):
+    """What the transaction coordinator does for offsets."""
+
+    def join(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        partitions: Sequence[tuple[str, int]],
+    ) -> Verdicts | Awaitable[Verdicts]:
+        """Make partitions part of a producer's transaction (version 2), or say if they are (1)."""
+        ...
+
+    def is_joined(
+        self, transactional_id: str, producer: Producer, partition: tuple[str, int]
+    ) -> bool:
+        """Say whether a partition is part of the producer's open transaction in this moment."""
+        ...
+
+    def forces_answers_of(self, transactional_id: str) -> bool:
+        """Whether what the client of an id is told has to be on the disk before it is told."""
+        ...
+
+    def hang_up_if_late(
+        self, transactional_id: str, producer: Producer, connection: int, role: Role
+    ) -> None:
+        """Raise HangUpError if a TV1 client has left the connection its request came over."""
+        ...
+
+
+class Committer(NamedTuple):
+    """Who commits offsets; generation -1 and no member id is a consumer outside the group."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class GroupCoordinator:
+    """All groups of this node. Used from one thread."""
+
+    def __init__(
+        self,
+        host: Host,
+        transactions: Transactions,
+        *,
+        make_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.host = host
+        self.transactions = transactions
+        self.make_id = make_id
+        self._stores: CoordinatorPartitions = ()
+        self._tables: list[OffsetTable] = []
+        self._groups: dict[str, Group] = {}
+        self._unread: set[int] = set()
+        """Partitions of `__consumer_offsets` that cannot be read."""
+        self._passed_over = 0
+        """Records at recovery of protocols that this broker does not speak."""
+        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._tickets = itertools.count(1)
+        self._sizes: dict[str, int] = {}
+        """What the members of each group take, in bytes."""
+        self._held_bytes = 0
+        """The same, of all groups together."""
+        self._joins: dict[int, Callable[[JoinAnswer], object]] = {}
+        self._syncs: dict[int, Callable[[SyncAnswer], object]] = {}
+
+    # ------------------------------------------------------------ what the broker asks of it
+
+    def recover(self) -> None:
+        """Replay `__consumer_offsets`, then start the members' sessions and the clean-up.
+
+        A partition that cannot be read is out of service, and all groups that it keeps are: what
+        is asked of them is answered with NOT_COORDINATOR.
+        """
+        self._stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
+        self._tables = [OffsetTable() for _ in range(len(self._stores))]
+        for index in range(len(self._stores)):
+            if not self.host.is_untouched(OFFSETS_TOPIC, index):  # else it was never written
+                self._load(index)
+        if self._passed_over:
+            log.warning(
+                "group.records_passed_over",
+                records=self._passed_over,
+                reason="they are of the consumer, share or streams protocol of Apache Kafka",
+            )
+        for group_id in self._groups:
+            self._set_timer(group_id)
+        self._schedule_clean_up()
+
+    def group_partition(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps a group."""
+        return coordinator_partition(group_id, len(self._stores))
+
+    def is_loaded(self, group_id: str) -> bool:
+        """Say whether what is stored of a group could be read, so that it can be served."""
+        return not self._unread or self.group_partition(group_id) not in self._unread
+
+    def forget_partition(self, index: int) -> None:
+        """Serve the groups of a partition no longer; it is damaged. For a start alone."""
+        self._unread.add(index)
+        self._tables[index] = OffsetTable()
+        for group_id in list(self._groups):
+            if self.group_partition(group_id) == index:
+                self._forget(group_id)
+
+    def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
+        """A marker was appended to a partition: pending offsets count from now on, or never."""
+        self._tables[partition_index].end_transaction(producer_id, is_commit=is_commit)
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Forget what was committed for a topic that is gone."""
+        for index, table in enumerate(self._tables):
+            try:
+                self._delete_offsets(index, table.keys_of_topic(topic))
+            except StorageError as error:
+                log.error("group.offsets_kept", topic=topic, partition=index, reason=str(error))
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch of `__consumer_offsets`: no generation and no commit is larger."""
+        largest: int = self.host.setting("message.max.bytes")
+        return max(largest, BATCH_BYTES_MIN)
+
+    # ------------------------------------------------------------ members
+
+    def ticket(self) -> int:
+        """A number for a request that may have to wait."""
+        return next(self._tickets)
+
+    def join(self, group_id: str, request: Join, reply: Callable[[JoinAnswer], object]) -> None:
+        """Let a member join; `reply` is called once, now or when the round is complete."""
+        if not self.is_loaded(group_id):
+            reply(JoinAnswer(ErrorCode.not_coordinator, request.member_id))
+            return
+        if self._held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
+            reply(JoinAnswer(ErrorCode.coordinator_not_available, request.member_id))
+            return
+        self._joins[request.ticket] = reply
+        limits = Limits(
+            self.host.setting("group.initial.rebalance.delay.ms"),
+            self.host.setting("group.max.size"),
+            GROUP_BATCHES * self.batch_bytes_max,
+        )
+        group = self._groups.get(group_id)
+        outcome = join(
+            group, request, group_id=group_id, now_ms=self.host.monotonic_ms(), limits=limits
+        )
+        try:
+            self._carry_out(group_id, outcome)
+        except StorageError as error:
+            refused = JoinAnswer(group_error(error), request.member_id)
+            self._joins.pop(request.ticket)(refused)
+
+    def sync(self, group_id: str, request: Sync, reply: Callable[[SyncAnswer], object]) -> None:
+        """Give a member its assignment; `reply` is called once, now or when the leader is here."""
+        if not self.is_loaded(group_id):
+            reply(SyncAnswer(ErrorCode.not_coordinator))
+            return
+        self._syncs[request.ticket] = reply
+        outcome = sync(self._groups.get(group_id), request, now_ms=self.host.monotonic_ms())
+        try:
+            self._carry_out(group_id, outcome)
+        except StorageError as error:
+            self._syncs.pop(request.ticket)(SyncAnswer(group_error(error)))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Prolong a member's session; the code says if it has to join again."""
+        if not self.is_loaded(group_id):
+            return ErrorCode.not_coordinator
+        now_ms = self.host.monotonic_ms()
+        group = self._groups.get(group_id)
+        group, error = heartbeat(group, member_id, instance_id, generation, now_ms=now_ms)
+        if group is not None:
+            self._groups[group_id] = group
+            self._set_timer(group_id)
+        return error
+
+    def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
+        """Remove members; one code for each, in order. Raises StorageError: none was removed."""
+        self._require_loaded(group_id)
+        group = self._groups.get(group_id)
+        outcome, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
+        self._carry_out(group_id, outcome)
+        return codes
+
+    # ------------------------------------------------------------ offsets
+
+    def commit(
+        self,
+        committer: Committer,
+        offsets: Mapping[OffsetKey, OffsetValue],
+        *,
+        knows_group_not_found: bool,
+    ) -> ErrorCode:
+        """Commit offsets, all or none. NONE: they are stored and count."""
+        if not self.is_loaded(committer.group_id):
+            return ErrorCode.not_coordinator
+        group = self._groups.get(committer.group_id)
+        error = commit_refusal(
+            group,
+            committer.member_id,
+            committer.instance_id,
+            committer.generation,
+            is_transactional=False,
+            knows_group_not_found=knows_group_not_found,
+        )
+        if error is not ErrorCode.none:
+            return error
+        if group is not None and group.state in (
+            GroupState.STABLE,
+            GroupState.PREPARING_REBALANCE,
+        ):
+            self._groups[group.group_id] = touch(
+                group, committer.member_id, now_ms=self.host.monotonic_ms()
+            )
+            self._set_timer(group.group_id)
+        return self._put(committer.group_id, offsets, None)
+
+    async def commit_in_transaction(
+        self,
+        committer: Committer,
+        offsets: Mapping[OffsetKey, OffsetValue],
+        *,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        transaction_version: int,
+    ) -> ErrorCode:
+        """Store offsets that count when the producer's transaction commits, all or none.
+
+        The partition joins the transaction first. If that had to wait for the disk, the transaction
+        may have ended before we go on: its marker would be in the log, and what is appended then
+        would stay pending for ever. So it is asked once more, with nothing between the question and
+        the append; the client tries again and learns how it ended.
+        """
+        if not self.is_loaded(committer.group_id):
+            return ErrorCode.not_coordinator
+        index = self.group_partition(committer.group_id)
+        place = (OFFSETS_TOPIC, index)
+        joining = self.transactions.join(
+            transactional_id,
+            producer.producer_id,
+            producer.producer_epoch,
+            transaction_version,
+            [place],
+        )
+        if isinstance(joining, Awaitable):
+            error = ErrorCode((await joining)[place])
+            owner = Producer(producer.producer_id, producer.producer_epoch)
+            if not error and not self.transactions.is_joined(transactional_id, owner, place):
+                error = ErrorCode.concurrent_transactions
+        else:
+            error = ErrorCode(joining[place])
+        if error is ErrorCode.none:
+            error = commit_refusal(
+                self._groups.get(committer.group_id),
+                committer.member_id,
+                committer.instance_id,
+                committer.generation,
+                is_transactional=True,
+                knows_group_not_found=False,
+            )
+        if error is not ErrorCode.none:
+            return error
+        return self._put(committer.group_id, offsets, producer)
+
+    async def sync_offsets(
+        self, group_id: str, *, transactional_id: str | None = None
+    ) -> ErrorCode:
+        """Wait until what was committed for a group is on the disk, if every commit has to be.
+
+        A generation is not waited for: members of one that was lost join again.
+
+        Args:
+            group_id: Whose offsets.
+            transactional_id: In whose transaction they were sent; what its client is told may
+                have to be on the disk where other commits have not.
+
+        Returns:
+            What the committer is told: if the disk refused, to try again. What it committed
+            counts until a power failure.
+        """
+        is_forced = self.host.durability is Durability.ALWAYS or (
+            transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
+        )
+        if is_forced:
+            try:
+                await self.host.sync([self._stores[self.group_partition(group_id)]])
+            except StorageError as error:
+                return commit_error(error)
+        return ErrorCode.none
+
+    def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
+        """The offsets that count, (topic, partition) → offset, without those of deleted topics."""
+        table = self._tables[self.group_partition(group_id)]
+        return {
+            (topic, partition): stored
+            for (topic, partition), stored in table.committed(group_id).items()
+            if not self._is_of_deleted_topic(topic, stored)
+        }
+
+    def committed_offset(self, key: OffsetKey) -> StoredOffset | None:
+        """The offset that counts for one partition, None if there is none."""
+        table = self._tables[self.group_partition(key.group_id)]
+        stored = table.committed(key.group_id).get((key.topic, key.partition))
+        is_gone = stored is None or self._is_of_deleted_topic(key.topic, stored)
+        return None if is_gone else stored
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        """Say whether an open transaction holds an offset, so that the committed one may change."""
+        return self._tables[self.group_partition(key.group_id)].is_pending(key)
+
+    def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
+        """Delete offsets of a group. Raises StorageError."""
+        self._require_loaded(group_id)
+        index = self.group_partition(group_id)
+        known = self._tables[index].keys_of_group(group_id)
+        self._delete_offsets(index, known & set(keys))
+
+    # ------------------------------------------------------------ groups
+
+    def group(self, group_id: str) -> Group | None:
+        """A group as it is, or None."""
+        return self._groups.get(group_id)
+
+    def groups(self) -> Iterable[Group]:
+        """Every group."""
+        return tuple(self._groups.values())
+
+    def is_subscribed(self, group_id: str, topic: str) -> bool:
+        """Say whether a group's members consume a topic."""
+        group = self._groups.get(group_id)
+        return group is not None and is_subscribed(group, topic)
+
+    def delete_group(self, group_id: str) -> ErrorCode:
+        """Delete a group without members and all its offsets. Raises StorageError."""
+        self._require_loaded(group_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.group_id_not_found
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.non_empty_group
+        index = self.group_partition(group_id)
+        self._delete_offsets(index, self._tables[index].keys_of_group(group_id))
+        self._append(index, [(encode_group_key(GroupKey(group_id)), None)])
+        self._forget(group_id)
+        log.info("group.deleted", group_id=group_id)
+        return ErrorCode.none
+
+    # ------------------------------------------------------------ one change
+
+    def _carry_out(self, group_id: str, outcome: GroupTransition) -> None:
+        """Write what has to be written, take the new group, answer. Raises StorageError."""
+        outcome = self._stamped(group_id, outcome)
+        if outcome.record is not None:
+            record = (encode_group_key(GroupKey(group_id)), encode_group_value(outcome.record))
+            self._append(self.group_partition(group_id), [record])
+        if outcome.group is not None:
+            self._log_move(self._groups.get(group_id), outcome.group)
+            self._groups[group_id] = outcome.group
+            self._note_size(group_id, outcome.group.size_bytes)
+            self._set_timer(group_id)
+        for ticket, answer in outcome.answers:
+            if isinstance(answer, JoinAnswer):
+                self._joins.pop(ticket)(answer)
+            else:
+                self._syncs.pop(ticket)(answer)
+
+    def _stamped(self, group_id: str, outcome: GroupTransition) -> GroupTransition:
+        """An outcome with the time of day at which the group came to its state, if it just did."""
+        before, after, record = self._groups.get(group_id), outcome.group, outcome.record
+        if after is None or (
+            before is not None and before.state_timestamp_ms == after.state_timestamp_ms
+        ):
+            return outcome
+        at_ms = self.host.now_ms()
+        return outcome._replace(
+            group=after._replace(state_timestamp_ms=at_ms),
+            record=None if record is None else record._replace(state_timestamp_ms=at_ms),
+        )
+
+    def _put(
+        self,
+        group_id: str,
+        offsets: Mapping[OffsetKey, OffsetValue],
+        producer: ProducerIdentity | None,
+    ) -> ErrorCode:
+        index = self.group_partition(group_id)
+        least_bytes = sum(
+            OFFSET_BYTES_MIN + len(group_id) + len(key.topic) + len(value.metadata)
+            for key, value in offsets.items()
+        )
+        if least_bytes > self.batch_bytes_max:
+            return ErrorCode.invalid_commit_offset_size
+        records = [
+            (encode_offset_key(key), encode_offset_value(value)) for key, value in offsets.items()
+        ]
+        try:
+            base_offset = self._append(index, records, producer)
+        except StorageError as error:
+            return commit_error(error)
+        producer_id = None if producer is None else producer.producer_id
+        for position, (key, value) in enumerate(offsets.items()):
+            self._apply_offset(index, key, value, base_offset + position, producer_id)
+        return ErrorCode.none
+
+    def _delete_offsets(self, index: int, keys: Iterable[OffsetKey]) -> None:
+        """Write tombstones, and apply each batch of them once it is written."""
+        ordered = sorted(keys, key=lambda key: (key.group_id, key.topic, key.partition))
+        for start in range(0, len(ordered), TOMBSTONES_PER_BATCH):
+            chunk = ordered[start : start + TOMBSTONES_PER_BATCH]
+            self._append(index, [(encode_offset_key(key), None) for key in chunk])
+            for key in chunk:
+                self._tables[index].delete(key)
+
+    def _append(
+        self,
+        index: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        producer: ProducerIdentity | None = None,
+    ) -> int:
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        if size > self.batch_bytes_max:
+            raise StorageError(
+                f"{OFFSETS_TOPIC}-{index} takes no batch of {size} bytes: message.max.bytes is "
+                f"{self.batch_bytes_max}",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+                code=ErrorCode.message_too_large,
+            )
+        store = self._stores[index]
+        return store.append(records, timestamp_ms=self.host.now_ms(), producer=producer)
+
+    def _apply_offset(
+        self,
+        index: int,
+        key: OffsetKey,
+        value: OffsetValue,
+        record_offset: int,
+        producer_id: int | None,
+    ) -> None:
+        """Take in a stored offset; a group of which nothing else is known begins with it."""
+        self._groups.setdefault(key.group_id, Group(key.group_id))
+        self._tables[index].put(key, value, record_offset=record_offset, producer_id=producer_id)
+
+    def _note_size(self, group_id: str, size_bytes: int) -> None:
+        self._held_bytes += size_bytes - self._sizes.pop(group_id, 0)
+        if size_bytes > 0:
+            self._sizes[group_id] = size_bytes
+
+    def _forget(self, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+        self._note_size(group_id, 0)
+        armed = self._timers.pop(group_id, None)
+        if armed is not None:
+            armed[1].cancel()
+
+    def _is_of_deleted_topic(self, topic: str, stored: StoredOffset) -> bool:
+        known = self.host.topic_id(topic)
+        return None not in (known, stored.value.topic_id) and known != stored.value.topic_id
+
+    # ------------------------------------------------------------ recovery
+
+    def _load(self, index: int) -> None:
+        """Replay a partition, or do without it."""
+        try:
+            store = self._stores[index]
+            for batch in store.batches():
+                self._replay(store, self._tables[index], batch)
+            return
+        except CorruptLogError as error:
+            self.forget_partition(index)
+            self.host.refuse_partition(OFFSETS_TOPIC, index, error.message)
+            reason = error.message
+        except (StorageError, OSError) as error:
+            self.forget_partition(index)
+            reason = str(error)
+        log.error("group.groups_not_served", partition=f"{OFFSETS_TOPIC}-{index}", reason=reason)
+
+    def _require_loaded(self, group_id: str) -> None:
+        """Raises StorageError: what is stored of a group could not be read."""
+        if not self.is_loaded(group_id):
+            index = self.group_partition(group_id)
+            raise StorageError(
+                f"{OFFSETS_TOPIC}-{index}, which keeps group {group_id!r}, cannot be read",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+            )
+
+    def _replay(self, store: PartitionLog, table: OffsetTable, batch: StoredBatch) -> None:
+        if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):
+            is_commit = batch.kind is BatchKind.COMMIT_MARKER
+            table.end_transaction(batch.producer_id, is_commit=is_commit)
+            return
+        is_pending = batch.kind is BatchKind.TRANSACTIONAL
+        for record in batch.records:
+            try:
+                self._replay_record(store, record, batch.producer_id if is_pending else None)
+            except (ValueError, struct.error) as error:
+                raise CorruptLogError(
+                    f"{OFFSETS_TOPIC}-{store.index} holds a damaged record at offset "
+                    f"{record.offset}: {error}",
+                    partition=store.index,
+                    offset=record.offset,
+                ) from error
+
+    def _replay_record(self, store: PartitionLog, record: Record, producer_id: int | None) -> None:
+        key, data = decode_key(record.key or b""), record.value
+        if isinstance(key, OffsetKey):
+            if data is None:
+                self._tables[store.index].delete(key)
+            else:
+                value = decode_offset_value(data)
+                self._apply_offset(store.index, key, value, record.offset, producer_id)
+        elif isinstance(key, GroupKey):
+            if data is None:
+                self._forget(key.group_id)
+            else:
+                value_of_group = decode_group_value(data)
+                now_ms = self.host.monotonic_ms()
+                group = restore(key.group_id, value_of_group, now_ms=now_ms)
+                self._groups[key.group_id] = group
+                self._note_size(key.group_id, group.size_bytes)
+        else:
+            self._passed_over += 1
+
+    # ------------------------------------------------------------ time
+
+    def _set_timer(self, group_id: str) -> None:
+        deadline_ms = next_deadline(self._groups[group_id])
+        armed = self._timers.get(group_id)
+        if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
+            return
+        self._arm(group_id, deadline_ms)
+
+    def _arm(self, group_id: str, when_ms: int) -> None:
+        armed = self._timers.get(group_id)
+        if armed is not None:
+            armed[1].cancel()
+        timer = self.host.call_at(when_ms, lambda: self._on_timer(group_id))
+        self._timers[group_id] = (when_ms, timer)
+
+    def _on_timer(self, group_id: str) -> None:
+        del self._timers[group_id]
+        outcome = expire(self._groups[group_id], now_ms=self.host.monotonic_ms())
+        try:
+            self._carry_out(group_id, outcome)
+        except StorageError as error:
+            log.error("group.not_written", group_id=group_id, reason=str(error))
+            self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
+
+    def _schedule_clean_up(self) -> None:
+        interval_ms = self.host.setting("offsets.retention.check.interval.ms")
+        self.host.call_at(self.host.monotonic_ms() + interval_ms, self._clean_up)
+
+    def _clean_up(self) -> None:
+        """Drop offsets that are over, and groups that have nothing left."""
+        self._schedule_clean_up()
+        retention_ms = self.host.setting("offsets.retention.minutes") * MINUTE_MS
+        for group in self.groups():
+            try:
+                self._clean_up_group(group, retention_ms)
+            except StorageError as error:
+                log.error("group.not_cleaned", group_id=group.group_id, reason=str(error))
+
+    def _clean_up_group(self, group: Group, retention_ms: int) -> None:
+        index = self.group_partition(group.group_id)
+        table = self._tables[index]
+        now_ms = self.host.now_ms()
+        over = expired_offsets(group, table, now_ms=now_ms, retention_ms=retention_ms)
+        self._delete_offsets(index, over)
+        if over:
+            log.info("group.offsets_expired", group_id=group.group_id, offsets=len(over))
+        is_left_alone = group.state is GroupState.EMPTY and not group.pending
+        if is_left_alone and not table.keys_of_group(group.group_id):
+            self.delete_group(group.group_id)
+
+    def _log_move(self, before: Group | None, after: Group) -> None:
+        if before is None or before.state is not after.state:
+            log.info(
+                "group.moved",
+                group_id=after.group_id,
+                state=after.state.value,
+                generation=after.generation,
+                members=len(after.members),
+            )
+
+
+def group_error(error: StorageError) -> ErrorCode:
+    """What a member is told when its group's generation could not be written.
+
+    Source: Kafka, which sends the client to look for a coordinator whose disk works.
+    """
+    is_too_large = error.code in (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+    return ErrorCode.unknown_server_error if is_too_large else ErrorCode.not_coordinator
+
+
+def commit_error(error: StorageError) -> ErrorCode:
+    """What a committer is told when its offsets could not be written.
+
+    A refusal by the partition's rules (an old producer epoch, above all) is passed on.
+    """
+    match ErrorCode(error.code):
+        case ErrorCode.kafka_storage_error:
+            return ErrorCode.not_coordinator
+        case ErrorCode.message_too_large | ErrorCode.record_list_too_large:
+            return ErrorCode.invalid_commit_offset_size
+        case code:
+            return code

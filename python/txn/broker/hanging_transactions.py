@@ -1,0 +1,126 @@
+"""Orphans: what a power failure left open on a partition, and `__transaction_state` knows not of.
+
+The log of the coordinator may have lost more than the partition did. No client and no timeout
+would ever end such a transaction (P5), so the start does. But while a partition of
+`__transaction_state` cannot be read, a producer that nobody knows may be one of its own, and
+its transaction decided: that one stays open, and an operator is told what it waits for.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from txn.broker.host import RETRY_MS, Host
+from txn.broker.markers import Markers
+from txn.coordinator.transaction.decide import outcome_of_orphan
+from txn.coordinator.transaction.open_transactions import OpenTransaction
+from txn.coordinator.transaction.states import Producer, TopicPartition, Txn, TxnResult
+from txn.errors import StorageError
+from txn.logs import log
+from txn.storage.base import PartitionLog
+
+
+def tell_left_open(found: OpenTransaction, unread: Sequence[str]) -> None:
+    """Tell an operator of a transaction that nothing ends, as its owner may be unread."""
+    log.error(
+        "txn.left_open",
+        partition=f"{found.partition[0]}-{found.partition[1]}",
+        producer_id=found.producer.producer_id,
+        producer_epoch=found.producer.producer_epoch,
+        first_offset=found.first_offset,
+        waits_for=",".join(unread),
+    )
+
+
+class HangingTransactions:
+    """Ends orphans, and remembers those that a disk refuses to end."""
+
+    def __init__(self, host: Host, markers: Markers) -> None:
+        self._host = host
+        self._markers = markers
+        self._waiting: set[tuple[TopicPartition, Producer]] = set()
+        self._when_ended: list[Callable[[], object]] = []
+
+    @property
+    def are_ended(self) -> bool:
+        """Whether a disk refuses none of them."""
+        return not self._waiting
+
+    def call_when_ended(self, call: Callable[[], object]) -> None:
+        """Make a call once the last of them is ended: at once, if none is left."""
+        if self.are_ended:
+            call()
+        else:
+            self._when_ended.append(call)
+
+    def end(
+        self,
+        stores: Iterable[PartitionLog],
+        known: Iterable[Txn],
+        *,
+        unread: Sequence[str] = (),
+    ) -> None:
+        """End what partitions hold open of which no known transaction says so.
+
+        Args:
+            stores: Every partition a transaction may have written to.
+            known: The transactions of every id that could be read.
+            unread: The partitions of `__transaction_state` that could not be.
+        """
+        owners = {
+            producer_id: txn
+            for txn in known
+            for producer_id in (txn.producer_id, txn.previous_producer_id)
+        }
+        for store in stores:
+            partition = (store.topic, store.index)
+            for active in store.producers():
+                owner = owners.get(active.producer_id)
+                is_known = owner is not None and partition in owner.partitions
+                if active.current_txn_start_offset < 0 or is_known:
+                    continue
+                producer = Producer(active.producer_id, active.producer_epoch)
+                if owner is None and unread:
+                    found = OpenTransaction(partition, producer, active.current_txn_start_offset)
+                    tell_left_open(found, unread)
+                    self._waiting.add((partition, producer))
+                    continue
+                epoch = max(active.coordinator_epoch, 0)
+                self._end_one(store, producer, outcome_of_orphan(owner, producer), epoch)
+
+    def abort(self, found: OpenTransaction) -> None:
+        """Abort a transaction whose partition's loss an operator accepted."""
+        store = self._host.partition(*found.partition)
+        assert store is not None, f"{found.partition} is open"
+        self._end_one(store, found.producer, TxnResult.ABORT, 0)
+
+    def _end_one(
+        self, store: PartitionLog, producer: Producer, outcome: TxnResult, coordinator_epoch: int
+    ) -> None:
+        """Write a marker that is decided; nothing enters its transaction while a disk refuses."""
+        told: dict[str, Any] = {
+            "partition": f"{store.topic}-{store.index}",
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "outcome": outcome.value,
+        }
+        marker = self._markers.make(
+            producer,
+            coordinator_epoch=coordinator_epoch,
+            is_commit=outcome is TxnResult.COMMIT,
+        )
+        orphan = (store.topic, store.index), producer
+        try:
+            self._markers.append(orphan[0], marker)
+        except StorageError as error:
+            log.error("txn.orphan_end_delayed", reason=error.message, **told)
+            self._waiting.add(orphan)
+            store.producer_state.block_txn(producer.producer_id)
+            self._host.call_at(
+                self._host.monotonic_ms() + RETRY_MS,
+                lambda: self._end_one(store, producer, outcome, coordinator_epoch),
+            )
+            return
+        log.warning("txn.orphan_ended", **told)
+        self._waiting.discard(orphan)
+        while self.are_ended and self._when_ended:
+            self._when_ended.pop()()

@@ -1,0 +1,53 @@
+"""Who last acted for each transactional id: for the operator whose readers wait for it.
+
+Kept in memory alone, so it is known since the broker was started, and for so many ids that a
+broker with very many of them does not feel it. The records that clients produce do not pass
+here; what they ask of the coordinator does.
+"""
+
+from collections.abc import Callable
+from sys import intern
+from typing import Final, NamedTuple
+
+from txn.broker.host import Context
+
+IDS_MAX: Final = 10_000
+"""How many ids are remembered, those that were acted for last; some 200 bytes each."""
+
+CLIENT_ID_SHOWN: Final = 255
+"""How many characters are remembered of a client id."""
+
+
+class LastClient(NamedTuple):
+    """A client that the coordinator served: its id, its address, when, and for what."""
+
+    client_id: str
+    client_host: str
+    seen_ms: int
+    request: str
+
+
+class LastClients:
+    """The client that last acted for each transactional id."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._by_id: dict[str, LastClient] = {}
+
+    def note(self, transactional_id: str, context: Context, request: str) -> None:
+        """Remember that a request was served, one that was not refused."""
+        self._by_id.pop(transactional_id, None)  # the newest stands last
+        if len(self._by_id) >= IDS_MAX:
+            del self._by_id[next(iter(self._by_id))]
+        client_id = context.client_id[:CLIENT_ID_SHOWN]
+        self._by_id[transactional_id] = LastClient(
+            intern(client_id), intern(context.client_host), self._now_ms(), request
+        )
+
+    def get(self, transactional_id: str) -> LastClient | None:
+        """Who acted last; None if nobody did since the start."""
+        return self._by_id.get(transactional_id)
+
+    def forget(self, transactional_id: str) -> None:
+        """Drop what is known of an id that expired."""
+        self._by_id.pop(transactional_id, None)

@@ -1,0 +1,55 @@
+"""A call that may never come back, made on a thread of its own so that a deadline holds.
+
+librdkafka's `send_offsets_to_transaction` can wait for ever once the broker that coordinates
+the group has restarted, whatever timeout it is given (its issues 5456 and 5511).
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from txn.client.deadline import Deadline
+
+
+class BoundedCall:
+    """One call: run at most once, and waited for only so long.
+
+    Whoever stops waiting, at a deadline or by a signal, asks `is_over` before going on: a call
+    that has not begun by then never will, and one that has begun may still take effect.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._permit = deque([None])  # taken once: by the thread, or by who forbids the call
+        self._done = threading.Event()
+        self._raised: BaseException | None = None
+
+    def run(self, deadline: Deadline) -> bool:
+        """Make the call and raise what it raises; return whether it came back in time."""
+        threading.Thread(target=self._run, name="txn-bounded-call", daemon=True).start()
+        if not self._done.wait(deadline.remaining):
+            return False
+        if self._raised is not None:
+            raise self._raised
+        return True
+
+    def is_over(self, deadline: Deadline) -> bool:
+        """Wait until the call can no longer take effect; return whether that is certain."""
+        try:
+            self._permit.pop()
+        except IndexError:
+            return self._done.wait(deadline.remaining)
+        self._done.set()
+        return True
+
+    def _run(self) -> None:
+        try:
+            self._permit.pop()
+        except IndexError:
+            return
+        try:
+            self._call()
+        except BaseException as raised:
+            self._raised = raised
+        finally:
+            self._done.set()

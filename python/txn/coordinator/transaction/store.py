@@ -1,0 +1,100 @@
+"""All transactional ids and where they stand: the fold of `__transaction_state`.
+
+`apply` is the only way this changes, for a record just written, and `load` is `apply` of one
+that recovery reads; hence what is here is what replay would give (P8). A record holds
+everything about its id, so the newest one alone matters and a compacted log replays to the
+same.
+
+Most ids are at rest most of the time, and there may be many. One that nobody has asked about
+for long *sleeps*: it is kept as the bytes of its record, some 250 bytes with its name instead
+of 600, and is decoded when it is looked at. Recovery decodes nothing but what is open.
+"""
+
+from collections.abc import Iterator
+
+from txn.coordinator.transaction.records import (
+    at_rest_since_ms,
+    check_value,
+    decode_value,
+    encode_value,
+)
+from txn.coordinator.transaction.states import AT_REST, Txn
+from txn.coordinator.transaction.timeouts import is_expired
+
+
+class TxnStore:
+    """What is known of every transactional id."""
+
+    __slots__ = ("_decoded", "_encoded")
+
+    def __init__(self) -> None:
+        self._decoded: dict[str, Txn] = {}
+        self._encoded: dict[str, bytes] = {}
+        """At rest, as `encode_value` gives it. An id is in one of the two."""
+
+    def get(self, transactional_id: str) -> Txn | None:
+        """What is known of an id; None if nothing."""
+        txn = self._decoded.get(transactional_id)
+        if txn is not None:
+            return txn
+        value = self._encoded.get(transactional_id)
+        return None if value is None else decode_value(value)
+
+    def apply(self, transactional_id: str, txn: Txn | None) -> None:
+        """Fold in a stored record; None is a tombstone."""
+        self._encoded.pop(transactional_id, None)
+        if txn is None:
+            self._decoded.pop(transactional_id, None)
+        else:
+            self._decoded[transactional_id] = txn
+
+    def load(self, transactional_id: str, value: bytes | None) -> None:
+        """Fold in a stored record as it is stored; None is a tombstone.
+
+        Raises:
+            ValueError: the bytes do not follow the schema; nothing has changed.
+        """
+        if value is not None and at_rest_since_ms(value) is not None:
+            check_value(value)
+            self._encoded[transactional_id] = value
+            self._decoded.pop(transactional_id, None)
+        else:
+            self.apply(transactional_id, None if value is None else decode_value(value))
+
+    def compact_idle(self, before_ms: int) -> None:
+        """Let the ids sleep that have been at rest since before a time."""
+        for transactional_id, txn in list(self._decoded.items()):
+            if txn.state in AT_REST and txn.updated_ms < before_ms:
+                self._encoded[transactional_id] = encode_value(txn)
+                del self._decoded[transactional_id]
+
+    def decoded(self) -> list[tuple[str, Txn]]:
+        """The ids that do not sleep, every open transaction among them."""
+        return list(self._decoded.items())
+
+    def items(self) -> Iterator[tuple[str, Txn]]:
+        """All ids, as they were when the first was taken. Cost: sleeping ones are decoded."""
+        decoded, encoded = list(self._decoded.items()), list(self._encoded.items())
+        yield from decoded
+        for transactional_id, value in encoded:
+            yield transactional_id, decode_value(value)
+
+    def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
+        """The ids that have been at rest for so long that they may be forgotten."""
+        found = [
+            transactional_id
+            for transactional_id, txn in self._decoded.items()
+            if is_expired(txn, now_ms, expiration_ms)
+        ]
+        for transactional_id, value in self._encoded.items():
+            since_ms = at_rest_since_ms(value)
+            assert since_ms is not None, f"{transactional_id} sleeps"
+            if since_ms <= now_ms - expiration_ms:
+                found.append(transactional_id)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._decoded, *self._encoded])
+
+    def __len__(self) -> int:
+        return len(self._decoded) + len(self._encoded)

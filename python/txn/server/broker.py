@@ -1,0 +1,471 @@
+"""A broker inside this process: `txn.Broker`.
+
+`Broker` is what a program holds, `_Service` what runs: threads know the service alone, so a broker
+that a program lost is collected, tells of it and stops. One that still runs when the interpreter
+ends is closed in order. In a forked child both are dead, and touch nothing of the parent's.
+"""
+
+import _thread
+import atexit
+import errno
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from txn import _core, forks
+from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
+from txn.broker.node import Node
+from txn.config import BrokerSettings
+from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
+from txn.logs import log
+from txn.server import descriptors
+from txn.server.background import Background
+from txn.server.compaction import Compaction
+from txn.server.control_loop import ControlLoop, ServerCatalog
+from txn.server.lent_loop import LentLoop
+from txn.server.preload import Preload
+from txn.server.scheduler import LoopScheduler
+from txn.storage.directory import DataDirectory
+from txn.storage.native import NativeStorage
+
+EVERY_ADDRESS = ("0.0.0.0", "::")
+
+
+class Broker:
+    """A Kafka broker in this process, with transactions.
+
+    It listens from the moment it is made until `close`, which the end of a `with` block
+    calls. Several may live in one process. One that is neither closed nor referred to any more
+    stops with a ResourceWarning; so does one that is open when the interpreter ends.
+
+    A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and the
+    rest raises ForkedError: the broker runs in the parent.
+
+    Args:
+        path: The data directory, made if need be; None for a temporary one, removed at the end.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        durability: "process", "commit" or "always" (promise P2). By default "commit" for a
+            named directory and "process" for a temporary one.
+        properties: Broker properties by Kafka's names, `{"num.partitions": 6}`.
+        settings: The same with underscores for dots, `num_partitions=6`.
+
+    Raises:
+        ConfigError: a property is unknown or its value does not fit.
+        DirectoryError: the directory is in use, not a data directory, or not readable.
+        CorruptLogError: acknowledged data is damaged; the message names file and position.
+        AddressError: the address is taken or not of this machine.
+
+    Example:
+        >>> with txn.Broker() as broker:
+        ...     producer = txn.Producer(bootstrap_servers=broker.bootstrap_servers)
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        durability: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        **settings: object,
+    ) -> None:
+        given = dict(properties or {})
+        given |= {name.replace("_", "."): value for name, value in settings.items()}
+        given.setdefault("durability", durability or ("process" if path is None else "commit"))
+        self._service = service = _Service(BrokerSettings(given), path, host, port)
+        self._node, self._storage = service.node, service.storage
+        self._compaction = service.compaction
+        self._shares = service.shares
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, as clients take it; an IPv6 address is in brackets."""
+        return self._service.bootstrap_servers
+
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+        return self._service.path
+
+    @property
+    def failure(self) -> BrokerFailedError | None:
+        """Why it serves nobody any more, if a bug ended that."""
+        return self._here().failure
+
+    def call_when_failed(self, call: Callable[[], object]) -> None:
+        """Make a call, on any thread, when a bug ends the service; at once if one has."""
+        self._here().call_when_failed(call)
+
+    def close(self) -> None:
+        """Answer what is under way, close every log in order, and leave. Harmless when repeated.
+
+        In a forked child it does nothing.
+
+        Raises:
+            StorageError: a log could not be closed; the next start will check the directory.
+        """
+        self._service.close()
+
+    def __enter__(self) -> Self:
+        self._here()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<txn.Broker {self._service.description}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a txn.Broker cannot be pickled: it runs in the process that made it. Give other "
+            "processes its bootstrap_servers"
+        )
+
+    def __del__(self) -> None:
+        service = getattr(self, "_service", None)  # none where the constructor raised
+        if service is not None and service.is_open:
+            try:
+                _warn_of_unclosed(service, self)
+            finally:
+                service.close_aside()
+
+    def _here(self) -> "_Service":
+        self._service.require_this_process()
+        return self._service
+
+
+_open: set["_Service"] = set()
+"""Those to close when the interpreter ends."""
+
+
+@atexit.register
+def _close_open() -> None:
+    """Close what was left open; daemon threads still run now, so all of it can end in order."""
+    for service in list(_open):
+        with suppress(ResourceWarning):  # raised where warnings are errors
+            _warn_of_unclosed(service, None)
+        service.close_or_log()
+
+
+def _warn_of_unclosed(service: "_Service", source: object) -> None:
+    warnings.warn(
+        f"unclosed broker {service.description}: open it in a `with` block, or call close()",
+        ResourceWarning,
+        stacklevel=3,
+        source=source,
+    )
+
+
+class _Service:
+    """All that runs of one broker: its threads, sockets and logs."""
+
+    def __init__(
+        self, settings: BrokerSettings, path: str | Path | None, host: str, port: int
+    ) -> None:
+        self._settings = settings
+        self._temporary = _temporary_directory() if path is None else None
+        self.is_open = False
+        self._forked_from: int | None = None
+        self._closing = threading.RLock()
+        self.failure: BrokerFailedError | None = None
+        self._when_failed: list[Callable[[], object]] = []
+        try:
+            self._start(self._temporary or Path(path or ""), host, port)
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self.is_open = True
+        _open.add(self)
+        forks.watch(self)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        host, port = self._address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def path(self) -> Path:
+        return self._directory.path
+
+    @property
+    def description(self) -> str:
+        return f"{self.bootstrap_servers} on {self.path}"
+
+    def require_this_process(self) -> None:
+        if self._forked_from is not None:
+            raise ForkedError(
+                f"broker {self.description} runs in process {self._forked_from}, and process "
+                f"{os.getpid()} is a fork of that one. Connect to its bootstrap_servers with "
+                "clients opened here, or start a broker with another directory",
+                pid=self._forked_from,
+            )
+
+    def call_when_failed(self, call: Callable[[], object]) -> None:
+        self._when_failed.append(call)
+        if self.failure is not None:
+            call()
+
+    def close(self) -> None:
+        """As `Broker.close`; a second caller waits for the first."""
+        if self._forked_from is not None:
+            return
+        with self._closing:
+            if self.is_open:
+                self.is_open = False
+                self._close()
+
+    def close_or_log(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            log.exception("broker.not_closed", directory=str(self.path))
+
+    def close_aside(self) -> None:
+        """Close on a thread of its own: a collection may come at any line of any thread, with locks
+        held that closing needs. No lock is taken here, hence not `threading.Thread`.
+        """
+        _thread.start_new_thread(self.close_or_log, ())
+
+    def abandon(self, parent: int) -> None:
+        """Leave a forked child: close what it shares, and nothing else.
+
+        Closed here, a socket or file stays as it is in the parent. Kept open, the lock and the
+        port would outlive the parent, and clients wait at connections that nobody serves.
+        """
+        self._forked_from = parent
+        self.is_open = False
+        _open.discard(self)
+        _close_shared(self._address, os.path.realpath(self.path))
+
+    def _close(self) -> None:
+        self.preload.stop()
+        self._server.stop()
+        for reactor in self._reactors:
+            reactor.join()
+        self.compaction.stop()
+        self._control.stop()
+        self._background.stop()
+        try:
+            self.node.close()
+            self.storage.write_recovery_points()
+            self.storage.write_log_starts()
+            if self._is_in_order:
+                self._directory.mark_clean(self.node.broker_epoch)
+        except OSError as error:
+            raise StorageError(
+                f"cannot note in {self.path} that the broker stopped: {error}. Nothing is lost; "
+                "the next start checks every log"
+            ) from error
+        finally:
+            self._directory.release()
+            self._remove_temporary()
+            _open.discard(self)
+            forks.forget(self)
+            log.info("broker.stopped", directory=str(self.path))
+
+    def _start(self, path: Path, host: str, port: int) -> None:
+        advertised = _advertised(self._settings["advertised.listeners"])
+        self.shares = descriptors.claim(
+            self._settings["max.connections"],
+            is_requested="max.connections" in self._settings.given,
+        )
+        _core.set_open_files_max(min(self.shares.files, descriptors.FILES_OF_EMBEDDED))
+        # First of all: where the port is taken, no directory is made and none touched.
+        self._server = self._listen(host, port)
+        self._address = self._server.address
+        try:
+            self._directory = DataDirectory(
+                path,
+                node_id=self._settings.given.get("node.id"),
+                is_temporary=self._temporary is not None,
+            )
+        except BaseException:
+            self._server.stop()
+            raise
+        loop = LentLoop()
+        try:
+            scheduler = LoopScheduler(loop)
+            self.node = self._open_node(scheduler)
+            self.node.transactions.call_when_recovered(self._note_boot)
+        except BaseException:
+            loop.close()
+            self._server.stop()
+            self._directory.release()
+            raise
+        self.node.advertised = advertised or _reachable(*self._address)
+        self._control = ControlLoop(loop, scheduler, self._server, self.node)
+        self._reactors = [
+            threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")
+            for index in range(self._settings["num.network.threads"])
+        ]
+        for thread in self._reactors:
+            thread.daemon = True
+            thread.start()
+        self._control.start()
+        self._background = Background(self.storage, self._settings)
+        self._background.start()
+        self.compaction = Compaction(self.node, self._directory.path)
+        self.compaction.start()
+        self.preload = Preload({key: api.versions for key, api in self._control.table.items()})
+        self.preload.start()
+        log.info(
+            "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
+        )
+
+    def _note_boot(self) -> None:
+        """Note that a power failure is over, unless a partition could not be looked at."""
+        is_seen_whole = self.node.is_all_open and not self.node.has_damage
+        if not self._directory.power_failed or is_seen_whole:
+            self._directory.note_boot()
+        if self.node.is_all_open:
+            self.storage.forget_losses()
+
+    @property
+    def _is_in_order(self) -> bool:
+        """Whether the next start may believe all that is stored, or has to look again."""
+        node = self.node
+        return node.transactions.is_recovered and node.is_all_open and not node.has_damage
+
+    def run_reactor(self, index: int) -> None:
+        """Serve connections. A bug that breaks this off ends the others too: half a broker, whose
+        clients wait for answers that never come, is worse than none.
+        """
+        try:
+            self._server.run_reactor(index)
+        except OSError as error:
+            self.failure = BrokerFailedError(
+                f"a bug ended the broker's service: {error}. What it acknowledged is stored: "
+                "start it again, and report this",
+                reason=str(error),
+            )
+            log.error("broker.failed", reason=str(error))
+            for call in self._when_failed:
+                call()
+
+    def _open_node(self, scheduler: LoopScheduler) -> Node:
+        directory = self._directory
+        self.storage = NativeStorage(
+            directory.path,
+            self._settings,
+            was_clean=directory.was_clean,
+            power_failed=directory.power_failed,
+            was_left_by_kafka=directory.was_left_by_kafka,
+        )
+        return Node(
+            settings=self._settings,
+            storage=self.storage,
+            scheduler=scheduler,
+            catalog=ServerCatalog(self._server),
+            node_id=directory.node_id,
+            cluster_id=directory.cluster_id,
+            directory_id=directory.directory_id,
+            power_failed=directory.power_failed,
+        )
+
+    def _listen(self, host: str, port: int) -> _core.Server:
+        settings = self._settings
+        try:
+            return _core.Server(
+                host,
+                port,
+                reactors=settings["num.network.threads"],
+                max_request_bytes=settings["socket.request.max.bytes"],
+                max_queued_bytes=settings["queued.max.request.bytes"],
+                max_connections=self.shares.connections,
+                max_idle_ms=settings["connections.max.idle.ms"],
+                sync_acks_all=settings["durability"] == "always",
+                produce_versions=SERVED_BY_REACTORS[PRODUCE],
+                fetch_versions=SERVED_BY_REACTORS[FETCH],
+            )
+        except (OSError, OverflowError) as error:
+            raise AddressError(
+                f"cannot listen on {host}:{port}: {_reason(error)}; port 0 takes a free one",
+                host=host,
+                port=port,
+            ) from error
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            import shutil
+
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _reason(error: OSError | OverflowError) -> str:
+    """Why an address cannot be listened on, and what to do."""
+    if isinstance(error, OverflowError):
+        return "a port is a number up to 65535. Give another"
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use. Stop the program that has it, or give another"
+    if error.errno == errno.EACCES:
+        return "this user may not use that port. Give one above 1023"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "the address is not of this machine. Give another"
+    return f"{error}. Give another"
+
+
+def _temporary_directory() -> Path:
+    import tempfile  # only here: a broker with a directory has no use for it
+
+    return Path(tempfile.mkdtemp(prefix="txn-"))
+
+
+def _advertised(text: str | None) -> tuple[str, int] | None:
+    """Read advertised.listeners: one PLAINTEXT listener."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"PLAINTEXT://\[?([^\],/]+?)\]?:(\d{1,5})", text)
+    if found is None:
+        raise ConfigError(
+            f"broker property advertised.listeners cannot be {text!r}: it takes one listener, "
+            "PLAINTEXT://HOST:PORT",
+            property="advertised.listeners",
+        )
+    return found[1], int(found[2])
+
+
+def _reachable(host: str, port: int) -> tuple[str, int]:
+    """What to tell clients when the broker listens on every address."""
+    import socket
+
+    return (socket.gethostname() if host in EVERY_ADDRESS else host), port
+
+
+def _close_shared(address: tuple[str, int], directory: str) -> None:
+    """Close this process's descriptors of files in a directory and of sockets at an address."""
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # the listing's own descriptor is gone
+                target = os.readlink(f"/proc/self/fd/{name}")
+                is_file = target.startswith(f"{directory}/")
+                if is_file or (target.startswith("socket:") and _is_at(int(name), address)):
+                    os.close(int(name))
+
+
+def _is_at(descriptor: int, address: tuple[str, int]) -> bool:
+    """Say whether a socket's own end has an address."""
+    import socket
+
+    one = socket.socket(fileno=descriptor)
+    try:
+        own = one.getsockname()
+    finally:
+        one.detach()
+    host, port = address
+    if one.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    return own[1] == port and (host in EVERY_ADDRESS or own[0] == host)

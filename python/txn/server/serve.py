@@ -1,0 +1,93 @@
+"""A broker as a process of its own: what `txn serve` runs."""
+
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from txn import _core
+from txn.errors import ConfigError
+from txn.logs import show_on_stderr
+from txn.server.broker import Broker
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP = 0
+"""Asks for the same from inside the process; no signal has this number."""
+
+SWITCH_INTERVAL_S = 0.0001
+"""How long a busy Python thread keeps the interpreter from a waiting one: measured, the
+default 5 ms shows as 5 ms in every answer that has to wait for it."""
+
+
+def serve(data: Path | None, listen: str, durability: str | None, options: Sequence[str]) -> None:
+    """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
+
+    Args:
+        data: The data directory; None for a temporary one.
+        listen: HOST:PORT.
+        durability: As `Broker` takes it.
+        options: Broker properties, each PROPERTY=VALUE.
+
+    Raises:
+        ConfigError: `listen` or an option is not written so.
+        BrokerFailedError: A bug ended its service. And whatever `Broker` raises.
+    """
+    host, port = parse_address(listen)
+    properties = dict(parse_option(text) for text in options)
+    show_on_stderr()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with (
+        _stop_requests() as (request_stop, await_request),
+        Broker(data, host=host, port=port, durability=durability, properties=properties) as broker,
+    ):
+        _core.set_open_files_max(broker._shares.files)  # no program around it needs low numbers
+        gc.freeze()  # what is loaded stays loaded: collections may leave it out
+        gc.enable()
+        broker.call_when_failed(request_stop)
+        print(f"listening on {broker.bootstrap_servers}", flush=True)
+        await_request()
+    if broker.failure is not None:
+        raise broker.failure
+
+
+@contextmanager
+def _stop_requests() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+    """Take SIGTERM and SIGINT for requests to stop: (make one, wait for one).
+
+    The kernel may hand a signal to any thread. The main thread, asleep in a lock, would never
+    run its handler then; a byte in a socket wakes it.
+    """
+    asked, ask = socket.socketpair()
+    with asked, ask:
+        ask.setblocking(False)
+        signal.set_wakeup_fd(ask.fileno())
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda _number, _frame: None)
+
+        def await_request() -> None:
+            while asked.recv(1)[0] not in (STOP, *STOP_SIGNALS):
+                pass  # another signal, which somebody else handles
+
+        try:
+            yield lambda: ask.send(bytes([STOP])), await_request
+        finally:
+            signal.set_wakeup_fd(-1)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT. Raises ConfigError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen takes HOST:PORT with a port from 0 to 65535, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """Read PROPERTY=VALUE. Raises ConfigError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"-o takes PROPERTY=VALUE, not {text!r}")
+    return name.strip(), value.strip()

@@ -1,0 +1,86 @@
+//! Whether a log can be written, for who has to be told when that changes.
+//!
+//! A client whose batch is refused hears of it at once. An operator hears of it once when it
+//! begins and once when it is over, however many batches are refused meanwhile.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::AppendError;
+use crate::log::PartitionLog;
+
+/// A change of whether a log takes batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The disk refuses them; the text says why.
+    Began(String),
+    /// A batch was stored again.
+    Ended,
+}
+
+const NONE: u8 = 0;
+const PASSING: u8 = 1;
+const FINAL: u8 = 2;
+
+/// The changes that nobody was told of yet.
+#[derive(Debug, Default)]
+pub(crate) struct WriteHealth {
+    state: AtomicU8,
+    untold: Mutex<Vec<Change>>,
+}
+
+impl WriteHealth {
+    /// The disk refused something.
+    pub fn began(&self, reason: &impl fmt::Display) {
+        if self.moves(NONE, PASSING) {
+            self.tell(Change::Began(reason.to_string()));
+        }
+    }
+
+    /// Nothing is taken any more.
+    pub fn fail(&self, reason: &impl fmt::Display) {
+        self.state.store(FINAL, Ordering::Release);
+        self.tell(Change::Began(reason.to_string()));
+    }
+
+    /// A batch was stored; an atomic load if there was no write health.
+    pub fn ended(&self) {
+        if self.state.load(Ordering::Acquire) == PASSING && self.moves(PASSING, NONE) {
+            self.tell(Change::Ended);
+        }
+    }
+
+    fn moves(&self, from: u8, to: u8) -> bool {
+        let moved = self
+            .state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        moved.is_ok()
+    }
+
+    fn tell(&self, change: Change) {
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        if untold.len() == 2 {
+            untold.clear(); // it came and went: the latest time is enough
+        }
+        untold.push(change);
+    }
+}
+
+impl PartitionLog {
+    /// The changes since the last call, oldest first: at most one write health and its end.
+    #[must_use]
+    pub fn take_write_health(&self) -> Vec<Change> {
+        let untold = self.write_health.untold.lock();
+        std::mem::take(&mut *untold.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes what an append says of the disk.
+    pub(crate) fn note_outcome<T>(&self, outcome: &Result<T, AppendError>) {
+        match outcome {
+            Ok(_) => self.write_health.ended(),
+            Err(AppendError::Io(error)) => self.write_health.began(error),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Whoever holds the control lock decides.
+//!
+//! What is decided in Python has no locks of its own: it belongs to the control loop. The loop
+//! holds the control lock while it works and puts it down while it sleeps. Then a reactor that meets a
+//! request to be decided takes it and decides at once: nobody has to be woken, neither the loop
+//! for the request nor the reactor for the answer. While the loop works, what a reactor meets is
+//! left to it as before.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A lock that is taken in one call and put down in another.
+#[derive(Default)]
+pub struct ControlLock {
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_held: bool,
+    /// How many wait for it: they go before those who only try.
+    waiting: usize,
+}
+
+impl ControlLock {
+    /// Waits until nobody holds it, and takes it.
+    pub fn take(&self) {
+        let mut state = self.lock();
+        state.waiting += 1;
+        while state.is_held {
+            state = self
+                .released
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        state.is_held = true;
+    }
+
+    /// Takes it if nobody holds it or waits for it.
+    pub fn try_take(&self) -> bool {
+        let mut state = self.lock();
+        let is_free = !state.is_held && state.waiting == 0;
+        state.is_held |= is_free;
+        is_free
+    }
+
+    /// Leaves it to others.
+    pub fn release(&self) {
+        let mut state = self.lock();
+        state.is_held = false;
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.released.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    #[test]
+    fn only_one_holds_it() {
+        let control_lock = ControlLock::default();
+        assert!(control_lock.try_take());
+        assert!(!control_lock.try_take());
+        control_lock.release();
+        control_lock.take();
+        assert!(!control_lock.try_take());
+        control_lock.release();
+        assert!(control_lock.try_take());
+    }
+
+    #[test]
+    fn who_waits_goes_before_who_tries() {
+        let control_lock = Arc::new(ControlLock::default());
+        control_lock.take();
+        let waiter = thread::spawn({
+            let control_lock = Arc::clone(&control_lock);
+            move || control_lock.take()
+        });
+        while control_lock.lock().waiting == 0 {
+            thread::yield_now();
+        }
+        control_lock.release();
+        assert!(!control_lock.try_take());
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn threads_that_take_and_try_never_hold_it_together() {
+        let control_lock = Arc::new(ControlLock::default());
+        let (holders, turns) = (Arc::new(AtomicUsize::new(0)), 10_000);
+        let work = |waits: bool| {
+            let (control_lock, holders) = (Arc::clone(&control_lock), Arc::clone(&holders));
+            move || {
+                for _ in 0..turns {
+                    if waits {
+                        control_lock.take();
+                    } else if !control_lock.try_take() {
+                        thread::yield_now();
+                        continue;
+                    }
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                    assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1);
+                    control_lock.release();
+                }
+            }
+        };
+        let threads = [true, false, true, false].map(|waits| thread::spawn(work(waits)));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(control_lock.try_take());
+    }
+}

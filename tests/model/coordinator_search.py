@@ -1,0 +1,492 @@
+"""Every way a coordinator and its clients can meet, within small bounds.
+
+Not random histories but all of them: a breadth-first search over the states of one
+transactional id, the clients that use it, and the connections between. The rules are the
+real ones (`txn.coordinator.transaction`); around them everything is as small as it can be:
+
+* A client initializes, then runs transactions one after another: join a partition, end it
+  (commit and abort are both tried), perhaps initialize again as after an abort (KIP-360).
+  It waits for each answer. When it gives up waiting it opens a new connection and sends the
+  same request again.
+* A connection delivers in order: at once, late, or never; an answer may be lost. Connections
+  know nothing of each other, so what was left behind on an old one arrives at any time.
+* A second client may take the id over. The coordinator may abort for time, be unable to
+  finish a Prepare for a while, and be restarted, which cuts every connection.
+* A disk may refuse to force the records of a commit. The coordinator then aborts, perhaps
+  with markers that have to wait, and says so; the client asks for the abort and goes on.
+
+The search is breadth-first, so the story it tells of an anomaly is a shortest one:
+
+    late-end         an EndTxn decided another transaction than its own
+    late-begin       a request to join opened a transaction after its own was decided
+    false-answer     a client was told of an outcome that was not its transaction's
+    false-fence      a client was refused for good though it holds the identity in use, or lost
+                     that to an abort of the coordinator's own that was not for time
+    zombie-commit    a client that was taken over ended a transaction
+    illegal-move     a record was written that may not follow the one before it
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from txn.coordinator.transaction.connections import LatestConnections, Role
+from txn.coordinator.transaction.decide import (
+    TV1,
+    AbortFirst,
+    Done,
+    Refuse,
+    Write,
+    complete,
+    decide_add,
+    decide_end,
+    decide_end_and_bump,
+    decide_fence,
+    decide_init,
+)
+from txn.coordinator.transaction.states import (
+    NO_TIME_MS,
+    PREPARED,
+    Producer,
+    Txn,
+    TxnResult,
+    TxnState,
+    is_move,
+)
+
+ID = "pay"
+PARTITION = ("t", 0)
+FIRST_PRODUCER_ID = 1_000
+NEXT_PRODUCER_ID = 1_001
+"""Given out when the epochs are used up; within the bounds that happens once."""
+
+OUTCOMES = {outcome.value: outcome for outcome in TxnResult}
+RETRIABLE = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_not_available}
+ABORTABLE = ErrorCode.transaction_abortable
+
+T = TypeVar("T")
+
+Tag = tuple[int, int]
+"""(client, number of its transaction): whose transaction something belongs to."""
+
+
+class AnomalyError(Exception):
+    """What may never happen; the text is its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of everything there may be."""
+
+    transactions: int = 2
+    """Of the first client; those that take over run one."""
+    reconnects: int = 2
+    """Of all clients together; so with every other fault."""
+    takeovers: int = 0
+    timeouts: int = 0
+    refusals: int = 0
+    """Of the disk, to finish a Prepare."""
+    unforced: int = 0
+    """Of the disk, to force the records of a commit."""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks: `init`, `join`, `commit` or `abort`."""
+
+    kind: str
+    tag: Tag
+    producer: Producer | None
+
+    def __str__(self) -> str:
+        shown = "" if self.producer is None else f" at epoch {self.producer.producer_epoch}"
+        return f"{self.kind} of client {self.tag[0]}, transaction {self.tag[1]}{shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client; it waits for the answer to `asks` over its newest connection."""
+
+    asks: Request | None
+    """None when it has run its transactions or was refused for good."""
+    connection: int
+    producer: Producer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything there is at one moment."""
+
+    clients: tuple[Client, ...]
+    connections: tuple[tuple[Request, ...], ...]
+    """In the order they were opened: what was sent over each and has not arrived."""
+    txn: Txn | None = None
+    open_of: Tag | None = None
+    """Whose transaction is open, or prepared: of who asked to join first."""
+    held_by: int | None = None
+    """The client that initialized last."""
+    decided: frozenset[tuple[Tag, TxnResult]] = frozenset()
+    waits_for_markers: bool = False
+    """A Prepare is on the disk and a partition cannot take its marker yet."""
+    given_up: Producer | None = None
+    """Whose commit could not be forced, until its next transaction."""
+    latest: tuple[Producer, int] | None = None
+    """What `LatestConnections` has noted of the id."""
+    left: Bounds = Bounds()
+    """What may still happen."""
+
+    def is_decided(self, tag: Tag) -> bool:
+        """Say whether a transaction has ended."""
+        return any((tag, outcome) in self.decided for outcome in TxnResult)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is wrong, and a shortest way there."""
+
+    anomaly: str
+    story: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n    ".join((f"{self.anomaly}:", *self.story))
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search came to."""
+
+    states: int
+    found: Found | None
+
+
+Step = tuple[str, State | AnomalyError]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """All histories of one transactional id within bounds."""
+
+    bounds: Bounds
+    versions: tuple[int, ...]
+    """Transaction version of each client, `TV1` or `TV2`; the last one's is that of the rest."""
+    knows_connections: bool = True
+    """Whether what comes over a connection that its producer has left is refused."""
+    ignores: frozenset[str] = frozenset()
+    """Anomalies not to stop at: behind the one that is near may be others."""
+    first_epoch: int | None = None
+    """The epoch that the id has at the start, to see the epochs used up; None: unknown id."""
+
+    def run(self) -> Searched:
+        """Visit every state; stop at the first anomaly."""
+        start = self._start()
+        came_from: dict[State, tuple[State, str] | None] = {start: None}
+        waiting = deque([start])
+        while waiting:
+            state = waiting.popleft()
+            for name, following in self._steps(state):
+                if isinstance(following, AnomalyError):
+                    story = (*_story(came_from, state), name)
+                    return Searched(len(came_from), Found(str(following), story))
+                if following not in came_from:
+                    came_from[following] = (state, name)
+                    waiting.append(following)
+        return Searched(len(came_from), None)
+
+    def _start(self) -> State:
+        state = _connect(State((), (), left=self.bounds), client=0)
+        if self.first_epoch is None:
+            return state
+        known = Txn(
+            producer_id=FIRST_PRODUCER_ID,
+            producer_epoch=self.first_epoch,
+            timeout_ms=1,
+            state=TxnState.EMPTY,
+            partitions=frozenset(),
+            start_ms=NO_TIME_MS,
+            updated_ms=0,
+        )
+        return replace(state, txn=known)
+
+    def _report(self, anomaly: str) -> None:
+        if anomaly not in self.ignores:
+            raise AnomalyError(anomaly)
+
+    # ------------------------------------------------------------ what may happen next
+
+    def _steps(self, state: State) -> Iterator[Step]:
+        for connection, sent in enumerate(state.connections):
+            if sent:
+                yield from self._arrivals(state, connection)
+        yield from self._of_clients(state)
+        yield from self._of_coordinator(state)
+
+    def _of_clients(self, state: State) -> Iterator[Step]:
+        left = state.left
+        if left.reconnects:
+            spent = replace(state, left=replace(left, reconnects=left.reconnects - 1))
+            for index, client in enumerate(state.clients):
+                if client.asks is not None:
+                    yield f"client {index} gives up waiting", _reconnect(spent, index)
+        if left.takeovers:
+            spent = replace(state, left=replace(left, takeovers=left.takeovers - 1))
+            yield "another client starts", _connect(spent, client=len(state.clients))
+
+    def _of_coordinator(self, state: State) -> Iterator[Step]:
+        left, txn = state.left, state.txn
+        if txn is not None and txn.state in PREPARED:
+            yield "the disk is back: complete", _completed(state)
+        if txn is not None and txn.state is TxnState.ONGOING and left.timeouts:
+            spent = replace(state, left=replace(left, timeouts=left.timeouts - 1))
+            fenced = decide_fence(txn, now_ms=0, new_producer_id=_next_producer_id)
+            yield "its time is up: abort", _completed(_decided(spent, fenced, TxnResult.ABORT))
+        if left.restarts:
+            cut = tuple(() for _ in state.connections)
+            left = replace(left, restarts=left.restarts - 1)
+            restarted = replace(state, connections=cut, latest=None, given_up=None, left=left)
+            yield "restart", restarted
+
+    def _arrivals(self, state: State, connection: int) -> Iterator[Step]:
+        request, *behind = state.connections[connection]
+        name = f"connection {connection} delivers: {request}"
+        state = replace(state, connections=_with(state.connections, connection, tuple(behind)))
+        owner = state.clients[request.tag[0]]
+        is_awaited = owner.connection == connection and owner.asks == request
+        try:
+            for outcome, following, answer in self._handled(state, request, connection):
+                yield f"{name}; {outcome}, the answer is lost", following
+                if is_awaited:
+                    for then in self._answered(following, request, answer):
+                        yield f"{name}; {outcome}", then
+        except AnomalyError as anomaly:
+            yield name, anomaly
+
+    # ------------------------------------------------------------ the coordinator
+
+    def _handled(
+        self, state: State, request: Request, connection: int
+    ) -> Iterator[tuple[str, State, "Producer | ErrorCode | None"]]:
+        """What the coordinator makes of a request, and what it answers; None: it hangs up."""
+        if request.kind == "init":
+            yield self._initialized(state, request)
+            return
+        assert request.producer is not None, "only an init shows nothing"
+        is_current = state.txn is not None and state.txn.producer == request.producer
+        version = self.versions[min(request.tag[0], len(self.versions) - 1)]
+        if version == TV1 and self.knows_connections and is_current:
+            connections = LatestConnections()
+            if state.latest is not None:
+                connections.is_superseded(ID, Role.TRANSACTION, *state.latest)
+            if connections.is_superseded(ID, Role.TRANSACTION, request.producer, connection):
+                yield "it is late and cut off", state, None
+                return
+            state = replace(state, latest=(request.producer, connection))
+        if request.kind == "join":
+            yield self._joined(state, request, request.producer, version)
+        else:
+            yield from self._ended(state, request, request.producer, version)
+
+    def _initialized(
+        self, state: State, request: Request
+    ) -> tuple[str, State, Producer | ErrorCode]:
+        while True:
+            decision = decide_init(
+                state.txn,
+                request.producer,
+                timeout_ms=1,
+                now_ms=0,
+                new_producer_id=(
+                    _next_producer_id if state.txn is not None else lambda: FIRST_PRODUCER_ID
+                ),
+            )
+            if not isinstance(decision, AbortFirst):
+                break
+            state = _completed(_decided(state, decision.txn, TxnResult.ABORT))
+        if isinstance(decision, Refuse):
+            return decision.code.name, state, decision.code
+        following = _written(state, decision.txn)
+        return "done", replace(following, held_by=request.tag[0]), decision.txn.producer
+
+    def _joined(
+        self, state: State, request: Request, producer: Producer, version: int
+    ) -> tuple[str, State, Producer | ErrorCode]:
+        decision = decide_add(state.txn, producer, [PARTITION], client_version=version, now_ms=0)
+        if isinstance(decision, Refuse):
+            return decision.code.name, state, decision.code
+        if isinstance(decision, Write):
+            if state.open_of is None and state.is_decided(request.tag):
+                self._report("late-begin")
+            state = _written(state, decision.txn)
+            state = replace(state, open_of=state.open_of or request.tag)
+        return "done", state, producer
+
+    def _decide_end(
+        self, state: State, producer: Producer, outcome: TxnResult, version: int
+    ) -> Refuse | Done | Write:
+        if version == TV1:
+            return decide_end(state.txn, producer, outcome, now_ms=0)
+        return decide_end_and_bump(
+            state.txn, producer, outcome, now_ms=0, new_producer_id=_next_producer_id
+        )
+
+    def _ended(
+        self, state: State, request: Request, producer: Producer, version: int
+    ) -> Iterator[tuple[str, State, Producer | ErrorCode]]:
+        outcome = OUTCOMES[request.kind]
+        decision = self._decide_end(state, producer, outcome, version)
+        if isinstance(decision, Refuse):
+            if outcome is TxnResult.COMMIT and state.given_up == producer:
+                yield "aborted before", state, ABORTABLE
+            elif decision.code is ErrorCode.concurrent_transactions and state.waits_for_markers:
+                assert state.txn is not None, "there is a Prepare"
+                yield "decided before", state, complete(state.txn, now_ms=0).producer
+            else:
+                yield decision.code.name, state, decision.code
+            return
+        if not isinstance(decision, Write):
+            yield "done before", state, decision.txn.producer
+            return
+        if state.open_of not in (None, request.tag):
+            self._report("late-end")
+        if state.held_by != request.tag[0]:
+            self._report("zombie-commit")
+        if outcome is TxnResult.COMMIT and state.left.unforced:
+            yield from self._given_up(state, producer, version)
+        prepared = _decided(state, decision.txn, outcome)
+        following = complete(decision.txn, now_ms=0).producer
+        yield "done", _completed(prepared), following
+        if state.left.refusals:
+            left = replace(state.left, refusals=state.left.refusals - 1)
+            waiting = replace(prepared, left=left, waits_for_markers=True)
+            yield "done but for a marker", waiting, following
+        if state.left.refusals:
+            left = replace(state.left, refusals=state.left.refusals - 1)
+            code = ErrorCode.coordinator_not_available
+            yield "decided, but the disk refuses", replace(prepared, left=left), code
+
+    def _given_up(
+        self, state: State, producer: Producer, version: int
+    ) -> Iterator[tuple[str, State, ErrorCode]]:
+        """What cannot be forced is aborted, as its client is going to ask for it."""
+        left = replace(state.left, unforced=state.left.unforced - 1)
+        state = replace(state, left=left, given_up=producer)
+        decision = self._decide_end(state, producer, TxnResult.ABORT, version)
+        assert isinstance(decision, Write), "it could be committed"
+        if version == TV1 and complete(decision.txn, now_ms=0).producer != producer:
+            self._report("false-fence")  # no answer of this version names another
+        prepared = _decided(state, decision.txn, TxnResult.ABORT)
+        waiting = replace(prepared, waits_for_markers=True)
+        yield "not to be forced: aborted", _completed(prepared), ABORTABLE
+        yield "not to be forced: abort decided", waiting, ABORTABLE
+
+    # ------------------------------------------------------------ the client
+
+    def _answered(
+        self, state: State, request: Request, answer: "Producer | ErrorCode | None"
+    ) -> Iterator[State]:
+        """Where a client goes from an answer: everywhere it might."""
+        index, number = request.tag
+        client = state.clients[index]
+        if answer is None:
+            yield _reconnect(state, index)
+        elif isinstance(answer, ErrorCode):
+            if answer in RETRIABLE:
+                yield _sent(state, index, request)
+                return
+            if answer is ABORTABLE:
+                yield _sent(state, index, replace(request, kind=TxnResult.ABORT.value))
+                return
+            if state.txn is not None and client.producer == state.txn.producer:
+                self._report("false-fence")
+            yield _with_client(state, index, replace(client, asks=None))
+        else:
+            state = _with_client(state, index, replace(client, producer=answer))
+            if request.kind == "join":
+                for kind in OUTCOMES:
+                    yield _sent(state, index, Request(kind, request.tag, answer))
+                return
+            if request.kind in OUTCOMES:
+                is_committed = (request.tag, TxnResult.COMMIT) in state.decided
+                if is_committed != (request.kind == TxnResult.COMMIT.value):
+                    self._report("false-answer")
+                number += 1
+            if number == (self.bounds.transactions if index == 0 else 1):
+                client = replace(state.clients[index], asks=None)
+                yield _with_client(state, index, client)
+                return
+            yield _sent(state, index, Request("join", (index, number), answer))
+            if request.kind == TxnResult.ABORT.value:
+                yield _sent(state, index, Request("init", (index, number), answer))
+
+
+# ---------------------------------------------------------------- steps of a state
+
+
+def _written(state: State, txn: Txn) -> State:
+    if not is_move(state.txn, txn):
+        raise AnomalyError("illegal-move")
+    if txn.state in (TxnState.EMPTY, TxnState.ONGOING):
+        state = replace(state, given_up=None)
+    return replace(state, txn=txn)
+
+
+def _decided(state: State, prepared: Txn, outcome: TxnResult) -> State:
+    decided = state.decided
+    if state.open_of is not None:
+        decided |= {(state.open_of, outcome)}
+    return replace(_written(state, prepared), open_of=None, decided=decided)
+
+
+def _completed(state: State) -> State:
+    assert state.txn is not None, "there is a Prepare"
+    completed = _written(state, complete(state.txn, now_ms=0))
+    return replace(completed, waits_for_markers=False)
+
+
+def _connect(state: State, client: int) -> State:
+    """A client that starts: it initializes over a connection of its own."""
+    request = Request("init", (client, 0), None)
+    return replace(
+        state,
+        clients=(*state.clients, Client(request, len(state.connections))),
+        connections=(*state.connections, (request,)),
+    )
+
+
+def _reconnect(state: State, index: int) -> State:
+    """A client asks again over a new connection and leaves what it sent before behind."""
+    client = state.clients[index]
+    assert client.asks is not None, "it waits for something"
+    connected = replace(client, connection=len(state.connections))
+    state = _with_client(state, index, connected)
+    return replace(state, connections=(*state.connections, (client.asks,)))
+
+
+def _sent(state: State, index: int, request: Request) -> State:
+    client = state.clients[index]
+    sent = (*state.connections[client.connection], request)
+    state = _with_client(state, index, replace(client, asks=request))
+    return replace(state, connections=_with(state.connections, client.connection, sent))
+
+
+def _with_client(state: State, index: int, client: Client) -> State:
+    return replace(state, clients=_with(state.clients, index, client))
+
+
+def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+def _next_producer_id() -> int:
+    return NEXT_PRODUCER_ID
+
+
+def _story(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+    steps = []
+    while (before := came_from[state]) is not None:
+        state, name = before
+        steps.append(name)
+    return tuple(reversed(steps))

@@ -1,0 +1,32 @@
+"""Has a broker's syncs go through `NativeLog.sync`, where a test can watch or hold them.
+
+In production the control loop hands its syncs to threads of Rust (`_core.SyncPool`). What is
+synced and when is decided in Python all the same, and that is what such a test is about.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from txn.broker.shared_sync import Failures
+from txn.errors import StorageError
+from txn.server.scheduler import LoopScheduler
+from txn.storage.base import PartitionLog
+
+
+def sync_each(
+    scheduler: LoopScheduler, stores: Sequence[PartitionLog], done: Callable[[Failures], None]
+) -> None:
+    """In place of `LoopScheduler.sync_each`: every store on a thread of Python."""
+    failures: Failures = {}
+
+    def sync(store: PartitionLog) -> None:
+        try:
+            store.sync()
+        except StorageError as error:
+            failures[id(store)] = error
+
+    async def sync_all() -> None:
+        await asyncio.gather(*(asyncio.to_thread(sync, store) for store in stores))
+        done(failures)
+
+    scheduler.spawn(sync_all())
