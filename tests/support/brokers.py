@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 START_S = 30.0
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 def environment() -> dict[str, str]:
