@@ -24,8 +24,7 @@ use txn_log::LentFile;
 use crate::frame::{Front, LENGTH_BYTES, front};
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
-use crate::produce::ProduceRequest;
-use crate::purgatory::WaitingFetch;
+use crate::purgatory::{DelayedResponse, Operation};
 
 /// How much a buffer grows at first, and the least a read asks for when more is to come.
 const STEP_BYTES: usize = 64 << 10;
@@ -134,28 +133,16 @@ pub enum State {
     /// Nothing: the next frame may be looked at.
     #[default]
     Idle,
-    /// Python, the syncer or the opener has the request and will reply or give it back.
+    /// Python or the opener has the request and will reply or give it back.
     InFlight {
         token: RequestToken,
         correlation_id: i32,
     },
-    /// A Produce waits for the transaction coordinator.
-    Parked(Box<Parked>),
-    /// A Fetch lies in the purgatory.
-    Waiting {
+    /// The request lies in the purgatory.
+    Delayed {
         token: RequestToken,
-        fetch: Box<WaitingFetch>,
+        response: Box<DelayedResponse>,
     },
-}
-
-/// A Produce with the part of its frame it still needs.
-pub struct Parked {
-    pub token: RequestToken,
-    pub correlation_id: i32,
-    pub request: ProduceRequest,
-    pub body: Vec<u8>,
-    /// For `body`, until it is dropped.
-    pub _claim: Claim,
 }
 
 impl State {
@@ -163,9 +150,16 @@ impl State {
     pub fn token(&self) -> Option<RequestToken> {
         match self {
             Self::Idle => None,
-            Self::InFlight { token, .. } | Self::Waiting { token, .. } => Some(*token),
-            Self::Parked(parked) => Some(parked.token),
+            Self::InFlight { token, .. } | Self::Delayed { token, .. } => Some(*token),
         }
+    }
+
+    /// Whether a Fetch waits for bytes.
+    pub fn is_delayed_fetch(&self) -> bool {
+        matches!(
+            self,
+            Self::Delayed { response, .. } if matches!(response.operation, Operation::Fetch(_))
+        )
     }
 }
 

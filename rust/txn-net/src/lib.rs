@@ -1,10 +1,10 @@
 //! Sockets: the Kafka protocol's frames, and Produce and Fetch from socket to segment and back.
 //!
 //! ```text
-//!  socket ─► connection ─► frame ─┬─► produce ─► PartitionLog::append ─► (syncer) ─┐
-//!     ▲                           ├─► fetch ─► (purgatory) ─► segment file         │
-//!     │                           └─► control ─► Python ─► mailbox ─┐              │
-//!     └─────────── one answer at a time per connection ◄────────────┴──────────────┘
+//!  socket ─► connection ─► frame ─┬─► produce ─► PartitionLog::append ─► (purgatory) ─┐
+//!     ▲                           ├─► fetch ─► (purgatory) ─► segment file            │
+//!     │                           └─► control ─► Python ─► mailbox ─┐                 │
+//!     └─────────── one answer at a time per connection ◄────────────┴─────────────────┘
 //! ```
 //!
 //! [`Server`] is all of it from outside. Threads enter [`Server::run_reactor`] and stay; a
@@ -19,7 +19,9 @@ mod codes;
 mod connection;
 mod control;
 mod control_lock;
+mod delayed_produce;
 mod fetch;
+mod forced_producers;
 mod frame;
 mod mailbox;
 mod memory;

@@ -83,8 +83,8 @@ pub enum Message {
     Opened(RequestToken, Box<Large>),
     /// Close the request's connection once its output is sent.
     Disconnect(RequestToken),
-    /// A log that a waiting Fetch reads has grown.
-    LogAdvanced(RequestToken),
+    /// A delayed response may have become ready.
+    Recheck(RequestToken),
     /// A topic was removed or replaced.
     TopicsChanged,
     /// A connection that waits for memory may read on.
@@ -105,7 +105,7 @@ impl Message {
             | Self::Resume(token, _)
             | Self::Opened(token, _)
             | Self::Disconnect(token)
-            | Self::LogAdvanced(token) => Some(token.slot()),
+            | Self::Recheck(token) => Some(token.slot()),
             Self::Accepted(..)
             | Self::Moved(_)
             | Self::TopicsChanged

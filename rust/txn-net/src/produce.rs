@@ -8,7 +8,8 @@
 //!    stamps offsets into the frame in place. A partition that has first to join the
 //!    transaction stays pending; the reactor then parks the request and calls again. So do a
 //!    compressed batch that is large inside and all after it: the opener reads them first.
-//! 3. [`ProduceRequest::encode`] writes the answer.
+//! 3. [`ProduceRequest::encode`] writes the answer. If batches have to reach the disk first, it
+//!    waits as a `DelayedProduce`, for at most the request's timeout.
 //!
 //! A partition's records are exactly one batch of format 2, as Kafka asks of these versions.
 //!
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use txn_log::batch::{BatchError, BatchView};
 use txn_log::compression::Codec;
@@ -33,6 +35,7 @@ use txn_log::{AppendError, Appended, Origin, PartitionLog};
 
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::codes;
+use crate::delayed_produce::AppendedBatch;
 use crate::wire::{Malformed, Put, Reader, begin_answer, set_length};
 
 /// More partitions than this in one request are malformed: what we keep for each is larger than
@@ -66,6 +69,7 @@ pub struct ProduceRequest {
     version: i16,
     transactional_id: Option<Range<usize>>,
     acks: i16,
+    timeout: Duration,
     topics: Vec<TopicData>,
     partitions: Vec<PartitionData>,
     producer: Producer,
@@ -166,10 +170,6 @@ pub type Unopened = (usize, Arc<PartitionLog>);
 /// What the coordinator refused: topic, partition, Kafka's error code.
 pub type Refused = (String, i32, i16);
 
-/// A partition whose answer stands only once its log is on disk, and where in the answer its
-/// error code is.
-pub type AwaitingSync = (Arc<PartitionLog>, usize);
-
 impl ProduceRequest {
     /// Reads a request's body in place of what was here.
     ///
@@ -190,7 +190,8 @@ impl ProduceRequest {
             });
         }
         self.acks = reader.i16()?;
-        reader.i32()?; // timeout_ms: there is no replica to wait for
+        let timeout_ms = reader.i32()?;
+        self.timeout = Duration::from_millis(timeout_ms.max(0) as u64);
         for _ in 0..reader.array(is_flexible, 2)? {
             self.parse_topic(&mut reader, body)?;
         }
@@ -268,6 +269,24 @@ impl ProduceRequest {
     /// transactional request.
     pub fn wants_sync(&self) -> bool {
         self.acks == ACKS_ALL || (self.acks != 0 && self.transactional_id.is_some())
+    }
+
+    /// How long the answer may wait once every batch is appended.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Fails every partition that waits for a coordinator that did not answer in time.
+    ///
+    /// Source: a leader of Kafka's whose verification of a transaction times out.
+    pub fn fail_pending(&mut self) {
+        let code = code_for(self.version, codes::NETWORK_EXCEPTION);
+        let message = "The transaction coordinator did not answer in time; send the batch again.";
+        for partition in &mut self.partitions {
+            if matches!(partition.outcome, Outcome::Pending) {
+                partition.outcome = Outcome::Failed(Failure::new(code, Some(message.to_owned())));
+            }
+        }
     }
 
     /// Whether there are batches of a transaction in it.
@@ -454,7 +473,7 @@ impl ProduceRequest {
         body: &[u8],
         correlation_id: i32,
         out: &mut Vec<u8>,
-    ) -> Vec<AwaitingSync> {
+    ) -> Vec<AppendedBatch> {
         let is_flexible = is_flexible(self.version);
         let mut awaiting_sync = Vec::new();
         begin_answer(out, correlation_id, is_flexible);
@@ -469,7 +488,8 @@ impl ProduceRequest {
             for partition in partitions.by_ref().take(topic.partitions) {
                 out.put_i32(partition.index);
                 if let Some(log) = partition.outcome.take_log() {
-                    awaiting_sync.push((log, out.len()));
+                    let code_at = out.len();
+                    awaiting_sync.push(AppendedBatch { log, code_at });
                 }
                 partition.outcome.encode(self.version, out);
             }
@@ -481,15 +501,6 @@ impl ProduceRequest {
         set_length(out, length);
         awaiting_sync
     }
-}
-
-/// Writes over one partition of an answer that its batch could not be forced to the disk.
-///
-/// `at` is the position of its error code, as [`ProduceRequest::encode`] told. Error code, base
-/// offset and append time, the next 18 bytes, are in every version.
-pub fn set_storage_error(answer: &mut [u8], at: usize) {
-    answer[at..at + 2].copy_from_slice(&codes::KAFKA_STORAGE_ERROR.to_be_bytes());
-    answer[at + 2..at + 18].fill(0xff);
 }
 
 impl PartitionData {
@@ -958,16 +969,6 @@ mod tests {
         assert_eq!(java_hash(""), 0);
         assert_eq!(java_hash("payments-7"), 1_612_905_879);
         assert_eq!(java_hash("\u{1f600}"), 1_772_899);
-    }
-
-    #[test]
-    fn a_storage_error_is_written_over_one_partition_of_an_answer() {
-        let mut out = vec![1; 40];
-        set_storage_error(&mut out, 8);
-        assert_eq!(out[8..10], codes::KAFKA_STORAGE_ERROR.to_be_bytes());
-        assert_eq!(out[10..26], [0xff; 16]);
-        assert_eq!(out[26..], [1; 14]);
-        assert_eq!(out[..8], [1; 8]);
     }
 
     proptest! {

@@ -1,17 +1,26 @@
-//! Fetches that wait for bytes or for time.
+//! The purgatory: requests that wait, each for its own condition or for its deadline.
 //!
-//! A waiting Fetch holds no thread. It lies in its connection; a [`Watch`] on each of its logs
-//! posts to its reactor when the log advances, and its deadline is in the reactor's
-//! [`Deadlines`]. What comes first makes the reactor look again.
+//! A waiting request holds no thread. A [`DelayedResponse`] lies in its connection, and its
+//! deadline in the reactor's [`Deadlines`]. There are three operations:
 //!
-//! A log may advance between the look that found too little and the watch, so the reactor looks
-//! again after watching. A watch that has fired stays silent until it is armed again, *before*
-//! the next look: nothing that happens after a look is missed, and a log that takes ten batches
-//! while the reactor is busy posts once.
+//! | operation | is ready when | at its deadline |
+//! |---|---|---|
+//! | [`Fetch`](Operation::Fetch) | its logs have enough bytes | it is answered with the bytes there are |
+//! | [`Produce`](Operation::Produce) | its batches are on the disk | the others are `REQUEST_TIMED_OUT` |
+//! | [`Join`](Operation::Join) | the coordinator has answered | the partitions that wait are refused |
 //!
-//! A look passes over every partition of the request. A request with very many that was woken and
+//! Readiness is read from published state alone: offsets of logs, states of syncs. A [`Watch`]
+//! posts to the reactor when that state changes, and the reactor reads it again. The answer of a
+//! coordinator comes as a message of its own.
+//!
+//! State may change between the first reading and the watch, so the reactor reads again after
+//! watching. A watch that has fired stays silent until it is armed again, *before* the next
+//! reading: no change after a reading is missed, and a log that takes ten batches while the
+//! reactor is busy posts once.
+//!
+//! A reading passes over every partition of the request. A Fetch of very many that was woken and
 //! still has too little rests for some time ([`REST_PER_PARTITION`]): otherwise each batch of one
-//! partition would have the reactor look at all of them.
+//! partition would have the reactor read the state of all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,22 +30,56 @@ use std::time::{Duration, Instant};
 
 use txn_log::{PartitionLog, Watcher};
 
+use crate::delayed_produce::DelayedProduce;
 use crate::fetch::{FetchRequest, Readiness};
 use crate::mailbox::{Mailbox, Message, RequestToken};
+use crate::memory::Claim;
+use crate::produce::ProduceRequest;
+use crate::syncer::SyncJob;
 
 /// A Fetch with more partitions rests after it was woken in vain.
 const PARTITIONS_WITHOUT_REST: usize = 1_000;
-/// How long, for each of them: some twenty times as long as the look takes.
+/// How long, for each of them: some twenty times as long as a reading takes.
 const REST_PER_PARTITION: Duration = Duration::from_micros(1);
 
-/// A Fetch that waits. Dropping it takes its watches back.
-pub struct WaitingFetch {
-    pub request: FetchRequest,
-    /// When it is answered with what there is.
+/// A request that waits.
+pub struct DelayedResponse {
+    pub operation: Operation,
+    /// The time at which it is completed in any case.
     pub deadline: Instant,
     rests_until: Option<Instant>,
     watch: Arc<Watch>,
-    watched: Vec<(Arc<PartitionLog>, u64)>,
+    _watched: Watched,
+}
+
+/// A request that may wait.
+pub enum Operation {
+    /// A Fetch that found too little.
+    Fetch(FetchRequest),
+    /// A Produce whose batches are appended.
+    Produce(DelayedProduce),
+    /// A Produce whose partitions have to join a transaction before they are appended to.
+    Join(Parked),
+}
+
+/// A Produce with the part of its frame it still needs.
+pub struct Parked {
+    pub correlation_id: i32,
+    pub request: ProduceRequest,
+    pub body: Vec<u8>,
+    /// For `body`, until it is dropped.
+    pub _claim: Claim,
+}
+
+/// Logs, and the watches on them; dropping it takes them back.
+struct Watched(Vec<(Arc<PartitionLog>, u64)>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        for (log, id) in self.0.drain(..) {
+            log.unwatch(id);
+        }
+    }
 }
 
 struct Watch {
@@ -48,15 +91,15 @@ struct Watch {
 impl Watcher for Watch {
     fn log_advanced(&self) {
         if !self.has_fired.swap(true, Ordering::AcqRel) {
-            self.mailbox.post(Message::LogAdvanced(self.token));
+            self.mailbox.post(Message::Recheck(self.token));
         }
     }
 }
 
-impl WaitingFetch {
-    /// Watches the request's logs.
+impl DelayedResponse {
+    /// Watches the logs that the operation depends on.
     pub fn new(
-        request: FetchRequest,
+        operation: Operation,
         deadline: Instant,
         token: RequestToken,
         mailbox: Arc<Mailbox>,
@@ -66,56 +109,68 @@ impl WaitingFetch {
             mailbox,
             has_fired: AtomicBool::new(false),
         });
-        let watched = request
-            .logs()
-            .map(|log| {
-                let watcher = Arc::clone(&watch) as Arc<dyn Watcher>;
-                (Arc::clone(log), log.watch(watcher))
-            })
-            .collect();
+        let watched = match &operation {
+            Operation::Fetch(request) => {
+                let watched = |log: &Arc<PartitionLog>| {
+                    let watcher = Arc::clone(&watch) as Arc<dyn Watcher>;
+                    (Arc::clone(log), log.watch(watcher))
+                };
+                request.logs().map(watched).collect()
+            }
+            Operation::Produce(_) | Operation::Join(_) => Vec::new(),
+        };
         Self {
-            request,
+            operation,
             deadline,
             rests_until: None,
             watch,
-            watched,
+            _watched: Watched(watched),
         }
     }
 
-    /// Until when it is not to be looked at, if it rests. What advances meanwhile is not heard of.
+    /// The syncs that the operation waits for; each wakes it.
+    pub fn sync_jobs(&self) -> Vec<SyncJob> {
+        match &self.operation {
+            Operation::Produce(produce) => {
+                let watcher = Arc::clone(&self.watch) as Arc<dyn Watcher>;
+                produce.sync_jobs(&watcher)
+            }
+            Operation::Fetch(_) | Operation::Join(_) => Vec::new(),
+        }
+    }
+
+    /// Until when it rests. It is not woken meanwhile.
     pub fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.rests_until.filter(|&until| now < until)
     }
 
-    /// Says whether it can be answered now; what advances from here on is heard of.
-    pub fn readiness(&self) -> Readiness {
+    /// Says whether it is ready; any later change wakes it.
+    pub fn is_ready(&self) -> bool {
         // A swap, not a store: it has to see what the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);
-        self.request.readiness()
+        match &self.operation {
+            Operation::Fetch(request) => request.readiness() == Readiness::Ready,
+            Operation::Produce(produce) => produce.is_ready(),
+            Operation::Join(_) => false,
+        }
     }
 
-    /// As `look`, for one that was woken; it may rest then.
-    pub fn look_again(&mut self, now: Instant) -> Readiness {
-        let partitions = self.request.partition_count();
-        if partitions > PARTITIONS_WITHOUT_REST {
-            self.rests_until = Some(now + REST_PER_PARTITION * partitions as u32);
+    /// Like `is_ready`, for a response that was woken; it may rest then.
+    pub fn is_ready_now(&mut self, now: Instant) -> bool {
+        if let Operation::Fetch(request) = &self.operation
+            && request.partition_count() > PARTITIONS_WITHOUT_REST
+        {
+            let partitions = request.partition_count() as u32;
+            self.rests_until = Some(now + REST_PER_PARTITION * partitions);
         }
-        self.readiness()
+        self.is_ready()
     }
 }
 
-impl Drop for WaitingFetch {
-    fn drop(&mut self) {
-        for (log, id) in self.watched.drain(..) {
-            log.unwatch(id);
-        }
-    }
-}
-
-/// When which requests give up waiting.
+/// The deadlines of a reactor's delayed responses.
 ///
-/// A request that was answered earlier stays in here until its time; who pops it finds that its
-/// token names nothing any more.
+/// A request that was answered earlier stays in here until its time: its token then names
+/// nothing any more.
 #[derive(Default)]
 pub struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, RequestToken)>>,
@@ -131,7 +186,7 @@ impl Deadlines {
         self.heap.peek().map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// Takes one that has passed.
+    /// Takes a deadline that has passed.
     pub fn pop_passed(&mut self, now: Instant) -> Option<RequestToken> {
         if self.next()? > now {
             return None;
@@ -139,7 +194,7 @@ impl Deadlines {
         self.heap.pop().map(|Reverse((_, token))| token)
     }
 
-    /// Forgets those that name nothing any more, when they have become many.
+    /// Forgets the tokens that name nothing any more, once they are many.
     pub fn tidy(&mut self, waiting: usize, mut is_waiting: impl FnMut(RequestToken) -> bool) {
         if self.heap.len() > 4 * waiting + 1024 {
             self.heap.retain(|Reverse((_, token))| is_waiting(*token));

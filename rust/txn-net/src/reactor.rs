@@ -1,7 +1,7 @@
 //! A reactor: one thread's share of the connections.
 //!
-//! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], for the deadlines of waiting
-//! fetches, and to close connections that were idle for too long. Before it sleeps it may stay
+//! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], for the deadlines of delayed
+//! responses, and to close connections that were idle for too long. Before it sleeps it may stay
 //! awake for a moment ([`AdaptiveSpin`]). Reactor 0 also accepts, and hands connections to all of
 //! them in turn.
 //!
@@ -41,18 +41,20 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::catalog::Catalog;
-use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, Parked, State};
+use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, State};
 use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, Undecided};
 use crate::control_lock::ControlLock;
+use crate::delayed_produce::DelayedProduce;
 use crate::fetch::{FetchRequest, Readiness};
+use crate::forced_producers::ForcedProducers;
 use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
 use crate::opener::{Large, Opener};
 use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
-use crate::purgatory::{Deadlines, WaitingFetch};
+use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
 use crate::server::Options;
-use crate::syncer::{DelayedResponse, ForcedProducers, Syncer};
+use crate::syncer::Syncer;
 use crate::wire::set_correlation_id;
 
 /// The listener's events; slots count from 0.
@@ -118,7 +120,8 @@ pub struct Reactor {
     /// Connections that wait for memory to read a request, the first to wait first.
     starved: VecDeque<usize>,
     deadlines: Deadlines,
-    waiting: usize,
+    /// Number of responses in the purgatory.
+    delayed: usize,
     spin: AdaptiveSpin,
     /// When this turn began.
     now: Instant,
@@ -176,7 +179,7 @@ impl Reactor {
             again: Vec::new(),
             starved: VecDeque::new(),
             deadlines: Deadlines::default(),
-            waiting: 0,
+            delayed: 0,
             spin: AdaptiveSpin::default(),
             now: Instant::now(),
             reap_at: None,
@@ -419,8 +422,8 @@ impl Reactor {
     fn forget(&mut self, slot: usize, connection: &mut Connection) {
         // It fails only for a socket that was never registered.
         let _ = self.poll.registry().deregister(connection.socket_mut());
-        if matches!(connection.state, State::Waiting { .. }) {
-            self.waiting -= 1;
+        if matches!(connection.state, State::Delayed { .. }) {
+            self.delayed -= 1;
         }
         if connection.is_starved {
             self.starved.retain(|&other| other != slot);
@@ -467,10 +470,9 @@ impl Reactor {
         connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         connection.is_half_closed |= event.is_read_closed();
         let is_broken = event.is_error() || (event.is_read_closed() && event.is_write_closed());
-        // Whoever waits in the purgatory for bytes and sends no more has gone. Other requests are
-        // answered first: acks=0 producers write and leave.
-        let has_left =
-            connection.is_half_closed && matches!(connection.state, State::Waiting { .. });
+        // A client that waits for bytes and sends no more has gone. Other requests are answered
+        // first: acks=0 producers write and leave.
+        let has_left = connection.is_half_closed && connection.state.is_delayed_fetch();
         if has_left || (is_broken && !connection.is_idle()) {
             self.close_slot(slot);
         } else {
@@ -493,7 +495,7 @@ impl Reactor {
             Message::Resume(token, refused) => self.on_resume(token, &refused),
             Message::Opened(token, request) => self.on_opened(token, *request),
             Message::Disconnect(token) => self.on_disconnect(token),
-            Message::LogAdvanced(token) => self.on_log_advanced(token),
+            Message::Recheck(token) => self.on_recheck(token),
             Message::TopicsChanged => self.on_topics_changed(),
             Message::MemoryFreed => self.on_memory_freed(),
             Message::Stop => self.on_stop(),
@@ -527,12 +529,13 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        match std::mem::take(&mut connection.state) {
-            State::Parked(parked) => {
-                self.resume(token.slot(), *parked, refused);
-                self.drive(token.slot());
-            }
-            other => connection.state = other,
+        let is_parked = matches!(
+            &connection.state,
+            State::Delayed { response, .. } if matches!(response.operation, Operation::Join(_))
+        );
+        if is_parked && let Some(Operation::Join(parked)) = self.leave_purgatory(token.slot()) {
+            self.resume(token.slot(), parked, refused);
+            self.drive(token.slot());
         }
     }
 
@@ -545,25 +548,26 @@ impl Reactor {
         }
         connection.is_closing = true;
         let was_under_way = std::mem::take(&mut connection.state);
-        self.waiting -= usize::from(matches!(was_under_way, State::Waiting { .. }));
+        self.delayed -= usize::from(matches!(was_under_way, State::Delayed { .. }));
         self.drive(token.slot());
     }
 
-    fn on_log_advanced(&mut self, token: RequestToken) {
+    /// Completes a delayed response that is ready, or whose deadline has passed.
+    fn on_recheck(&mut self, token: RequestToken) {
         let now = self.now;
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let State::Waiting { fetch, .. } = &mut connection.state else {
+        let State::Delayed { response, .. } = &mut connection.state else {
             return;
         };
-        if now >= fetch.deadline {
-            self.answer_waiting(token.slot());
-        } else if let Some(until) = fetch.rests_until(now) {
-            let until = until.min(fetch.deadline);
+        if now >= response.deadline {
+            self.complete(token.slot());
+        } else if let Some(until) = response.rests_until(now) {
+            let until = until.min(response.deadline);
             self.deadlines.push(until, token);
-        } else if fetch.look_again(now) == Readiness::Ready {
-            self.answer_waiting(token.slot());
+        } else if response.is_ready_now(now) {
+            self.complete(token.slot());
         }
     }
 
@@ -572,11 +576,11 @@ impl Reactor {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
-            let State::Waiting { fetch, .. } = &connection.state else {
+            let State::Delayed { response, .. } = &connection.state else {
                 continue;
             };
-            if fetch.request.is_outdated() {
-                self.answer_waiting(slot);
+            if matches!(&response.operation, Operation::Fetch(request) if request.is_outdated()) {
+                self.complete(slot);
             }
         }
     }
@@ -604,7 +608,7 @@ impl Reactor {
         while let Some(token) = self.deadlines.pop_passed(self.now) {
             if self.answering(token).is_some() {
                 // Its time has come, or its rest is over and a log may have advanced.
-                self.guarded(token.slot(), |reactor| reactor.on_log_advanced(token));
+                self.guarded(token.slot(), |reactor| reactor.on_recheck(token));
             }
         }
         if self.reap_at.is_some_and(|at| at <= self.now) {
@@ -612,23 +616,70 @@ impl Reactor {
         }
     }
 
-    /// Answers a waiting fetch with what there is.
-    fn answer_waiting(&mut self, slot: usize) {
-        let Some(connection) = self.slots[slot].as_deref_mut() else {
+    // ------------------------------------------------------------ the purgatory
+
+    /// Lets a request wait; it is rechecked when its watcher is called, and at its deadline.
+    fn delay(
+        &mut self,
+        connection: &mut Connection,
+        token: RequestToken,
+        response: Box<DelayedResponse>,
+    ) {
+        self.deadlines.push(response.deadline, token);
+        connection.state = State::Delayed { token, response };
+        self.delayed += 1;
+        let slots = &self.slots;
+        self.deadlines.tidy(self.delayed, |old| {
+            old == token
+                || slots[old.slot()]
+                    .as_ref()
+                    .is_some_and(|one| one.state.token() == Some(old))
+        });
+    }
+
+    /// Takes a connection's request out of the purgatory, if it lies there.
+    fn leave_purgatory(&mut self, slot: usize) -> Option<Operation> {
+        let connection = self.slots[slot].as_deref_mut()?;
+        match std::mem::take(&mut connection.state) {
+            State::Delayed { response, .. } => {
+                self.delayed -= 1;
+                Some(response.operation)
+            }
+            other => {
+                connection.state = other;
+                None
+            }
+        }
+    }
+
+    /// Answers a delayed request with its outcome so far.
+    fn complete(&mut self, slot: usize) {
+        let Some(operation) = self.leave_purgatory(slot) else {
             return;
         };
-        match std::mem::take(&mut connection.state) {
-            State::Waiting { mut fetch, .. } => {
-                if fetch.request.is_outdated() {
-                    fetch.request.refresh(&self.shared.catalog);
+        match operation {
+            Operation::Fetch(mut request) => {
+                if request.is_outdated() {
+                    request.refresh(&self.shared.catalog);
                 }
-                for chunk in fetch.request.answer() {
-                    connection.push(chunk);
-                }
-                self.waiting -= 1;
-                self.drive(slot);
+                self.push(slot, request.answer());
             }
-            other => connection.state = other,
+            Operation::Produce(produce) => {
+                self.push(slot, vec![Chunk::bytes(produce.complete())]);
+            }
+            Operation::Join(mut parked) => {
+                parked.request.fail_pending();
+                self.resume(slot, parked, &[]);
+            }
+        }
+        self.drive(slot);
+    }
+
+    fn push(&mut self, slot: usize, chunks: Vec<Chunk>) {
+        if let Some(connection) = self.connection(slot) {
+            for chunk in chunks {
+                connection.push(chunk);
+            }
         }
     }
 
@@ -901,13 +952,16 @@ impl Reactor {
         join: Join,
     ) {
         let token = self.token(slot);
-        connection.state = State::Parked(Box::new(Parked {
-            token,
+        let parked = Operation::Join(Parked {
             correlation_id,
             request,
             body,
             _claim: claim,
-        }));
+        });
+        let deadline = self.now + self.shared.options.coordinator_timeout;
+        let mailbox = Arc::clone(&self.mailbox);
+        let response = Box::new(DelayedResponse::new(parked, deadline, token, mailbox));
+        self.delay(connection, token, response);
         self.undecided.push_join(ParkedProduce { token, join });
     }
 
@@ -1034,18 +1088,15 @@ impl Reactor {
             connection.push(Chunk::bytes(answer));
             return Answered::Yes;
         }
+        let produce = DelayedProduce::new(answer, awaiting_sync);
         let token = self.token(slot);
-        connection.state = State::InFlight {
-            token,
-            correlation_id,
-        };
+        let deadline = self.now + request.timeout();
         let mailbox = Arc::clone(&self.mailbox);
-        self.shared.syncer.hold(DelayedResponse {
-            token,
-            mailbox,
-            answer,
-            awaiting_sync,
-        });
+        let operation = Operation::Produce(produce);
+        let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
+        let jobs = response.sync_jobs();
+        self.delay(connection, token, response);
+        self.shared.syncer.sync(jobs);
         Answered::Yes
     }
 
@@ -1063,7 +1114,7 @@ impl Reactor {
         let Ok(request) = parsed else {
             return Answered::Never;
         };
-        // Who sends no more does not wait for bytes either.
+        // A client that sends no more does not wait for bytes either.
         if request.readiness() == Readiness::Ready || connection.is_half_closed {
             for chunk in request.answer() {
                 connection.push(chunk);
@@ -1073,23 +1124,15 @@ impl Reactor {
         let token = self.token(slot);
         let deadline = self.now + request.max_wait();
         let mailbox = Arc::clone(&self.mailbox);
-        let fetch = Box::new(WaitingFetch::new(request, deadline, token, mailbox));
-        if fetch.readiness() == Readiness::Ready {
-            for chunk in fetch.request.answer() {
+        let operation = Operation::Fetch(request);
+        let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
+        if !response.is_ready() {
+            self.delay(connection, token, response);
+        } else if let Operation::Fetch(request) = response.operation {
+            for chunk in request.answer() {
                 connection.push(chunk);
             }
-            return Answered::Yes;
         }
-        connection.state = State::Waiting { token, fetch };
-        self.waiting += 1;
-        self.deadlines.push(deadline, token);
-        let slots = &self.slots;
-        self.deadlines.tidy(self.waiting, |old| {
-            old == token
-                || slots[old.slot()]
-                    .as_ref()
-                    .is_some_and(|one| one.state.token() == Some(old))
-        });
         Answered::Yes
     }
 
@@ -1102,7 +1145,10 @@ impl Reactor {
         self.stop_at = Some(self.now + DRAIN_GRACE);
         self.listener = None;
         for slot in 0..self.slots.len() {
-            self.answer_waiting(slot);
+            let is_fetch = |one: &mut Connection| one.state.is_delayed_fetch();
+            if self.connection(slot).is_some_and(is_fetch) {
+                self.complete(slot);
+            }
             self.drive(slot); // idle ones are closed
         }
     }

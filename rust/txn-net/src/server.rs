@@ -15,12 +15,13 @@ use mio::net::TcpListener;
 use crate::catalog::{Catalog, Topic};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::control_lock::ControlLock;
+use crate::forced_producers::ForcedProducers;
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::opener::Opener;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
-use crate::syncer::{ForcedProducers, Syncer};
+use crate::syncer::Syncer;
 use crate::wire::{Put, begin_answer, set_length};
 
 /// What a server is told when it is made.
@@ -39,6 +40,8 @@ pub struct Options {
     /// Whether `acks=all` and transactional Produce requests are answered only once their
     /// batches are on the disk.
     pub sync_acks_all: bool,
+    /// The most time a Produce waits for the transaction coordinator.
+    pub coordinator_timeout: Duration,
     /// The versions of Produce that are served, within 3 to 13.
     pub produce_versions: RangeInclusive<i16>,
     /// The versions of Fetch that are served, within 4 to 18.
@@ -332,6 +335,7 @@ mod tests {
             max_connections: 100,
             max_idle: None,
             sync_acks_all: false,
+            coordinator_timeout: Duration::from_secs(30),
             produce_versions: PRODUCE_VERSIONS,
             fetch_versions: FETCH_VERSIONS,
         };

@@ -1,51 +1,21 @@
-//! The thread that forces acknowledged batches to the disk before they are acknowledged.
+//! The thread that syncs acknowledged batches before they are acknowledged.
 //!
-//! With `durability=always` the answer to a Produce waits here, and with `durability=commit` that
-//! of a producer whose transactions another system decides on. The thread takes everything that
-//! waits, syncs every partition once, and posts the answers: the more clients wait, the more
-//! answers one sync pays for (group commit). Answers that arrive during a sync belong to the next.
-//! It is started by the first answer that waits.
+//! With `durability=always` the answer to a Produce waits for it, and with `durability=commit` that
+//! of a producer whose transactions another system decides on. The thread takes all jobs that
+//! wait, syncs every log once, and calls back: the more clients wait, the more answers one sync
+//! pays for (group commit). Jobs that arrive during a sync belong to the next. The first job
+//! starts the thread.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use txn_log::PartitionLog;
 
-use crate::mailbox::{Mailbox, Message, RequestToken};
-use crate::produce::{AwaitingSync, set_storage_error};
-
-/// An answer that waits for the disk.
-pub struct DelayedResponse {
-    pub token: RequestToken,
-    pub mailbox: Arc<Mailbox>,
-    /// The whole frame, as it is sent if every sync succeeds.
-    pub answer: Vec<u8>,
-    pub awaiting_sync: Vec<AwaitingSync>,
-}
-
-/// The producers whose transactional batches are on the disk before they are acknowledged.
-///
-/// It is asked behind the append: a batch that was appended before its producer came here is
-/// found by who forces what there is from then on.
-#[derive(Default)]
-pub struct ForcedProducers(RwLock<HashSet<i64>>);
-
-impl ForcedProducers {
-    /// Takes a producer in, or lets it go.
-    pub fn set(&self, producer_id: i64, is_forced: bool) {
-        let mut ids = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if is_forced {
-            ids.insert(producer_id);
-        } else {
-            ids.remove(&producer_id);
-        }
-    }
-
-    pub fn contains(&self, producer_id: i64) -> bool {
-        let ids = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        ids.contains(&producer_id)
-    }
+/// A log to be synced, and the call that follows.
+pub struct SyncJob {
+    pub log: Arc<PartitionLog>,
+    /// Told whether everything appended before the job is on the disk.
+    pub on_synced: Box<dyn FnOnce(bool) + Send>,
 }
 
 /// The queue to the thread, and the thread.
@@ -63,7 +33,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    held: Vec<DelayedResponse>,
+    jobs: Vec<SyncJob>,
     is_stopping: bool,
 }
 
@@ -74,14 +44,13 @@ impl Queue {
 }
 
 impl Syncer {
-    /// Sends an answer once its partitions are on the disk; on the calling thread if the system
-    /// has no other left.
-    pub fn hold(&self, held: DelayedResponse) {
+    /// Syncs the logs and calls back; on the calling thread if the system has no other left.
+    pub fn sync(&self, jobs: Vec<SyncJob>) {
         if self.is_running() {
-            self.queue.lock().held.push(held);
+            self.queue.lock().jobs.extend(jobs);
             self.queue.changed.notify_one();
         } else {
-            release(vec![held], |log| log.sync().is_ok());
+            sync_all(jobs, |log| log.sync().is_ok());
         }
     }
 
@@ -98,7 +67,7 @@ impl Syncer {
         thread.is_some()
     }
 
-    /// Finishes what waits, and the thread.
+    /// Finishes the jobs, and the thread.
     pub fn stop(&self) {
         self.queue.lock().is_stopping = true;
         self.queue.changed.notify_one();
@@ -122,46 +91,40 @@ impl Drop for Syncer {
 fn run(queue: &Queue) {
     loop {
         let mut waiting = queue.lock();
-        while waiting.held.is_empty() && !waiting.is_stopping {
+        while waiting.jobs.is_empty() && !waiting.is_stopping {
             waiting = queue
                 .changed
                 .wait(waiting)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        if waiting.held.is_empty() {
+        if waiting.jobs.is_empty() {
             return;
         }
-        let held = std::mem::take(&mut waiting.held);
+        let jobs = std::mem::take(&mut waiting.jobs);
         drop(waiting);
-        release(held, |log| log.sync().is_ok());
+        sync_all(jobs, |log| log.sync().is_ok());
     }
 }
 
-/// Syncs every log once and posts the answers, with an error where a log could not be synced.
-fn release(held: Vec<DelayedResponse>, mut sync: impl FnMut(&PartitionLog) -> bool) {
+/// Syncs every log once and calls back for each job.
+fn sync_all(jobs: Vec<SyncJob>, mut sync: impl FnMut(&PartitionLog) -> bool) {
     let mut synced: Vec<(Arc<PartitionLog>, bool)> = Vec::new();
-    for mut one in held {
-        for (log, at) in std::mem::take(&mut one.awaiting_sync) {
-            let known = synced.iter().find(|(other, _)| Arc::ptr_eq(other, &log));
-            let is_synced = if let Some((_, is_synced)) = known {
-                *is_synced
-            } else {
-                let is_synced = sync(&log);
-                synced.push((log, is_synced));
-                is_synced
-            };
-            if !is_synced {
-                set_storage_error(&mut one.answer, at);
-            }
-        }
-        one.mailbox.post(Message::Reply(one.token, one.answer));
+    for SyncJob { log, on_synced } in jobs {
+        let known = synced.iter().find(|(other, _)| Arc::ptr_eq(other, &log));
+        let is_synced = if let Some((_, is_synced)) = known {
+            *is_synced
+        } else {
+            let is_synced = sync(&log);
+            synced.push((log, is_synced));
+            is_synced
+        };
+        on_synced(is_synced);
     }
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::mailbox;
     use txn_log::producer_state::{
         AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
         ProducerStateManager, ReplayedBatch,
@@ -211,14 +174,15 @@ pub mod tests {
         }
     }
 
-    struct Logs(tempfile::TempDir);
+    /// Empty logs in a directory that goes with this.
+    pub struct Logs(tempfile::TempDir);
 
     impl Logs {
-        fn new() -> Self {
+        pub fn new() -> Self {
             Self(tempfile::TempDir::new().unwrap())
         }
 
-        fn open(&self, name: &str) -> Arc<PartitionLog> {
+        pub fn open(&self, name: &str) -> Arc<PartitionLog> {
             let path = self.0.path().join(name);
             let log = PartitionLog::open(
                 path,
@@ -231,52 +195,27 @@ pub mod tests {
         }
     }
 
-    fn held(logs: &[(&Arc<PartitionLog>, usize)]) -> DelayedResponse {
-        let poll = mio::Poll::new().unwrap();
-        DelayedResponse {
-            token: RequestToken::new(0, 0, 1),
-            mailbox: Arc::new(mailbox::open(&poll, mio::Token(0)).unwrap()),
-            answer: vec![0; 60],
-            awaiting_sync: logs
-                .iter()
-                .map(|(log, at)| (Arc::clone(log), *at))
-                .collect(),
-        }
-    }
-
-    fn answer(mailbox: &Mailbox) -> Vec<u8> {
-        match mailbox.take() {
-            Some(Message::Reply(_, answer)) => answer,
-            _ => panic!("no answer was posted"),
+    /// A job that notes what it is told.
+    fn job(log: &Arc<PartitionLog>, told: &Arc<Mutex<Vec<bool>>>) -> SyncJob {
+        let told = Arc::clone(told);
+        SyncJob {
+            log: Arc::clone(log),
+            on_synced: Box::new(move |is_synced| told.lock().unwrap().push(is_synced)),
         }
     }
 
     #[test]
-    fn one_sync_of_a_partition_releases_every_answer_that_waits_for_it() {
-        let logs = Logs::new();
-        let (one, two) = (logs.open("one"), logs.open("two"));
-        let held = vec![held(&[(&one, 10), (&two, 30)]), held(&[(&one, 10)])];
-        let mailboxes: Vec<_> = held.iter().map(|one| Arc::clone(&one.mailbox)).collect();
-        let mut synced = Vec::new();
-        release(held, |log| {
-            synced.push(log.directory().to_owned());
-            true
-        });
-        assert_eq!(synced, [one.directory(), two.directory()]);
-        assert_eq!(answer(&mailboxes[0]), [0; 60]);
-        assert_eq!(answer(&mailboxes[1]), [0; 60]);
-    }
-
-    #[test]
-    fn a_partition_that_cannot_be_synced_is_not_acknowledged_and_the_others_are() {
+    fn one_sync_of_a_log_is_told_to_every_job_that_waits_for_it() {
         let logs = Logs::new();
         let (good, bad) = (logs.open("good"), logs.open("bad"));
-        let held = held(&[(&good, 10), (&bad, 30)]);
-        let mailbox = Arc::clone(&held.mailbox);
-        release(vec![held], |log| log.directory() == good.directory());
-        let answer = answer(&mailbox);
-        assert_eq!(answer[..30], [0; 30]);
-        assert_eq!(answer[30..32], 56_i16.to_be_bytes());
-        assert_eq!(answer[32..48], [0xff; 16]);
+        let told = Arc::default();
+        let jobs = [&good, &bad, &good].map(|log| job(log, &told));
+        let mut synced = Vec::new();
+        sync_all(jobs.into(), |log| {
+            synced.push(log.directory().to_owned());
+            log.directory() == good.directory()
+        });
+        assert_eq!(synced, [good.directory(), bad.directory()]);
+        assert_eq!(*told.lock().unwrap(), [true, false, true]);
     }
 }

@@ -133,6 +133,7 @@ fn options() -> Options {
         max_connections: 100,
         max_idle: None,
         sync_acks_all: false,
+        coordinator_timeout: Duration::from_secs(30),
         produce_versions: 3..=13,
         fetch_versions: 4..=18,
     }
@@ -845,6 +846,26 @@ fn a_partition_that_still_has_to_join_after_the_coordinator_agreed_is_refused() 
     running.server.resume(parked.token, vec![]);
     assert_eq!(produced(&client.receive()), [(48, -1)]);
     assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+#[test]
+fn a_produce_whose_coordinator_does_not_answer_in_time_is_refused_and_the_connection_goes_on() {
+    let running = start(&Options {
+        coordinator_timeout: Duration::from_millis(30),
+        ..options()
+    });
+    let mut client = running.connect();
+    let (plain, mine) = (batch(b"plain"), batch_of(5, true, b"mine"));
+    let parts: [(i32, &[u8]); 2] = [(0, &plain), (1, &mine)];
+    client.send(&produce_to(TOPIC, Some("t5"), -1, &parts));
+    let parked = running.take_join();
+    assert_eq!(produced(&client.receive()), [(0, 0), (19, -1)]); // NOT_ENOUGH_REPLICAS
+
+    running.rules.0.lock().unwrap().joined.insert(5);
+    running.server.resume(parked.token, vec![]); // too late
+
+    let next = produce_to(TOPIC, Some("t5"), -1, &[(1, &mine)]);
+    assert_eq!(produced(&client.ask(&next)), [(0, 0)]);
 }
 
 #[test]

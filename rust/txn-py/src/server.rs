@@ -15,6 +15,10 @@ use crate::log::PyPartitionLog;
 /// Of Kafka's protocol guide: the client asks again.
 const KAFKA_STORAGE_ERROR: i16 = 56;
 
+/// The most time a Produce waits for the coordinator: the default of Kafka's `request.timeout.ms`,
+/// which bounds its leaders' question to a coordinator.
+const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A listening socket, its reactor threads' work, Produce and Fetch.
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
@@ -64,6 +68,7 @@ impl Server {
             max_connections,
             max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
             sync_acks_all,
+            coordinator_timeout: COORDINATOR_TIMEOUT,
             produce_versions: produce_versions.0..=produce_versions.1,
             fetch_versions: fetch_versions.0..=fetch_versions.1,
         };
