@@ -5,16 +5,17 @@
 //! under it.
 //!
 //! A topic comes without its logs: each is asked for when a request first names its partition,
-//! so that a partition nobody uses costs two words. Asking may need the interpreter and the
+//! so that a partition nobody uses costs five words. Asking may need the interpreter and the
 //! disk, and holds no lock of this crate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, RwLock};
 
 use txn_log::PartitionLog;
 
 use crate::codes;
+use crate::partition::PartitionHandle;
 
 /// A topic id, as on the wire.
 pub type TopicId = [u8; 16];
@@ -31,8 +32,8 @@ pub struct Topic {
     pub id: TopicId,
     /// Clients may read but not write it.
     pub is_internal: bool,
-    /// Partition 0 first; filled when they are first asked for.
-    logs: Box<[OnceLock<Arc<PartitionLog>>]>,
+    /// By index; a log is opened when it is first needed.
+    partitions: Box<[PartitionHandle]>,
     log_of: LogOf,
     is_current: AtomicBool,
 }
@@ -51,38 +52,36 @@ impl Topic {
             name,
             id,
             is_internal,
-            logs: (0..partition_count).map(|_| OnceLock::new()).collect(),
+            partitions: (0..partition_count)
+                .map(|_| PartitionHandle::default())
+                .collect(),
             log_of,
             is_current: AtomicBool::new(true),
         }
     }
 
-    /// The log of a partition.
-    ///
-    /// # Errors
-    /// Kafka's error code: there is no such partition, or its log cannot be had now.
-    pub(crate) fn partition(&self, index: i32) -> Result<&Arc<PartitionLog>, i16> {
-        let index = usize::try_from(index).ok();
-        let (index, known) = index
-            .and_then(|index| Some((index, self.logs.get(index)?)))
-            .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
-        if let Some(log) = known.get() {
-            return Ok(log);
-        }
-        let log = (self.log_of)(index)?;
-        Ok(known.get_or_init(|| log))
-    }
-
-    /// The log of a partition, if a request has named it before.
+    /// A partition's role and log.
     ///
     /// # Errors
     /// There is no such partition.
-    pub(crate) fn known_partition(&self, index: i32) -> Result<Option<&Arc<PartitionLog>>, i16> {
+    pub(crate) fn partition(&self, index: i32) -> Result<&PartitionHandle, i16> {
         let index = usize::try_from(index).ok();
-        let known = index.and_then(|index| self.logs.get(index));
-        known
-            .map(OnceLock::get)
+        index
+            .and_then(|index| self.partitions.get(index))
             .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)
+    }
+
+    /// The log of a partition; opened if this node leads it, or no role was set.
+    ///
+    /// # Errors
+    /// Kafka's error code: there is no such partition, or its log cannot be had now.
+    pub(crate) fn log(&self, index: i32) -> Result<&Arc<PartitionLog>, i16> {
+        let partition = self.partition(index)?;
+        if let Some(log) = partition.log() {
+            return Ok(log);
+        }
+        partition.check_leader(-1)?;
+        Ok(partition.opened((self.log_of)(index as usize)?))
     }
 
     /// Whether the catalog still has it; false once it is removed or replaced.

@@ -283,7 +283,7 @@ impl FetchRequest {
 
     /// The log of a partition, opened if there is time for it.
     fn log<'a>(&self, topic: &'a Topic, index: i32) -> Result<&'a Arc<PartitionLog>, i16> {
-        if let Some(log) = topic.known_partition(index)? {
+        if let Some(log) = topic.partition(index)?.log() {
             return Ok(log);
         }
         let left = self.opening.get();
@@ -291,7 +291,7 @@ impl FetchRequest {
             return Err(codes::NOT_LEADER_OR_FOLLOWER);
         }
         let began = Instant::now();
-        let log = topic.partition(index);
+        let log = topic.log(index);
         self.opening.set(left.saturating_sub(began.elapsed()));
         log
     }
@@ -350,12 +350,9 @@ impl FetchRequest {
             });
         };
         let log = self.log(found, wanted.index)?;
-        match wanted.leader_epoch {
-            epoch if epoch < 0 => {}
-            epoch if epoch < log.leader_epoch() => return Err(codes::FENCED_LEADER_EPOCH),
-            epoch if epoch > log.leader_epoch() => return Err(codes::UNKNOWN_LEADER_EPOCH),
-            _ => {}
-        }
+        found
+            .partition(wanted.index)?
+            .check_leader(wanted.leader_epoch)?;
         let state = log.state();
         if wanted.start < state.log_start_offset || wanted.start > state.log_end_offset {
             return Err(codes::OFFSET_OUT_OF_RANGE);

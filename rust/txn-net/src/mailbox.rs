@@ -87,6 +87,8 @@ pub enum Message {
     Recheck(RequestToken),
     /// A topic was removed or replaced.
     TopicsChanged,
+    /// A partition has another role.
+    RoleChanged,
     /// A connection that waits for memory may read on.
     MemoryFreed,
     /// Stop.
@@ -109,6 +111,7 @@ impl Message {
             Self::Accepted(..)
             | Self::Moved(_)
             | Self::TopicsChanged
+            | Self::RoleChanged
             | Self::MemoryFreed
             | Self::Stop => None,
             #[cfg(test)]

@@ -513,7 +513,7 @@ impl PartitionData {
         if batch.codec() == Ok(Codec::None) {
             return None;
         }
-        topic?.partition(self.index).ok().cloned()
+        topic?.log(self.index).ok().cloned()
     }
 }
 
@@ -602,9 +602,9 @@ impl Writing<'_> {
             };
             return Err(Failure::new(code, None));
         };
-        let log = topic
-            .partition(partition.index)
-            .map_err(|code| Failure::new(code, None))?;
+        let failed = |code| Failure::new(code, None);
+        let handle = topic.partition(partition.index).map_err(failed)?;
+        let log = topic.log(partition.index).map_err(failed)?;
         if topic.is_internal {
             let message = format!(
                 "Topic {} is internal; clients cannot write to it.",
@@ -624,7 +624,9 @@ impl Writing<'_> {
             Opened::Read(content) => Some(content),
             Opened::Unreadable(error) => return self.stored(log, Err(error)),
         };
+        let leadership = handle.lead().map_err(failed)?;
         let appended = log.append_within(self.origin, batch, &mut content, budget);
+        drop(leadership);
         if let Some(content) = content {
             partition.content = Opened::Read(content);
         }

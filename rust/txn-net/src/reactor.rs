@@ -497,6 +497,7 @@ impl Reactor {
             Message::Disconnect(token) => self.on_disconnect(token),
             Message::Recheck(token) => self.on_recheck(token),
             Message::TopicsChanged => self.on_topics_changed(),
+            Message::RoleChanged => self.on_role_changed(),
             Message::MemoryFreed => self.on_memory_freed(),
             Message::Stop => self.on_stop(),
             #[cfg(test)]
@@ -581,6 +582,18 @@ impl Reactor {
             };
             if matches!(&response.operation, Operation::Fetch(request) if request.is_outdated()) {
                 self.complete(slot);
+            }
+        }
+    }
+
+    /// Rechecks every delayed response.
+    fn on_role_changed(&mut self) {
+        for slot in 0..self.slots.len() {
+            let Some(connection) = self.connection(slot) else {
+                continue;
+            };
+            if let State::Delayed { token, .. } = connection.state {
+                self.guarded(slot, |reactor| reactor.on_recheck(token));
             }
         }
     }

@@ -12,13 +12,15 @@ use std::time::Duration;
 use mio::Poll;
 use mio::net::TcpListener;
 
-use crate::catalog::{Catalog, Topic};
+use crate::catalog::{Catalog, Topic, TopicKey};
+use crate::codes;
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::opener::Opener;
+use crate::partition::PartitionRole;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
 use crate::syncer::Syncer;
@@ -199,6 +201,21 @@ impl Server {
     pub fn remove_topic(&self, name: &str) {
         self.shared.catalog.remove(name);
         self.post_to_all(|| Message::TopicsChanged);
+    }
+
+    /// Gives a partition another role, once no append to it is under way. Requests that wait for it
+    /// are answered if they no longer can be served.
+    ///
+    /// The log is told of its role by its owner: of a leader's before this, of a follower's after.
+    ///
+    /// # Errors
+    /// Kafka's error code: there is no such partition.
+    pub fn set_role(&self, topic: &str, partition: i32, role: PartitionRole) -> Result<(), i16> {
+        let found = self.shared.catalog.find(TopicKey::Name(topic.as_bytes()));
+        let found = found.ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
+        found.partition(partition)?.set_role(role);
+        self.post_to_all(|| Message::RoleChanged);
+        Ok(())
     }
 
     /// Has every transactional batch of a producer on the disk before it is acknowledged, also

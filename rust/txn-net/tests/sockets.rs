@@ -16,7 +16,7 @@ use txn_log::producer_state::{
     ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{PartitionLog, Past, Settings};
-use txn_net::{ControlRequest, Options, ParkedProduce, Server, Topic};
+use txn_net::{ControlRequest, Options, ParkedProduce, PartitionRole, Server, Topic};
 
 // ---------------------------------------------------------------- a producer state
 
@@ -1056,6 +1056,95 @@ fn a_waiting_fetch_of_a_removed_topic_is_answered_at_once() {
     settle(&running, &mut other);
     running.server.remove_topic(TOPIC);
     assert_eq!(fetched(&reader.receive()).code, 3);
+}
+
+// ---------------------------------------------------------------- roles
+
+const FOLLOWER: PartitionRole = PartitionRole::Follower { leader_epoch: 1 };
+
+impl Running {
+    fn set_role(&self, role: PartitionRole) {
+        self.server.set_role(TOPIC, 0, role).unwrap();
+    }
+}
+
+#[test]
+fn a_follower_and_an_offline_partition_take_no_batch_and_answer_no_fetch() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let mut codes = |role| {
+        running.set_role(role);
+        let parts: [(i32, &[u8]); 2] = [(0, &batch(b"x")), (1, &batch(b"y"))];
+        let stored = produced(&client.ask(&produce_to(TOPIC, None, -1, &parts)));
+        assert_eq!(stored[1].0, 0, "the other partition");
+        (
+            stored[0].0,
+            fetched(&client.ask(&fetch(&Wanted::default()))).code,
+        )
+    };
+    assert_eq!(codes(PartitionRole::Leader { leader_epoch: 0 }), (0, 0));
+    assert_eq!(codes(FOLLOWER), (6, 6));
+    assert_eq!(codes(PartitionRole::Offline), (56, 56));
+    assert_eq!(codes(PartitionRole::Leader { leader_epoch: 2 }), (0, 0));
+    assert_eq!(running.log.state().log_end_offset, 2);
+}
+
+#[test]
+fn a_fetch_is_fenced_by_the_leader_epoch_of_the_role() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let mut code = |role, leader_epoch| {
+        running.set_role(role);
+        let wanted = Wanted {
+            leader_epoch,
+            ..Wanted::default()
+        };
+        fetched(&client.ask(&fetch(&wanted))).code
+    };
+    let leader = PartitionRole::Leader { leader_epoch: 3 };
+    assert_eq!([2, 3, 4].map(|epoch| code(leader, epoch)), [74, 0, 75]);
+    assert_eq!([0, 1, 2].map(|epoch| code(FOLLOWER, epoch)), [74, 6, 75]);
+}
+
+#[test]
+fn a_fetch_that_waits_is_answered_when_its_partition_has_another_leader() {
+    for (role, code) in [(FOLLOWER, 6), (PartitionRole::Offline, 56)] {
+        let running = start(&Options {
+            reactors: 1,
+            ..options()
+        });
+        let (mut reader, mut other) = (running.connect(), running.connect());
+        reader.send(&fetch(&Wanted {
+            max_wait_ms: 60_000,
+            ..Wanted::default()
+        }));
+        settle(&running, &mut other);
+        running.set_role(role);
+        assert_eq!(fetched(&reader.receive()).code, code);
+    }
+}
+
+#[test]
+fn a_parked_produce_whose_partition_has_another_leader_meanwhile_is_told_so() {
+    let running = start(&options());
+    let mut client = running.connect();
+    let mine = batch_of(5, true, b"mine");
+    client.send(&produce_to(TOPIC, Some("t5"), -1, &[(0, &mine)]));
+    let parked = running.take_join();
+    running.rules.0.lock().unwrap().joined.insert(5);
+    running.set_role(FOLLOWER);
+    running.server.resume(parked.token, vec![]);
+    assert_eq!(produced(&client.receive()), [(6, -1)]);
+    assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+#[test]
+fn a_role_of_a_partition_that_does_not_exist_is_refused() {
+    let running = start(&options());
+    for (topic, partition) in [(TOPIC, 2), (TOPIC, -1), ("unknown", 0)] {
+        let refused = running.server.set_role(topic, partition, FOLLOWER);
+        assert_eq!(refused, Err(3));
+    }
 }
 
 // ---------------------------------------------------------------- Python's requests
