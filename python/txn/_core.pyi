@@ -6,7 +6,7 @@ requests other than Produce and Fetch reach Python.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 # ---------------------------------------------------------------- errors
 
@@ -112,8 +112,8 @@ class ProducerStateManager(Protocol):
 class PartitionLog:
     """One partition's log: Kafka's segment files and indexes in one directory.
 
-    The directory and its files are made by the first append. High watermark and log end
-    offset are the same on one node. Thread-safe.
+    The directory and its files are made by the first append. The high watermark of a sole replica
+    is its log end. Thread-safe.
     """
 
     def __new__(
@@ -129,6 +129,7 @@ class PartitionLog:
         high_watermark: int = 0,
         log_start_offset: int | None = None,
         may_have_gaps: bool = False,
+        role: Literal["sole_replica", "leader", "follower"] = "sole_replica",
         syncs_before_close: bool = True,
     ) -> PartitionLog:
         """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
@@ -140,6 +141,8 @@ class PartitionLog:
         They prove how far it has come: a log that ends below is damaged, unless the power failed.
         power_failed: what was not synced may be torn anywhere, or missing.
         may_have_gaps: it was compacted once.
+        role: what it is to its partition from the start. Unless it is the sole replica,
+        `high_watermark` is also its high watermark, as far as the log reaches.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
         syncs_before_close: what was written is on the disk before an idle file is closed; not
         needed where `sync` is not relied on.
@@ -151,9 +154,21 @@ class PartitionLog:
     @property
     def log_start_offset(self) -> int: ...
     @property
+    def high_watermark(self) -> int:
+        """End of the records that every in-sync replica has; at most the log end."""
+    @property
     def log_end_offset(self) -> int: ...
     @property
-    def last_stable_offset(self) -> int: ...
+    def last_stable_offset(self) -> int:
+        """End of what a read_committed reader may see; at most the high watermark."""
+    @property
+    def role(self) -> Literal["sole_replica", "leader", "follower"]: ...
+    def set_role(self, role: Literal["sole_replica", "leader", "follower"]) -> None:
+        """Take a role from now on. The high watermark stays, but that of a sole replica is its log
+        end.
+        """
+    def raise_high_watermark(self, high_watermark: int) -> bool:
+        """Raise the high watermark, to the log end at most; return whether it rose."""
     @property
     def leader_epoch(self) -> int:
         """The epoch that batches are stamped with; from the start that of the newest batch, or 0."""
@@ -168,7 +183,7 @@ class PartitionLog:
         """Everything below is on the disk: batches, and the indexes of sealed segments."""
     @property
     def proven_end(self) -> int:
-        """The log end; once a sync has failed, what was on the disk before it."""
+        """The high watermark; once a sync has failed, what was on the disk before it."""
     @property
     def size_bytes(self) -> int: ...
     def sealed_segments(self) -> list[SealedSegment]:
@@ -177,7 +192,7 @@ class PartitionLog:
         """Change all settings, as they are given to the constructor, for the appends that follow."""
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset`, never down; return the log start. Syncs; segments
-        wholly below are removed. Raises IndexError beyond the log end, LogRefusedError, OSError.
+        wholly below are removed. Raises IndexError beyond the high watermark, LogRefusedError, OSError.
         """
     def append(self, batch: bytes) -> int:
         """Append one encoded batch of a coordinator (origin 0); return its base offset. Raises

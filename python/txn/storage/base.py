@@ -93,7 +93,12 @@ class PartitionLog(Protocol):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset the next record will get; on one node also the high watermark."""
+        """The offset the next record will get."""
+        ...
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what a read_uncommitted reader may see; on one node the log end."""
         ...
 
     @property
@@ -176,7 +181,8 @@ class PartitionLog(Protocol):
         Durable when it returns. Segments that lie wholly below go.
 
         Raises:
-            StorageError: `offset` is beyond the log end (OFFSET_OUT_OF_RANGE), or the disk failed.
+            StorageError: `offset` is beyond the high watermark (OFFSET_OUT_OF_RANGE), or the
+                disk failed.
         """
         ...
 

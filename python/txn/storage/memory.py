@@ -29,6 +29,11 @@ class MemoryLog:
         self.leader_epoch = 0
 
     @property
+    def high_watermark(self) -> int:
+        """The log end: there is no other replica."""
+        return self.log_end_offset
+
+    @property
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
         unstable = self.producer_state.first_unstable_offset()

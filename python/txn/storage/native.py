@@ -162,6 +162,11 @@ class NativeLog:
         return self.log.log_end_offset
 
     @property
+    def high_watermark(self) -> int:
+        """The end of what a read_uncommitted reader may see."""
+        return self.log.high_watermark
+
+    @property
     def last_stable_offset(self) -> int:
         """The end of what a read_committed reader may see."""
         return self.log.last_stable_offset

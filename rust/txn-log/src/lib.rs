@@ -21,6 +21,7 @@ mod index;
 pub mod inspect;
 pub mod log;
 pub mod losses;
+pub mod offsets;
 mod open_files;
 pub mod opening;
 pub mod producer_state;
@@ -42,7 +43,8 @@ mod verified_ranges;
 pub mod write_health;
 
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
-pub use log::{Appended, LogState, PartitionLog, Past, Slice, Watcher};
+pub use log::{Appended, PartitionLog, Past, Slice, Watcher};
+pub use offsets::{Isolation, LogState, Role};
 pub use open_files::{
     LentFile, OpenFile, can_lend_files, close_idle_files, open_files, set_open_files_max,
 };

@@ -8,11 +8,9 @@
 //! without a producer id, does not ask the producer state.
 //!
 //! # What readers see
-//! Log end and last stable offset are atomics, published in this order, so a reader that
-//! loads them the other way round never sees a last stable offset beyond the log end; the
-//! last stable offset only rises. A segment shows size and next offset together. So a reader
-//! needs no lock of the writer: it takes the segment list, looks up positions, and lets the
-//! kernel send the bytes.
+//! The offsets of [`crate::offsets`], published as one state: readers ask `readable_end`, and read
+//! on up to it. A segment shows size and next offset together. So a reader needs no lock of the
+//! writer: it takes the segment list, looks up positions, and lets the kernel send the bytes.
 //!
 //! # When the disk fails
 //! What was written of a batch that failed is cut off; reads go on. If the producer state had admitted
@@ -50,6 +48,8 @@ use crate::epochs::Epochs;
 use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::index::TimestampOffset;
+pub use crate::offsets::LogState;
+use crate::offsets::{Isolation, Offsets, Role};
 use crate::open_files::{LentFile, OpenFile};
 use crate::producer_state::{
     AbortedTxn, AdmitResult, Candidate, Marker, Origin, ProducerStateManager,
@@ -87,17 +87,6 @@ pub struct Appended {
     pub log_start_offset: i64,
 }
 
-/// Where a log stands; the high watermark is its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogState {
-    /// First offset that is stored.
-    pub log_start_offset: i64,
-    /// The offset the next record will get.
-    pub log_end_offset: i64,
-    /// End of what a `read_committed` reader may see; at most the log end.
-    pub last_stable_offset: i64,
-}
-
 /// What is known of a log's earlier life when it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
@@ -107,12 +96,15 @@ pub struct Past {
     pub power_failed: bool,
     /// Its entry in `recovery-point-offset-checkpoint`, or 0: everything below was on the disk.
     pub recovery_point: i64,
-    /// Its entry in `replication-offset-checkpoint`, or 0: the log has ended there once.
+    /// Its entry in `replication-offset-checkpoint`, or 0: the log has got that far once.
     pub high_watermark: i64,
     /// Its entry in `log-start-offset-checkpoint`.
     pub log_start_offset: Option<i64>,
     /// It was compacted once: between its batches offsets may be missing.
     pub may_have_gaps: bool,
+    /// What it is to its partition from the start. Unless it is the sole replica,
+    /// `high_watermark` is also its high watermark, as far as the log reaches.
+    pub role: Role,
 }
 
 /// A run of whole batches in one file.
@@ -152,7 +144,7 @@ impl Slice {
 
 /// Someone who waits for a log to grow.
 pub trait Watcher: Send + Sync {
-    /// The log end or the last stable offset moved, or the log was closed. Called without the
+    /// One of the log's offsets moved, or the log was closed. Called without the
     /// partition's lock, on the thread that appended; must not block.
     fn log_advanced(&self);
 }
@@ -169,7 +161,7 @@ pub struct PartitionLog {
     maintenance: Mutex<()>,
     writer: Mutex<Writer>,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
-    pub(crate) ends: Ends,
+    pub(crate) offsets: Offsets,
     pub(crate) aborted: RwLock<AbortedTxns>,
     cuts: Vec<Cut>,
     pub(crate) pending_deletes: PendingDeletes,
@@ -246,8 +238,13 @@ impl PartitionLog {
         // After a power failure one may lie beyond the end; else recovery has refused that.
         let checked = past.log_start_offset.filter(|&start| start <= end);
         let start = first.max(checked.unwrap_or(0));
-        let stable = found.first_unstable_offset.unwrap_or(end);
-        let stable = stable.min(end).max(start);
+        let offsets = Offsets::new(
+            past.role,
+            start,
+            past.high_watermark,
+            end,
+            found.first_unstable_offset,
+        );
         // What a process that died had written may still be in memory only: the first sync
         // after it forces everything behind the recovery point.
         let synced_end = if was_clean { end } else { found.recovery_point };
@@ -264,7 +261,7 @@ impl PartitionLog {
                 is_as_closed: found.was_trusted,
             }),
             segments: RwLock::new(Arc::new(found.segments)),
-            ends: Ends::new(start, end, stable),
+            offsets,
             aborted: RwLock::new(found.aborted),
             leader_epoch: AtomicI32::new(found.epochs.latest().unwrap_or(0)),
             epochs: RwLock::new(found.epochs),
@@ -415,7 +412,7 @@ impl PartitionLog {
     ) -> Result<Appended, AppendError> {
         let mut writer = self.writer()?;
         writer.is_as_closed = false;
-        let base_offset = self.ends.end();
+        let base_offset = self.offsets.log_end();
         let last_offset = base_offset + i64::from(header.last_offset_delta());
         // FetchBudget is made before the producer state is asked: rolling takes a snapshot of its state, and a
         // failure to roll must not leave a batch admitted.
@@ -463,12 +460,11 @@ impl PartitionLog {
             return Err(self.fail(&mut writer, &segment, is_admitted, error));
         }
         let end = last_offset + 1;
-        self.ends
-            .publish(end, writer.first_unstable_offset.unwrap_or(end));
+        self.offsets.append(end, writer.first_unstable_offset);
         Ok(Appended {
             base_offset,
             log_append_time: append_time,
-            log_start_offset: self.ends.start(),
+            log_start_offset: self.offsets.log_start(),
         })
     }
 
@@ -501,7 +497,7 @@ impl PartitionLog {
         if is_admitted || cut.is_err() {
             writer.condition = Condition::Diverged(format!(
                 "a batch could not be written at offset {}: {error}",
-                self.ends.end()
+                self.offsets.log_end()
             ));
         }
         AppendError::Io(error)
@@ -728,7 +724,7 @@ impl PartitionLog {
         let Some(active) = segments.last() else {
             return Ok(());
         };
-        let end = self.ends.end();
+        let end = self.offsets.log_end();
         if are_as_closed
             && !active.has_rebuilt_indexes()
             && file_path(&self.directory, end, "snapshot").exists()
@@ -776,10 +772,39 @@ impl PartitionLog {
 
     // ------------------------------------------------------------ reading
 
-    /// Where the log stands. Takes no lock.
+    /// Its offsets at one moment. Takes no lock, unless they change just now.
     #[must_use]
     pub fn state(&self) -> LogState {
-        self.ends.state()
+        self.offsets.state()
+    }
+
+    /// Exclusive upper bound of the offsets that a reader may see.
+    #[must_use]
+    pub fn readable_end(&self, isolation: Isolation) -> i64 {
+        self.offsets.readable_end(isolation)
+    }
+
+    /// What it is to its partition.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.offsets.role()
+    }
+
+    /// Takes a role from now on. The high watermark stays, but that of a sole replica is its log
+    /// end.
+    pub fn set_role(&self, role: Role) {
+        self.offsets.set_role(role);
+        self.watchers.wake();
+    }
+
+    /// Raises the high watermark, to the log end at most, and wakes who waits; says whether it
+    /// rose. That of a sole replica is its log end.
+    pub fn raise_high_watermark(&self, high_watermark: i64) -> bool {
+        let rose = self.offsets.raise_high_watermark(high_watermark);
+        if rose {
+            self.watchers.wake();
+        }
+        rose
     }
 
     /// Whether it was closed or deleted.
@@ -851,7 +876,7 @@ impl PartitionLog {
             return Err(ReadError::Closed);
         }
         // The start is looked at after the segments: it rises before they are removed.
-        if start < self.ends.start() || start > state.log_end_offset {
+        if start < self.offsets.log_start() || start > state.log_end_offset {
             let state = self.state();
             return Err(ReadError::OutOfRange { start, state });
         }
@@ -908,7 +933,7 @@ impl PartitionLog {
     /// if there is nothing. Reads no batch.
     #[must_use]
     pub fn available(&self, start: i64, end: i64, cap: u64) -> u64 {
-        let end = end.min(self.ends.end());
+        let end = end.min(self.offsets.log_end());
         if start >= end {
             return 0;
         }
@@ -946,7 +971,7 @@ impl PartitionLog {
     }
 
     fn first_since(&self, timestamp_ms: i64, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
-        let end = end.min(self.ends.end());
+        let end = end.min(self.offsets.log_end());
         let mut budget = Budget::of_one_search();
         for segment in self
             .segments()
@@ -993,7 +1018,7 @@ impl PartitionLog {
     }
 
     fn latest(&self, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
-        let end = end.min(self.ends.end());
+        let end = end.min(self.offsets.log_end());
         let segments = self.segments();
         let mut claims = Vec::new();
         for segment in segments
@@ -1106,7 +1131,7 @@ impl PartitionLog {
     /// The epoch in which an offset was or will be written.
     #[must_use]
     pub fn epoch_of(&self, offset: i64) -> i32 {
-        if offset >= self.ends.end() {
+        if offset >= self.offsets.log_end() {
             return self.leader_epoch();
         }
         let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
@@ -1117,7 +1142,7 @@ impl PartitionLog {
     /// that has yet to come.
     #[must_use]
     pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
-        let (leader_epoch, end) = (self.leader_epoch(), self.ends.end());
+        let (leader_epoch, end) = (self.leader_epoch(), self.offsets.log_end());
         let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
         match epoch {
             _ if epoch > leader_epoch || epoch < 0 => None,
@@ -1355,52 +1380,6 @@ fn search_batch(
     segment.verify(position, bytes.len() as u64)?;
     let batch = BatchView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
     Ok(search::first_record(&batch, budget, is_wanted))
-}
-
-/// The published offsets.
-pub(crate) struct Ends {
-    start: AtomicI64,
-    end: AtomicI64,
-    stable: AtomicI64,
-}
-
-impl Ends {
-    fn new(start: i64, end: i64, stable: i64) -> Self {
-        Self {
-            start: AtomicI64::new(start),
-            end: AtomicI64::new(end),
-            stable: AtomicI64::new(stable),
-        }
-    }
-
-    fn start(&self) -> i64 {
-        self.start.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn end(&self) -> i64 {
-        self.end.load(Ordering::Acquire)
-    }
-
-    /// Raises the log start; the last stable offset is never below it.
-    pub(crate) fn raise_start(&self, start: i64) {
-        self.start.fetch_max(start, Ordering::AcqRel);
-        self.stable.fetch_max(start, Ordering::AcqRel);
-    }
-
-    /// Shows a new log end, then the last stable offset, which never moves back.
-    fn publish(&self, end: i64, stable: i64) {
-        self.end.store(end, Ordering::Release);
-        self.stable.fetch_max(stable.min(end), Ordering::AcqRel);
-    }
-
-    fn state(&self) -> LogState {
-        let last_stable_offset = self.stable.load(Ordering::Acquire);
-        LogState {
-            log_start_offset: self.start(),
-            log_end_offset: self.end(),
-            last_stable_offset,
-        }
-    }
 }
 
 /// Who is woken when the log advances. Copied to be woken, so that waking holds no lock and a

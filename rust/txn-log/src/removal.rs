@@ -64,13 +64,13 @@ impl PartitionLog {
     /// `log-start-offset-checkpoint`.
     ///
     /// # Errors
-    /// `OutOfRange` beyond the log end, `Io`, `Closed`.
+    /// `OutOfRange` beyond the high watermark, `Io`, `Closed`.
     pub fn delete_records(&self, offset: i64) -> Result<i64, ReadError> {
         let state = self.state();
         if self.is_closed() {
             return Err(ReadError::Closed);
         }
-        if offset > state.log_end_offset {
+        if offset > state.high_watermark {
             let start = offset;
             return Err(ReadError::OutOfRange { start, state });
         }
@@ -91,7 +91,7 @@ impl PartitionLog {
             if self.is_closed() {
                 return Ok(());
             }
-            self.ends.raise_start(offset);
+            self.offsets.raise_log_start(offset);
             self.take_segments_below(&writer, offset)
         };
         if removed.is_empty() {

@@ -78,12 +78,16 @@ impl PartitionLog {
                 })
             })
             .collect::<Result<Vec<_>, ReadError>>()?;
-        let mut count = expired(
+        let state = self.state();
+        let expired = expired(
             &candidates,
             &self.settings(),
-            self.state().log_start_offset,
+            state.log_start_offset,
             now_ms,
         );
+        // What is not replicated yet stays, however old it is.
+        let is_replicated = |segment: &Candidate| segment.end_offset <= state.high_watermark;
+        let mut count = expired.min(count_while(&candidates, is_replicated));
         if count == segments.len()
             && !self.seal_active(candidates.last().map(|last| last.end_offset))?
         {

@@ -15,6 +15,7 @@ use crate::aborted_sums::AbortedSums;
 use crate::disk;
 use crate::epochs::Epochs;
 use crate::log::{METADATA_NAME, PartitionLog};
+use crate::offsets::Isolation;
 use crate::segment::{Segment, file_path};
 
 /// Up to where a log is on the disk. Separate from the writer: appends go on while the disk
@@ -43,12 +44,12 @@ impl PartitionLog {
     /// # Errors
     /// What the disk says; the log then takes no more batches, and every later sync fails.
     pub fn sync(&self) -> io::Result<()> {
-        let wanted_end = self.ends.end();
+        let wanted_end = self.offsets.log_end();
         let synced = self.synced().and_then(|mut synced| {
             if synced.end >= wanted_end && !self.has_new_files.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let end = self.ends.end(); // whoever waits meanwhile finds its work done
+            let end = self.offsets.log_end(); // whoever waits meanwhile finds its work done
             self.sync_to(&mut synced, end)
         });
         match synced {
@@ -67,14 +68,14 @@ impl PartitionLog {
         first.map_or(synced, |first| first.min(synced))
     }
 
-    /// How far the log has come, as far as a later start can be sure of it while the machine runs:
-    /// to its end, unless a sync failed. What the disk refused then may be gone from memory too.
+    /// What `replication-offset-checkpoint` may say: the high watermark, unless a sync failed. What
+    /// the disk refused then may be gone from memory too, and a later start would miss it.
     #[must_use]
     pub fn proven_end(&self) -> i64 {
         if self.has_failed_sync.load(Ordering::Acquire) {
             self.recovery_point()
         } else {
-            self.ends.end()
+            self.offsets.readable_end(Isolation::HighWatermark)
         }
     }
 
@@ -89,7 +90,7 @@ impl PartitionLog {
             return Ok(());
         }
         let flush_ms = self.settings().flush_ms;
-        let end = self.ends.end();
+        let end = self.offsets.log_end();
         if flush_ms < i64::MAX && self.recovery_point.load(Ordering::Acquire) < end {
             let waited = self
                 .synced()
@@ -121,7 +122,7 @@ impl PartitionLog {
 
     pub(crate) fn sync_rest(&self) -> io::Result<()> {
         let mut synced = self.synced()?;
-        let end = self.ends.end();
+        let end = self.offsets.log_end();
         self.sync_to(&mut synced, end)
     }
 

@@ -43,6 +43,7 @@ fn nothing_is_on_disk_until_the_first_append() {
         log.state(),
         LogState {
             log_start_offset: 0,
+            high_watermark: 0,
             log_end_offset: 0,
             last_stable_offset: 0
         }

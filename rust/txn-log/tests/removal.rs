@@ -11,7 +11,7 @@ use common::{
     try_open, try_open_from,
 };
 use txn_log::batch::Batches;
-use txn_log::{OpenError, PartitionLog, Past, ReadError, Settings};
+use txn_log::{OpenError, PartitionLog, Past, ReadError, Role, Settings};
 
 /// A log of several segments, seven batches each.
 fn long_log(directory: &Path) -> PartitionLog {
@@ -33,6 +33,7 @@ fn is_out_of_range(log: &PartitionLog, offset: i64) -> bool {
 
 const COMPACTED: Past = Past {
     may_have_gaps: true,
+    role: Role::SoleReplica,
     was_clean: false,
     power_failed: false,
     recovery_point: 0,

@@ -31,7 +31,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use txn_log::{LentFile, LogState, PartitionLog, ReadError, can_lend_files};
+use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
 
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
 use crate::codes;
@@ -357,16 +357,16 @@ impl FetchRequest {
         if wanted.start < state.log_start_offset || wanted.start > state.log_end_offset {
             return Err(codes::OFFSET_OUT_OF_RANGE);
         }
-        let end = if self.is_read_committed {
-            state.last_stable_offset
+        let isolation = if self.is_read_committed {
+            Isolation::TxnCommitted
         } else {
-            state.log_end_offset
+            Isolation::HighWatermark
         };
         Ok(Readable {
             log,
             state,
             start: wanted.start,
-            end,
+            end: state.readable_end(isolation),
         })
     }
 
@@ -429,7 +429,7 @@ impl FetchRequest {
         self.put_offsets(
             answer,
             codes::NONE,
-            state.log_end_offset,
+            state.high_watermark,
             state.last_stable_offset,
             state.log_start_offset,
         );

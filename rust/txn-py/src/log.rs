@@ -24,8 +24,8 @@ use txn_log::producer_state::{
 use txn_log::records::Records;
 use txn_log::write_health::Change;
 use txn_log::{
-    AppendError, CorruptLog, Cut, OpenError, Origin, Past, ProducerStateManager, ReadError, Sealed,
-    Settings,
+    AppendError, CorruptLog, Cut, OpenError, Origin, Past, ProducerStateManager, ReadError, Role,
+    Sealed, Settings,
 };
 
 use crate::errors::{CorruptLogError, LogRefusedError};
@@ -299,6 +299,7 @@ impl PyPartitionLog {
         high_watermark = 0,
         log_start_offset = None,
         may_have_gaps = false,
+        role = "sole_replica",
         syncs_before_close = true,
     ))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords to Python
@@ -314,6 +315,7 @@ impl PyPartitionLog {
         high_watermark: i64,
         log_start_offset: Option<i64>,
         may_have_gaps: bool,
+        role: &str,
         syncs_before_close: bool,
     ) -> PyResult<Self> {
         let producer_state = Arc::new(PyProducerState::new(producer_state)?);
@@ -325,6 +327,7 @@ impl PyPartitionLog {
             high_watermark,
             log_start_offset,
             may_have_gaps,
+            role: read_role(role)?,
         };
         py.detach(|| {
             txn_log::PartitionLog::open(
@@ -357,6 +360,11 @@ impl PyPartitionLog {
     }
 
     #[getter]
+    fn high_watermark(&self) -> i64 {
+        self.log.state().high_watermark
+    }
+
+    #[getter]
     fn log_end_offset(&self) -> i64 {
         self.log.state().log_end_offset
     }
@@ -364,6 +372,25 @@ impl PyPartitionLog {
     #[getter]
     fn last_stable_offset(&self) -> i64 {
         self.log.state().last_stable_offset
+    }
+
+    #[getter]
+    fn role(&self) -> &'static str {
+        match self.log.role() {
+            Role::SoleReplica => "sole_replica",
+            Role::Leader => "leader",
+            Role::Follower => "follower",
+        }
+    }
+
+    fn set_role(&self, py: Python<'_>, role: &str) -> PyResult<()> {
+        let role = read_role(role)?;
+        py.detach(|| self.log.set_role(role));
+        Ok(())
+    }
+
+    fn raise_high_watermark(&self, py: Python<'_>, high_watermark: i64) -> bool {
+        py.detach(|| self.log.raise_high_watermark(high_watermark))
     }
 
     #[getter]
@@ -498,6 +525,15 @@ impl PyPartitionLog {
     fn delete(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.log.delete())
             .map_err(|error| io_failed(&error))
+    }
+}
+
+fn read_role(name: &str) -> PyResult<Role> {
+    match name {
+        "sole_replica" => Ok(Role::SoleReplica),
+        "leader" => Ok(Role::Leader),
+        "follower" => Ok(Role::Follower),
+        _ => Err(PyValueError::new_err(format!("there is no role '{name}'"))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use txn_log::losses::{self, Plan};
-use txn_log::{Past, Settings};
+use txn_log::{Past, Role, Settings};
 
 use crate::log::{CutTuple, cut_tuples, io_failed, open_failed, read_settings};
 
@@ -40,6 +40,7 @@ fn read_past(past: &Bound<'_, PyDict>) -> PyResult<Past> {
         high_watermark: field(past, "high_watermark", 0)?,
         log_start_offset: field(past, "log_start_offset", None)?,
         may_have_gaps: field(past, "may_have_gaps", false)?,
+        role: Role::SoleReplica, // a look at the files needs none
     })
 }
 

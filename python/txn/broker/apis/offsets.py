@@ -71,7 +71,7 @@ async def _offset(
     store, code = _led(node, topic, wanted.partition_index, wanted)
     if store is None:
         return answer | {"error_code": code}
-    end = store.last_stable_offset if is_committed else store.log_end_offset
+    end = store.last_stable_offset if is_committed else store.high_watermark
     try:
         offset, found_ms = await _lookup(node, store, timestamp, end)
     except CorruptLogError:  # the log tells of it, once and not whenever a client asks
@@ -195,7 +195,7 @@ async def _deleted(node: Node, topic: str, index: int, offset: int) -> dict[str,
     code = _deletion_fault(node, store, offset)
     if code is not ErrorCode.none:
         return answer | {"error_code": code}
-    start = store.log_end_offset if offset == HIGH_WATERMARK else offset
+    start = store.high_watermark if offset == HIGH_WATERMARK else offset
     try:
         low_watermark = await node.delete_records(store, start)
     except StorageError as error:
@@ -212,7 +212,7 @@ def _deletion_fault(node: Node, store: PartitionLog, offset: int) -> ErrorCode:
     settings = node.image.topics[store.topic].settings
     if topic_setting("cleanup.policy", settings, node.settings) == "compact":
         return ErrorCode.policy_violation
-    if offset != HIGH_WATERMARK and not 0 <= offset <= store.log_end_offset:
+    if offset != HIGH_WATERMARK and not 0 <= offset <= store.high_watermark:
         return ErrorCode.offset_out_of_range
     return ErrorCode.none
 
