@@ -34,6 +34,7 @@ from txn.coordinator.transaction.states import Producer, TxnResult
 from txn.errors import CorruptLogError, DirectoryError, StorageError, TxnError
 from txn.inspect import segments
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.server import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity
 from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
 from txn.storage.directory import CLEAN, LOCK, META, DataDirectory
@@ -175,26 +176,30 @@ def write_history(node: Node) -> None:
     node.create_topic("orders", 2, {"internal.segment.bytes": "1000"})
     places = [("orders", 0), ("orders", 1)]
     for number in range(3):
-        answer = node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None)
+        answer = eager.step(node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None))
         assert isinstance(answer, Identity)
         producer = answer.producer
         for turn in range(4):
             write_transaction(node, f"pay-{number}", producer, places, f"{number}.{turn}")
             if number < 2 or turn < 3:
                 outcome = TxnResult.COMMIT if turn % 2 else TxnResult.ABORT
-                node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
+                eager.step(
+                    node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
+                )
             offset = OffsetValue(turn, -1, "", NOW_MS)
-            node.groups.commit(
-                Committer("group"),
-                {OffsetKey("group", "orders", number % 2): offset},
-                knows_group_not_found=True,
+            eager.step(
+                node.groups.commit(
+                    Committer("group"),
+                    {OffsetKey("group", "orders", number % 2): offset},
+                    knows_group_not_found=True,
+                )
             )
 
 
 def write_transaction(
     node: Node, transactional_id: str, producer: Producer, places: list[Place], value: str
 ) -> None:
-    node.transactions.add_partitions(transactional_id, producer, places)
+    eager.step(node.transactions.add_partitions(transactional_id, producer, places))
     for place in places:
         store = node.partition(*place)
         assert store is not None

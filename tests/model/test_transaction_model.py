@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 )
 from kio.schema.errors import ErrorCode
 
+from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, Crash, MemoryHost
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
@@ -134,7 +135,7 @@ class World(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.host = MemoryHost(self.durability)
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.clients: list[Client] = []
         self.attempts: list[Attempt] = []
         self.values = count()
@@ -311,7 +312,7 @@ class Crashes(World):
     def _restart(self) -> None:
         self.host = self.host.after_crash()
         self.host.crash_at, self.recovery_crash_at = self.recovery_crash_at, None
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self._survive(self.coordinator.recover)
 
     # ------------------------------------------------------------ clients
@@ -631,7 +632,7 @@ class PowerFailures(World):
                 asked.client.give_up()
         self._cancel_all()
         self.host = host
-        self.coordinator = TransactionCoordinator(host)
+        self.coordinator = EagerCalls(TransactionCoordinator(host))
         self.coordinator.recover(power_failed=power_failed, stores=host.stores())
         assert host.refused == {}, "P9: what is whole was taken for damaged"
         host.unfinished_syncs = []

@@ -418,10 +418,12 @@ def _operators_end_a_part(stack: ExitStack) -> None:
 
 def _operators_end_nothing_unknown(stack: ExitStack) -> None:
     def make(write_marker: Any) -> Any:
-        def idle(self: TransactionCoordinator, partition: Any, marker: Any, **kwargs: Any) -> Any:
+        async def idle(
+            self: TransactionCoordinator, partition: Any, marker: Any, **kwargs: Any
+        ) -> Any:
             if self._owner_of(partition, marker.producer_id) is None:
                 return ErrorCode.none
-            return write_marker(self, partition, marker, **kwargs)
+            return await write_marker(self, partition, marker, **kwargs)
 
         return idle
 

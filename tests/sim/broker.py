@@ -28,6 +28,7 @@ from txn.broker.shared_sync import Failures as SyncFailures
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
+from txn.server import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
 
 PRODUCE = 0
@@ -314,26 +315,20 @@ class Broker:
         assert self.node is not None, "requests come when it has started"
         context = Context(key, version, "client", "127.0.0.1", connection)
         try:
-            result = self._table[key].answer(request, context)
-        except HangUpError:
-            hang_up()
-            return
+            eager.run(
+                self.loop, self._answer(self._table[key].answer(request, context), answer, hang_up)
+            )
         except Exception as error:
             self.failures.note(error)
-            return
-        if isinstance(result, Awaitable):
-            self.loop.create_task(self._answer_later(result, answer, hang_up))
-        else:
-            answer(result)
 
-    async def _answer_later(
+    async def _answer(
         self,
-        result: Awaitable[Any],
+        handled: Awaitable[Any],
         answer: Callable[[Any], object],
         hang_up: Callable[[], object],
     ) -> None:
         try:
-            answered = await result
+            answered = await handled
         except HangUpError:
             hang_up()
         else:
@@ -363,14 +358,13 @@ class Broker:
         """What the control loop does for a parked Produce."""
         assert self.node is not None, "it has started"
         places = [each.place for n, each in enumerate(request.batches) if n not in codes]
-        joining = self.node.transactions.join(
+        verdicts = await self.node.transactions.join(
             request.transactional_id or "",
             request.producer.producer_id,
             request.producer.producer_epoch,
             2 if version >= 12 else 1,
             places,
         )
-        verdicts = await joining if isinstance(joining, Awaitable) else joining
         refused = {place: code for place, code in verdicts.items() if code}
 
         def resume() -> None:

@@ -1,6 +1,7 @@
 """A host for the group coordinator: logs in memory, a clock that is set, transactions that obey."""
 
 import asyncio
+import atexit
 import heapq
 import itertools
 import uuid
@@ -9,6 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from support.eager_calls import EagerCalls
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.host import Durability
 from txn.config import BrokerSettings
@@ -23,6 +25,10 @@ from txn.storage.memory import MemoryLog
 
 TOPICS = {"orders": uuid.UUID(int=11), "payments": uuid.UUID(int=12)}
 PARTITIONS_PER_TOPIC = 3
+
+_LOOP = asyncio.new_event_loop()
+"""Where requests wait of tests that have no loop."""
+atexit.register(_LOOP.close)
 
 
 class BreakableLog(MemoryLog):
@@ -73,6 +79,7 @@ class FakeHost:
         self._data = MemoryLog("data", 0)
         self._timers: list[tuple[int, int, FakeTimer]] = []
         self._order = itertools.count()
+        self._tasks: list[asyncio.Task[None]] = []
 
     def setting(self, name: str) -> Any:
         return self.settings[name]
@@ -141,6 +148,17 @@ class FakeHost:
             if timer.call is not None:
                 timer.call()
         self.time_ms = end_ms
+        self._settle()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work until it waits; it goes on while time passes."""
+        self._tasks.append(_LOOP.create_task(work))
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._tasks and asyncio._get_running_loop() is None:  # else the test's own loop goes on
+            for _ in range(5):
+                _LOOP.run_until_complete(asyncio.sleep(0))
 
     def break_disk(self, code: ErrorCode = ErrorCode.kafka_storage_error) -> None:
         for store in self.offsets:
@@ -153,6 +171,10 @@ class FakeHost:
     def restart(self) -> None:
         """What a crash takes away beside memory: every timer."""
         self._timers.clear()
+        for task in self._tasks:
+            task.cancel()
+        self._settle()
+        self._tasks.clear()
 
 
 class ObedientTransactions:
@@ -164,7 +186,7 @@ class ObedientTransactions:
         self.two_phase: set[str] = set()
         """The transactional ids whose transactions another system decides on."""
 
-    def join(
+    async def join(
         self,
         transactional_id: str,
         producer_id: int,
@@ -184,7 +206,7 @@ class ObedientTransactions:
     def is_joined(
         self, transactional_id: str, producer: Producer, partition: tuple[str, int]
     ) -> bool:
-        raise AssertionError("join never waits here")
+        return self.answer is ErrorCode.none
 
     def hang_up_if_late(
         self, transactional_id: str, producer: Producer, connection: int, role: Role
@@ -199,7 +221,7 @@ class GroupNode:
         self.host = FakeHost(**settings)
         self.transactions = ObedientTransactions()
         self.ids = itertools.count(1)
-        self.groups = self._recovered()
+        self.coordinator = self._recovered()
 
     def _recovered(self) -> GroupCoordinator:
         groups = GroupCoordinator(self.host, self.transactions, make_id=lambda: str(next(self.ids)))
@@ -209,7 +231,12 @@ class GroupNode:
     def restart(self) -> None:
         """Crash, and start again on what was written."""
         self.host.restart()
-        self.groups = self._recovered()
+        self.coordinator = self._recovered()
+
+    @property
+    def groups(self) -> Any:
+        """The coordinator for calls that wait for nothing."""
+        return EagerCalls(self.coordinator)
 
     # ---- offsets
 
@@ -223,9 +250,10 @@ class GroupNode:
     ) -> ErrorCode:
         """Commit as a consumer outside any group."""
         key = OffsetKey(group_id, topic, partition)
-        return self.groups.commit(
+        code: ErrorCode = self.groups.commit(
             Committer(group_id), {key: self.value(offset, topic)}, knows_group_not_found=True
         )
+        return code
 
     def commit_in_transaction(
         self,
@@ -238,15 +266,14 @@ class GroupNode:
         committer: Committer | None = None,
     ) -> ErrorCode:
         key = OffsetKey(group_id, topic, partition)
-        return asyncio.run(
-            self.groups.commit_in_transaction(
-                committer or Committer(group_id),
-                {key: self.value(offset, topic)},
-                transactional_id="t",
-                producer=ProducerIdentity(producer_id, 0),
-                transaction_version=2,
-            )
+        code: ErrorCode = self.groups.commit_in_transaction(
+            committer or Committer(group_id),
+            {key: self.value(offset, topic)},
+            transactional_id="t",
+            producer=ProducerIdentity(producer_id, 0),
+            transaction_version=2,
         )
+        return code
 
     def end_transaction(self, group_id: str, *, is_commit: bool, producer_id: int = 7) -> None:
         """Append the marker to the group's partition, and tell the coordinator."""
@@ -260,18 +287,16 @@ class GroupNode:
         return None if stored is None else stored.value.offset
 
     def is_pending(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> bool:
-        return self.groups.is_pending(OffsetKey(group_id, topic, partition))
+        return self.coordinator.is_pending(OffsetKey(group_id, topic, partition))
 
     def log_of(self, group_id: str) -> BreakableLog:
-        return self.host.offsets[self.groups.group_partition(group_id)]
+        return self.host.offsets[self.coordinator.group_partition(group_id)]
 
     # ---- members
 
     def join(self, group_id: str, member_id: str = "", *, version: int = 3) -> list[JoinAnswer]:
         """Send a JoinGroup; the list gets the answer when there is one."""
-        answers: list[JoinAnswer] = []
         request = Join(
-            ticket=self.groups.ticket(),
             api_version=version,
             member_id=member_id,
             fresh_member_id=f"m{next(self.ids)}",
@@ -283,13 +308,20 @@ class GroupNode:
             protocol_type="consumer",
             protocols=(("range", b"\x00\x00\x00\x00\x00\x01\x00\x06orders"),),
         )
-        self.groups.join(group_id, request, answers.append)
-        return answers
+        return self._answers(self.coordinator.join(group_id, request))
 
     def sync(self, group_id: str, member_id: str, generation: int) -> list[SyncAnswer]:
-        answers: list[SyncAnswer] = []
-        request = Sync(self.groups.ticket(), generation, member_id, assignments={member_id: b"all"})
-        self.groups.sync(group_id, request, answers.append)
+        request = Sync(generation, member_id, assignments={member_id: b"all"})
+        return self._answers(self.coordinator.sync(group_id, request))
+
+    def _answers(self, call: Coroutine[Any, Any, Any]) -> list[Any]:
+        """A list that gets the answer of a call, now or while time passes."""
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await call)
+
+        self.host.start(ask())
         return answers
 
     def form(self, group_id: str) -> Committer:

@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import io
 import uuid
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -45,9 +44,7 @@ def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
 
 
 async def _answered(node: GroupNode, api_key: int, request: Any, context: Context) -> Any:
-    answer = apis.HANDLERS[api_key](node.groups, request, context)
-    if not isinstance(answer, Awaitable):
-        return answer
+    answer = apis.HANDLERS[api_key](node.coordinator, request, context)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
     node.host.pass_time(0)

@@ -195,7 +195,7 @@ def test_durability_always_syncs_the_partition_of_the_group() -> None:
     node = GroupNode()
     node.host.durability = Durability.ALWAYS
     node.commit("g", 3)
-    asyncio.run(node.groups.sync_offsets("g"))
+    asyncio.run(node.coordinator.sync_offsets("g"))
     assert node.host.synced == [node.log_of("g")]
 
 
@@ -206,7 +206,7 @@ def test_offsets_in_a_transaction_that_another_system_decides_on_are_synced(
     node = GroupNode()
     node.host.durability = Durability.COMMIT
     node.transactions.two_phase.add("db")
-    asyncio.run(node.groups.sync_offsets("g", transactional_id=transactional_id))
+    asyncio.run(node.coordinator.sync_offsets("g", transactional_id=transactional_id))
     assert node.host.synced == ([node.log_of("g")] if is_forced else [])
 
 
@@ -216,14 +216,14 @@ def test_a_commit_that_cannot_be_synced_is_to_be_tried_again() -> None:
     node.host.durability = Durability.ALWAYS
     node.host.sync_fault = StorageError("the disk is gone")
     node.commit("g", 3)
-    assert asyncio.run(node.groups.sync_offsets("g")) is ErrorCode.not_coordinator
+    assert asyncio.run(node.coordinator.sync_offsets("g")) is ErrorCode.not_coordinator
 
 
 def test_durability_commit_leaves_plain_commits_to_the_page_cache() -> None:
     node = GroupNode()
     node.host.durability = Durability.COMMIT
     node.commit("g", 3)
-    asyncio.run(node.groups.sync_offsets("g"))
+    asyncio.run(node.coordinator.sync_offsets("g"))
     assert node.host.synced == []
 
 

@@ -36,7 +36,7 @@ def answer(node: GroupNode, key: int, version: int, **fields: Any) -> Any:
     context = Context(key, version, "client", "127.0.0.1", connection=1)
 
     async def ask() -> Any:
-        answered: Any = apis.HANDLERS[key](node.groups, request, context)
+        answered: Any = apis.HANDLERS[key](node.coordinator, request, context)
         asking = asyncio.ensure_future(answered)
         await asyncio.sleep(0)
         node.host.pass_time(0)

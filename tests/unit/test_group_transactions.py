@@ -38,7 +38,7 @@ class Both:
         self.transactions.recover()
 
     async def begin(self) -> Producer:
-        identity = await answer_of(self.transactions.init_producer_id("t", 60_000, None))
+        identity = await self.transactions.init_producer_id("t", 60_000, None)
         return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
 
     def commit(self, producer: Producer, offset: int) -> Coroutine[Any, Any, ErrorCode]:
@@ -52,7 +52,7 @@ class Both:
         )
 
     async def end(self, producer: Producer, outcome: TxnResult) -> Producer:
-        identity = await answer_of(self.transactions.end("t", producer, outcome, bumps_epoch=True))
+        identity = await self.transactions.end("t", producer, outcome, bumps_epoch=True)
         assert identity.code is ErrorCode.none
         return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
 
@@ -63,10 +63,6 @@ class Both:
     def open_transactions(self) -> int:
         stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
         return sum(store.last_stable_offset < store.log_end_offset for store in stores)
-
-
-async def answer_of(answer: Any) -> Any:
-    return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 async def settle(host: MemoryHost) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import io
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -40,11 +40,12 @@ class Api:
         body = io.BytesIO()
         entity_writer(schema)(body, entity_builder(schema)(fields))
         request = decode_request(key, version, body.getvalue())
-        answer = HANDLERS[key](
-            self.coordinator, request, Context(key, version, "test", "127.0.0.1", connection=1)
-        )
-        if isinstance(answer, Coroutine):
-            answer = asyncio.run(answer)
+        context = Context(key, version, "test", "127.0.0.1", connection=1)
+
+        async def handle() -> Any:
+            return await HANDLERS[key](self.coordinator, request, context)
+
+        answer = asyncio.run(handle())
         assert isinstance(answer, Mapping)
         encoded = encode_response(key, version, answer)
         decoded, size = entity_reader(load_response_schema(key, version))(encoded, 0)

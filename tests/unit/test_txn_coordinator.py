@@ -8,13 +8,14 @@ from unittest.mock import Mock, patch
 import pytest
 from kio.schema.errors import ErrorCode
 
+from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, MemoryHost
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key
-from txn.coordinator.transaction.states import NOBODY, Producer, TxnResult, TxnState
+from txn.coordinator.transaction.states import NOBODY, Producer, Txn, TxnResult, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
@@ -31,7 +32,7 @@ class Bench:
 
     def __init__(self, host: MemoryHost | None = None) -> None:
         self.host = host or MemoryHost()
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.coordinator.recover(stores=self.host.stores())
 
     def init(
@@ -71,7 +72,7 @@ class Bench:
         ]
 
     def state(self) -> TxnState:
-        txn = self.coordinator.transactions.get("pay")
+        txn: Txn | None = self.coordinator.transactions.get("pay")
         assert txn is not None
         return txn.state
 
@@ -539,7 +540,7 @@ def test_P3_a_power_failure_ends_nothing_that_a_damaged_partition_may_have_decid
     bench.write(bench.init(), P0, 0, b"x")
     damage(bench, "pay")
     host = bench.host.after_power_failure(lambda synced, written: written)
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     recovered = Mock()
     with patch("txn.broker.hanging_transactions.log.error") as told:
         coordinator.recover(power_failed=True, stores=host.stores())
@@ -565,7 +566,7 @@ def test_P9_a_marker_that_is_gone_is_found_by_what_the_coordinator_completed() -
     bench.write(producer, P1, 0, b"y")
     bench.end(producer, COMMIT)
     host = bench.host.after_power_failure(lambda synced, written: written - (written == MARKED))
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(stores=host.stores())
     assert host.refused.keys() == {P0, P1}
     assert "producer 1000 with epoch 0 has a transaction open since offset 0" in host.refused[P0]
@@ -583,7 +584,7 @@ def test_P9_an_open_transaction_that_nobody_knows_is_damage() -> None:
     bench.write(bench.init(), P0, 0, b"x")
     host = bench.host.after_crash()
     host.create_topic(TRANSACTIONS_TOPIC, 2)
-    TransactionCoordinator(host).recover(stores=host.stores())
+    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
     assert host.refused.keys() == {P0}
     assert "no transactional id in __transaction_state has this producer id" in host.refused[P0]
 
@@ -596,7 +597,7 @@ def test_P9_a_partition_that_the_open_transaction_does_not_list_is_damage() -> N
     stray.producer_state.allow_txn(*producer, None)
     assert stray.client_append(producer, 0, b"y", TV2)[0] == ADMIT
     host = bench.host.after_crash()
-    TransactionCoordinator(host).recover(stores=host.stores())
+    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
     assert host.refused.keys() == {P0}
     assert "is in Ongoing" in host.refused[P0]
     assert "without this partition" in host.refused[P0]
@@ -606,7 +607,7 @@ def test_what_a_live_transaction_holds_open_is_explained() -> None:
     bench = Bench()
     bench.write(bench.init(), P0, 0, b"x")
     host = bench.host.after_crash()
-    TransactionCoordinator(host).recover(stores=host.stores())
+    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
     assert host.refused == {}
 
 
@@ -618,7 +619,7 @@ def test_a_marker_that_a_disk_refuses_at_the_start_is_explained_by_its_prepare()
     bench.end(producer, COMMIT)
     host = bench.host.after_crash()
     host.store(*P0).is_read_only = True
-    TransactionCoordinator(host).recover(stores=host.stores())
+    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
     assert host.refused == {}
 
 
@@ -667,7 +668,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
     for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
         log.stored = log.stored[:1]  # what was begun is lost, what was written is not
     host = bench.host.after_crash()
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     assert [store.last_stable_offset for store in host.stores()] == [
         store.log_end_offset for store in host.stores()
@@ -689,7 +690,7 @@ def test_P3_an_orphan_on_a_full_disk_is_ended_when_there_is_room_and_takes_nothi
     host = bench.host.after_crash()
     store = host.store(*P0)
     store.is_read_only = True
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     assert store.last_stable_offset == 0
     store.is_read_only = False
@@ -710,12 +711,12 @@ def test_P5_an_orphan_that_a_full_disk_kept_is_ended_by_the_start_after_the_next
     host = bench.host.after_crash()
     host.store(*P0).is_read_only = True
     heard: list[str] = []
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     coordinator.call_when_recovered(lambda: heard.append("never"))
     assert not coordinator.is_recovered
     host = host.after_crash()
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     coordinator.call_when_recovered(lambda: heard.append("later"))
     host.store(*P0).is_read_only = False
@@ -732,7 +733,7 @@ def test_what_is_open_when_a_process_dies_is_no_orphan() -> None:
     producer = bench.init()
     bench.write(producer, P0, 0, b"a")
     host = bench.host.after_crash()
-    coordinator = TransactionCoordinator(host)
+    coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(stores=host.stores())
     assert host.store(*P0).last_stable_offset == 0
     assert host.store(*P0).client_append(producer, 1, b"b", TV2)[0] == ADMIT
@@ -753,7 +754,7 @@ class WaitingBench(Bench):
         """A producer with one record in each of two partitions."""
         answer = self.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
         assert not isinstance(answer, Identity)
-        producer = (await answer).producer
+        producer: Producer = (await answer).producer
         self.write(producer, P0, 0, b"a")
         self.write(producer, P1, 0, b"b")
         self.host.syncs.clear()

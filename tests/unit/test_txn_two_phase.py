@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, MemoryHost
 from txn.broker.host import Durability, HangUpError
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
@@ -36,7 +37,7 @@ class Bench:
     def __init__(self, host: MemoryHost | None = None, *, power_failed: bool = False) -> None:
         self.host = host or MemoryHost()
         self.host.settings["transaction.two.phase.commit.enable"] = True
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.coordinator.recover(power_failed=power_failed, stores=self.host.stores())
 
     def start(self, **wanted: Any) -> Identity:
@@ -75,7 +76,7 @@ class Bench:
         return identity
 
     def txn(self) -> Txn:
-        txn = self.coordinator.transactions.get("pay")
+        txn: Txn | None = self.coordinator.transactions.get("pay")
         assert txn is not None
         return txn
 
@@ -330,7 +331,7 @@ class Prepared:
     def __init__(self, durability: Durability, *, is_two_phase: bool = True) -> None:
         self.host = MemoryHost(durability)
         self.host.settings["transaction.two.phase.commit.enable"] = True
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.coordinator.recover()
         self.is_two_phase = is_two_phase
 
@@ -362,11 +363,12 @@ class Prepared:
 
     def lose_power(self) -> None:
         self.host = self.host.after_power_failure(at_worst)
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.coordinator.recover(power_failed=True, stores=self.host.stores())
 
     def txn(self) -> Txn | None:
-        return self.coordinator.transactions.get("pay")
+        txn: Txn | None = self.coordinator.transactions.get("pay")
+        return txn
 
     def committed(self) -> list[bytes | None]:
         return [*self.host.store(*P0).committed(), *self.host.store(*P1).committed()]
@@ -461,7 +463,7 @@ def test_batches_are_forced_after_a_restart_in_the_midst_of_a_transaction() -> N
         bench = Prepared(Durability.COMMIT)
         producer = await bench.prepare()
         left = bench.host.after_crash()
-        TransactionCoordinator(left).recover()
+        EagerCalls(TransactionCoordinator(left)).recover()
         assert left.forced == {producer.producer_id}
 
     asyncio.run(run())
@@ -473,7 +475,7 @@ def test_P2_what_a_process_that_promised_less_had_open_is_forced_by_the_next() -
         producer = await bench.prepare()
         bench.host = bench.host.after_crash()
         bench.host.durability = Durability.COMMIT
-        bench.coordinator = TransactionCoordinator(bench.host)
+        bench.coordinator = EagerCalls(TransactionCoordinator(bench.host))
         bench.coordinator.recover()
         bench.lose_power()
         assert (await bench.end(producer)).code is ErrorCode.none
@@ -533,7 +535,7 @@ def test_P2_a_disk_that_refuses_puts_a_prepared_commit_off_and_does_not_undo_it(
         bench.host.store(*P1).is_unsyncable = True
         assert (await bench.end(producer)).code is ErrorCode.coordinator_not_available
         bench.host = bench.host.after_crash()
-        bench.coordinator = TransactionCoordinator(bench.host)
+        bench.coordinator = EagerCalls(TransactionCoordinator(bench.host))
         bench.coordinator.recover()
         assert (await bench.end(producer)).code is ErrorCode.none
         assert bench.committed() == [b"a", b"a"]

@@ -12,7 +12,7 @@ leaves no transaction half ended.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -88,8 +88,13 @@ class Flows:
         """Say whether a flow for this key is under way."""
         return key in self._lines
 
-    def run(self, key: str, flow: Flow[T]) -> T | Awaitable[T]:
-        """Run a flow; return its answer, or what to await for it."""
+    async def run(self, key: str, flow: Flow[T]) -> T:
+        """Run a flow and return its answer."""
+        answer = self.start(key, flow)
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def start(self, key: str, flow: Flow[T]) -> "T | asyncio.Future[T]":
+        """Run a flow at once; return its answer, or a promise of it if it has to wait."""
         line = self._lines.get(key)
         if line is not None:
             waiting = _Running(key, flow)

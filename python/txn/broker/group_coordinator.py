@@ -21,11 +21,12 @@ not shown. (Its tombstone is written when the topic is deleted; a crash may come
 Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
 """
 
+import asyncio
 import itertools
 import struct
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -97,14 +98,14 @@ Verdicts = Mapping[tuple[str, int], int]
 class Transactions(Protocol):
     """What the transaction coordinator does for offsets."""
 
-    def join(
+    async def join(
         self,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
         transaction_version: int,
         partitions: Sequence[tuple[str, int]],
-    ) -> Verdicts | Awaitable[Verdicts]:
+    ) -> Verdicts:
         """Make partitions part of a producer's transaction (version 2), or say if they are (1)."""
         ...
 
@@ -160,8 +161,8 @@ class GroupCoordinator:
         """What the members of each group take, in bytes."""
         self._held_bytes = 0
         """The same, of all groups together."""
-        self._joins: dict[int, Callable[[JoinAnswer], object]] = {}
-        self._syncs: dict[int, Callable[[SyncAnswer], object]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        """Ticket → the answer of a JoinGroup or SyncGroup that is awaited."""
 
     # ------------------------------------------------------------ what the broker asks of it
 
@@ -222,47 +223,69 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ members
 
-    def ticket(self) -> int:
-        """A number for a request that may have to wait."""
-        return next(self._tickets)
-
-    def join(self, group_id: str, request: Join, reply: Callable[[JoinAnswer], object]) -> None:
-        """Let a member join; `reply` is called once, now or when the round is complete."""
+    async def join(self, group_id: str, request: Join) -> JoinAnswer:
+        """Let a member join; returns when the round is complete, or at once with a refusal."""
         if not self.is_loaded(group_id):
-            reply(JoinAnswer(ErrorCode.not_coordinator, request.member_id))
-            return
+            return JoinAnswer(ErrorCode.not_coordinator, request.member_id)
         if self._held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
-            reply(JoinAnswer(ErrorCode.coordinator_not_available, request.member_id))
-            return
-        self._joins[request.ticket] = reply
+            return JoinAnswer(ErrorCode.coordinator_not_available, request.member_id)
         limits = Limits(
             self.host.setting("group.initial.rebalance.delay.ms"),
             self.host.setting("group.max.size"),
             GROUP_BATCHES * self.batch_bytes_max,
         )
-        group = self._groups.get(group_id)
-        outcome = join(
-            group, request, group_id=group_id, now_ms=self.host.monotonic_ms(), limits=limits
+        ticket = next(self._tickets)
+        member_id = request.member_id
+        answering = self._answer_to(
+            ticket,
+            group_id,
+            join(
+                self._groups.get(group_id),
+                request._replace(ticket=ticket),
+                group_id=group_id,
+                now_ms=self.host.monotonic_ms(),
+                limits=limits,
+            ),
         )
+        del request  # the wait may be long
         try:
-            self._carry_out(group_id, outcome)
+            answer: JoinAnswer = await answering
         except StorageError as error:
-            refused = JoinAnswer(group_error(error), request.member_id)
-            self._joins.pop(request.ticket)(refused)
+            return JoinAnswer(group_error(error), member_id)
+        return answer
 
-    def sync(self, group_id: str, request: Sync, reply: Callable[[SyncAnswer], object]) -> None:
-        """Give a member its assignment; `reply` is called once, now or when the leader is here."""
+    async def sync(self, group_id: str, request: Sync) -> SyncAnswer:
+        """Give a member its assignment; returns once the leader has handed all of them in."""
         if not self.is_loaded(group_id):
-            reply(SyncAnswer(ErrorCode.not_coordinator))
-            return
-        self._syncs[request.ticket] = reply
-        outcome = sync(self._groups.get(group_id), request, now_ms=self.host.monotonic_ms())
+            return SyncAnswer(ErrorCode.not_coordinator)
+        ticket = next(self._tickets)
+        now_ms = self.host.monotonic_ms()
+        answering = self._answer_to(
+            ticket,
+            group_id,
+            sync(self._groups.get(group_id), request._replace(ticket=ticket), now_ms=now_ms),
+        )
+        del request  # the wait may be long
         try:
-            self._carry_out(group_id, outcome)
+            answer: SyncAnswer = await answering
         except StorageError as error:
-            self._syncs.pop(request.ticket)(SyncAnswer(group_error(error)))
+            return SyncAnswer(group_error(error))
+        return answer
 
-    def heartbeat(
+    async def _answer_to(self, ticket: int, group_id: str, outcome: GroupTransition) -> Any:
+        """Carry out a transition; wait for a ticket's answer if it has none yet.
+
+        Raises StorageError: nothing changed.
+        """
+        self._carry_out(group_id, outcome)
+        own = next((answer for to, answer in outcome.answers if to == ticket), None)
+        del outcome
+        if own is not None:
+            return own
+        promise = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        return await promise
+
+    async def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """Prolong a member's session; the code says if it has to join again."""
@@ -276,7 +299,7 @@ class GroupCoordinator:
             self._set_timer(group_id)
         return error
 
-    def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
+    async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed."""
         self._require_loaded(group_id)
         group = self._groups.get(group_id)
@@ -286,7 +309,7 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ offsets
 
-    def commit(
+    async def commit(
         self,
         committer: Committer,
         offsets: Mapping[OffsetKey, OffsetValue],
@@ -337,20 +360,17 @@ class GroupCoordinator:
             return ErrorCode.not_coordinator
         index = self.group_partition(committer.group_id)
         place = (OFFSETS_TOPIC, index)
-        joining = self.transactions.join(
+        joined = await self.transactions.join(
             transactional_id,
             producer.producer_id,
             producer.producer_epoch,
             transaction_version,
             [place],
         )
-        if isinstance(joining, Awaitable):
-            error = ErrorCode((await joining)[place])
-            owner = Producer(producer.producer_id, producer.producer_epoch)
-            if not error and not self.transactions.is_joined(transactional_id, owner, place):
-                error = ErrorCode.concurrent_transactions
-        else:
-            error = ErrorCode(joining[place])
+        error = ErrorCode(joined[place])
+        owner = Producer(producer.producer_id, producer.producer_epoch)
+        if not error and not self.transactions.is_joined(transactional_id, owner, place):
+            error = ErrorCode.concurrent_transactions
         if error is ErrorCode.none:
             error = commit_refusal(
                 self._groups.get(committer.group_id),
@@ -410,7 +430,7 @@ class GroupCoordinator:
         """Say whether an open transaction holds an offset, so that the committed one may change."""
         return self._tables[self.group_partition(key.group_id)].is_pending(key)
 
-    def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
+    async def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
         """Delete offsets of a group. Raises StorageError."""
         self._require_loaded(group_id)
         index = self.group_partition(group_id)
@@ -432,7 +452,7 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         return group is not None and is_subscribed(group, topic)
 
-    def delete_group(self, group_id: str) -> ErrorCode:
+    async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group without members and all its offsets. Raises StorageError."""
         self._require_loaded(group_id)
         group = self._groups.get(group_id)
@@ -440,12 +460,16 @@ class GroupCoordinator:
             return ErrorCode.group_id_not_found
         if group.state is not GroupState.EMPTY:
             return ErrorCode.non_empty_group
+        self._delete_empty(group_id)
+        return ErrorCode.none
+
+    def _delete_empty(self, group_id: str) -> None:
+        """Delete a group without members and all its offsets. Raises StorageError."""
         index = self.group_partition(group_id)
         self._delete_offsets(index, self._tables[index].keys_of_group(group_id))
         self._append(index, [(encode_group_key(GroupKey(group_id)), None)])
         self._forget(group_id)
         log.info("group.deleted", group_id=group_id)
-        return ErrorCode.none
 
     # ------------------------------------------------------------ one change
 
@@ -461,10 +485,9 @@ class GroupCoordinator:
             self._note_size(group_id, outcome.group.size_bytes)
             self._set_timer(group_id)
         for ticket, answer in outcome.answers:
-            if isinstance(answer, JoinAnswer):
-                self._joins.pop(ticket)(answer)
-            else:
-                self._syncs.pop(ticket)(answer)
+            promise = self._waiting.pop(ticket, None)
+            if promise is not None and not promise.done():  # done: the broker stops
+                promise.set_result(answer)
 
     def _stamped(self, group_id: str, outcome: GroupTransition) -> GroupTransition:
         """An outcome with the time of day at which the group came to its state, if it just did."""
@@ -673,7 +696,7 @@ class GroupCoordinator:
             log.info("group.offsets_expired", group_id=group.group_id, offsets=len(over))
         is_left_alone = group.state is GroupState.EMPTY and not group.pending
         if is_left_alone and not table.keys_of_group(group.group_id):
-            self.delete_group(group.group_id)
+            self._delete_empty(group.group_id)
 
     def _log_move(self, before: Group | None, after: Group) -> None:
         if before is None or before.state is not after.state:

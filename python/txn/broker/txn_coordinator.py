@@ -34,7 +34,7 @@ decided. Kafka writes the one marker, and the transaction is torn (P3).
 Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator answers.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -162,7 +162,7 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ requests
 
-    def init_producer_id(
+    async def init_producer_id(
         self,
         transactional_id: str | None,
         timeout_ms: int,
@@ -170,7 +170,7 @@ class TransactionCoordinator:
         *,
         is_two_phase: bool = False,
         keep_prepared: bool = False,
-    ) -> Identity | Awaitable[Identity]:
+    ) -> Identity:
         """Give a starting producer its id and epoch; fence the one before it.
 
         Args:
@@ -192,48 +192,48 @@ class TransactionCoordinator:
             timeout_ms = NO_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
             return _refused(ErrorCode.invalid_transaction_timeout)
-        return self._flows.run(
+        return await self._flows.run(
             transactional_id,
             self._initialize(transactional_id, timeout_ms, shown, keep_prepared),
         )
 
-    def add_partitions(
+    async def add_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
         *,
         client_version: int = TV1,
-    ) -> ErrorCode | Awaitable[ErrorCode]:
+    ) -> ErrorCode:
         """Join partitions, all of which exist, to a transaction."""
         if not transactional_id:
             return ErrorCode.invalid_request
         if not self.is_loaded(transactional_id):
             return ErrorCode.not_coordinator
-        return self._flows.run(
+        return await self._flows.run(
             transactional_id, self._add(transactional_id, producer, partitions, client_version)
         )
 
-    def verify_partitions(
+    async def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode] | Awaitable[dict[TopicPartition, ErrorCode]]:
+    ) -> dict[TopicPartition, ErrorCode]:
         """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.invalid_request)
         if not self.is_loaded(transactional_id):
             return dict.fromkeys(partitions, ErrorCode.not_coordinator)
-        return self._flows.run(
+        return await self._flows.run(
             transactional_id, self._verify_all(transactional_id, producer, partitions)
         )
 
-    def join(
+    async def join(
         self,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
         transaction_version: int,
         partitions: Sequence[TopicPartition],
-    ) -> dict[TopicPartition, int] | Awaitable[dict[TopicPartition, int]]:
+    ) -> dict[TopicPartition, int]:
         """Ask whether a batch may open a transaction on its partition.
 
         Under transaction version 2 the partitions join the producer's transaction, which
@@ -246,7 +246,7 @@ class TransactionCoordinator:
         if not self.is_loaded(transactional_id):
             code = int(_as_of_a_batch(ErrorCode.not_coordinator))
             return dict.fromkeys(partitions, code)
-        return self._flows.run(
+        return await self._flows.run(
             transactional_id,
             self._join(transactional_id, producer, transaction_version, partitions),
         )
@@ -292,9 +292,9 @@ class TransactionCoordinator:
                 "connection; what comes over this one may belong to an earlier transaction"
             )
 
-    def end(
+    async def end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, *, bumps_epoch: bool
-    ) -> Identity | Awaitable[Identity]:
+    ) -> Identity:
         """End a transaction; answer what the producer has to use from now on.
 
         Args:
@@ -307,7 +307,7 @@ class TransactionCoordinator:
             return _refused(ErrorCode.invalid_request)
         if not self.is_loaded(transactional_id):
             return _refused(ErrorCode.not_coordinator)
-        return self._flows.run(
+        return await self._flows.run(
             transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
         )
 
@@ -325,9 +325,9 @@ class TransactionCoordinator:
             passes = wanted.passes(transactional_id, txn, now_ms)
             yield (transactional_id, txn) if passes else None
 
-    def write_marker(
+    async def write_marker(
         self, partition: TopicPartition, marker: Marker, *, must_bump: bool
-    ) -> ErrorCode | Awaitable[ErrorCode]:
+    ) -> ErrorCode:
         """End what a producer left open on a partition, as an operator asks for it.
 
         Args:
@@ -338,7 +338,7 @@ class TransactionCoordinator:
         """
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
-            return self._flows.run(owner, self._abort_for(owner, partition, marker))
+            return await self._flows.run(owner, self._abort_for(owner, partition, marker))
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
@@ -817,7 +817,7 @@ class TransactionCoordinator:
 
     def _on_deadline(self, transactional_id: str) -> None:
         self._deadlines.pop(transactional_id, None)
-        self._flows.run(transactional_id, self._time_out(transactional_id))
+        self._flows.start(transactional_id, self._time_out(transactional_id))
 
     def _retry_later(self, transactional_id: str, error: StorageError) -> None:
         if self._told_delays.get(transactional_id) != error.message:  # told once, tried for long
@@ -825,7 +825,7 @@ class TransactionCoordinator:
             log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
         self._host.call_at(
             self._host.monotonic_ms() + RETRY_MS,
-            lambda: self._flows.run(transactional_id, self._finish(transactional_id)),
+            lambda: self._flows.start(transactional_id, self._finish(transactional_id)),
         )
 
     def _sweep_later(self) -> None:

@@ -20,7 +20,7 @@ from weakref import ref
 from txn import _core
 from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP, TXN_OFFSET_COMMIT
 from txn.broker.apis.offsets import LIST_OFFSETS
-from txn.broker.apis.table import API_VERSIONS, PRODUCE, Api, build_table, unsupported_api_versions
+from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
 from txn.broker.apis.txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
 from txn.broker.host import Answer, Context, Durability, HangUpError
 from txn.broker.node import Node
@@ -28,7 +28,7 @@ from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
-from txn.server.begun import Begun, begin
+from txn.server import eager
 from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.scheduler import LoopScheduler
@@ -55,9 +55,6 @@ LARGE_AT_A_TIME = 2
 
 WAITING = frozenset({JOIN_GROUP, SYNC_GROUP})
 """What is answered when other members come: it is under way while it is decoded alone."""
-
-Verdicts = Mapping[tuple[str, int], int]
-"""Partition → Kafka's error code, 0 where a batch may be stored."""
 
 
 def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
@@ -187,7 +184,7 @@ class ControlLoop:
         for request in requests:
             self._dispatch(*request)
         for join in joins:
-            self._join(*join)
+            self._start(self._join(*join), join[0])
 
     def _on_wakeup(self) -> None:
         self._serve(self._server.take(), self._server.take_joins())
@@ -214,24 +211,13 @@ class ControlLoop:
             self._start(self._serve_large(token, api, context, body), token)
             return
         try:
-            answer = api.answer(decode_request(api_key, api_version, body), context)
-            if isinstance(answer, Coroutine):
-                answer = begin(answer)
-            if isinstance(answer, Awaitable):
-                task = self._start(self._finish(token, context, answer), token)
-                if isinstance(answer, Begun):  # a stop may cancel the task before it awaits it
-                    task.add_done_callback(answer.close)
-            elif _is_large(answer):
-                self._start(self._reply_large(token, context, answer), token)
-            else:
-                self._reply(token, context, answer)
+            request = decode_request(api_key, api_version, body)
         except MalformedRequestError as error:
             self._on_malformed(token, context, error)
-        except HangUpError as hang_up:
-            self._hang_up(token, context, hang_up)
         except Exception:
-            rare_log.exception("request.failed", api_key=api_key, api_version=api_version)
-            self._server.disconnect(token)
+            self._fail(token, context)
+        else:
+            self._start(self._finish(token, context, api.answer(request, context)), token)
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == API_VERSIONS:
@@ -259,6 +245,13 @@ class ControlLoop:
         rare_log.warning("request.malformed", client_host=context.client_host, reason=str(error))
         self._server.disconnect(token)
 
+    def _fail(self, token: int, context: Context) -> None:
+        """A bug costs the connection of the request that met it; call where it is handled."""
+        rare_log.exception(
+            "request.failed", api_key=context.api_key, api_version=context.api_version
+        )
+        self._server.disconnect(token)
+
     async def _serve_large(self, token: int, api: Api, context: Context, body: bytes) -> None:
         """Answer a large request, in turns with others."""
         key, version = context.api_key, context.api_version
@@ -275,11 +268,9 @@ class ControlLoop:
         except MalformedRequestError as error:
             self._on_malformed(token, context, error)
 
-    async def _finish(
-        self, token: int, context: Context, answer: Answer | Awaitable[Answer]
-    ) -> None:
+    async def _finish(self, token: int, context: Context, answer: Awaitable[Answer]) -> None:
         try:
-            given = await answer if isinstance(answer, Awaitable) else answer
+            given = await answer
             if _is_large(given):
                 await self._reply_large(token, context, given)
             else:
@@ -287,10 +278,7 @@ class ControlLoop:
         except HangUpError as hang_up:
             self._hang_up(token, context, hang_up)
         except Exception:
-            rare_log.exception(
-                "request.failed", api_key=context.api_key, api_version=context.api_version
-            )
-            self._server.disconnect(token)
+            self._fail(token, context)
 
     def _reply(self, token: int, context: Context, answer: Answer) -> None:
         if answer is None:
@@ -306,7 +294,7 @@ class ControlLoop:
         body = await self._loop.run_in_executor(None, encode_response, key, version, answer)
         self._reply(token, context, body)
 
-    def _join(
+    async def _join(
         self,
         token: int,
         transactional_id: str,
@@ -316,31 +304,23 @@ class ControlLoop:
         partitions: list[tuple[str, int]],
     ) -> None:
         """Ask the coordinator for a Produce that met a partition outside its transaction."""
-        try:
-            joining = self._node.transactions.join(
-                transactional_id, producer_id, producer_epoch, transaction_version, partitions
-            )
-        except Exception:
-            rare_log.exception("request.failed", api_key=PRODUCE)
-            self._server.disconnect(token)
-            return
-        if isinstance(joining, Awaitable):
-            self._start(self._resume_later(token, joining), token)
-        else:
-            self._resume(token, joining)
-
-    async def _resume_later(self, token: int, joining: Awaitable[Verdicts]) -> None:
-        self._resume(token, await joining)
-
-    def _resume(self, token: int, verdicts: Verdicts) -> None:
+        verdicts = await self._node.transactions.join(
+            transactional_id, producer_id, producer_epoch, transaction_version, partitions
+        )
         refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]
         self._server.resume(token, refused)
 
-    def _start(self, work: Coroutine[Any, Any, None], token: int) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, token))
-        return task
+    def _start(self, work: Coroutine[Any, Any, None], token: int) -> None:
+        """Run work at once; if it has to wait, it goes on as a task."""
+        try:
+            task = eager.run(self._loop, work)
+        except Exception:
+            log.exception("request.failed")
+            self._server.disconnect(token)
+            return
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(lambda done: self._ended(done, token))
 
     def _ended(self, task: asyncio.Task[None], token: int) -> None:
         self._tasks.discard(task)

@@ -290,7 +290,7 @@ def _checked_for_broker(own: Mapping[str, str], request: Request) -> Changes:
     return changes
 
 
-def list_config_resources(node: Node, request: Any, context: Context) -> Answer:
+async def list_config_resources(node: Node, request: Any, context: Context) -> Answer:
     """Answer with what has settings; version 0 asks for client metrics, of which there are none."""
     wanted = set(getattr(request, "resource_types", (16,))) or LISTED_KINDS
     if not wanted <= LISTED_KINDS:

@@ -14,7 +14,6 @@ Sources: the message schemas of these requests; KIP-345, KIP-394, KIP-447, KIP-5
 KIP-559, KIP-709 (several groups), KIP-848 (topic ids, types), KIP-1043 (GROUP_ID_NOT_FOUND).
 """
 
-import asyncio
 import datetime
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -88,7 +87,6 @@ async def join_group(groups: GroupCoordinator, request: Any, context: Context) -
     wanted_ms = _ms(request.rebalance_timeout) if context.api_version >= 1 else session_timeout_ms
     prefix = context.client_id if instance_id is None else instance_id
     join = Join(
-        ticket=groups.ticket(),
         api_version=context.api_version,
         member_id=request.member_id,
         fresh_member_id=f"{_shortened(prefix)}-{groups.make_id()}",
@@ -100,11 +98,9 @@ async def join_group(groups: GroupCoordinator, request: Any, context: Context) -
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
     )
-    group_id = request.group_id
-    del request  # the wait may be long
-    promise = _promise()
-    groups.join(group_id, join, lambda answer: _keep(promise, answer))
-    return _join_answer(await promise, context)
+    joining = groups.join(request.group_id, join)
+    del request, join  # the wait may be long
+    return _join_answer(await joining, context)
 
 
 def _join_fault(groups: GroupCoordinator, request: Any) -> ErrorCode:
@@ -155,7 +151,6 @@ async def sync_group(groups: GroupCoordinator, request: Any, context: Context) -
     if assigned_bytes > groups.batch_bytes_max:
         return _sync_answer(SyncAnswer(ErrorCode.unknown_server_error))  # as Kafka answers
     sync = Sync(
-        ticket=groups.ticket(),
         generation=request.generation_id,
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
@@ -163,11 +158,9 @@ async def sync_group(groups: GroupCoordinator, request: Any, context: Context) -
         protocol=protocol,
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
     )
-    group_id = request.group_id
-    promise = _promise()
-    groups.sync(group_id, sync, lambda answer: _keep(promise, answer))
+    syncing = groups.sync(request.group_id, sync)
     del request, sync  # the wait may be long
-    return _sync_answer(await promise)
+    return _sync_answer(await syncing)
 
 
 def _sync_answer(answer: SyncAnswer) -> Answer:
@@ -179,16 +172,18 @@ def _sync_answer(answer: SyncAnswer) -> Answer:
     }
 
 
-def heartbeat(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def heartbeat(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Prolong a member's session."""
     if not _is_group_id(request.group_id):
         return {"error_code": ErrorCode.invalid_group_id}
     instance_id = getattr(request, "group_instance_id", None)
-    code = groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
+    code = await groups.heartbeat(
+        request.group_id, request.member_id, instance_id, request.generation_id
+    )
     return {"error_code": code}
 
 
-def leave_group(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def leave_group(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
     """Remove one member (before version 3) or several."""
     if not _is_group_id(request.group_id):
         return {"error_code": ErrorCode.invalid_group_id, "members": []}
@@ -199,7 +194,7 @@ def leave_group(groups: GroupCoordinator, request: Any, context: Context) -> Ans
         else tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)
     )
     try:
-        codes = groups.leave(request.group_id, leavers)
+        codes = await groups.leave(request.group_id, leavers)
     except StorageError as error:
         return {"error_code": group_error(error), "members": []}
     if is_single:
@@ -226,7 +221,7 @@ async def offset_commit(groups: GroupCoordinator, request: Any, context: Context
     if not _fits(request.group_id):
         fault = ErrorCode.invalid_group_id
     elif offsets:
-        fault = groups.commit(
+        fault = await groups.commit(
             _committer(request),
             offsets,
             knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_FROM,
@@ -466,7 +461,7 @@ async def offset_delete(groups: GroupCoordinator, request: Any, context: Context
             codes[key] = _delete_code(groups, key, is_subscribed=is_subscribed)
     wanted = [key for key, code in codes.items() if code is ErrorCode.none]
     try:
-        groups.delete_offsets(request.group_id, wanted)
+        await groups.delete_offsets(request.group_id, wanted)
     except StorageError as error:
         return {"error_code": group_error(error), "topics": []}
     return {
@@ -599,29 +594,18 @@ async def delete_groups(groups: GroupCoordinator, request: Any, context: Context
     results = []
     for group_id in request.groups_names:
         await turns.next(WRITTEN_ITEMS)
-        results.append({"group_id": group_id, "error_code": _deleted(groups, group_id)})
+        results.append({"group_id": group_id, "error_code": await _deleted(groups, group_id)})
     return {"results": results}
 
 
-def _deleted(groups: GroupCoordinator, group_id: str) -> ErrorCode:
+async def _deleted(groups: GroupCoordinator, group_id: str) -> ErrorCode:
     try:
-        return groups.delete_group(group_id)
+        return await groups.delete_group(group_id)
     except StorageError as error:
         return group_error(error)
 
 
 # ---------------------------------------------------------------- words on the wire
-
-
-def _promise() -> "asyncio.Future[Any]":
-    """An answer to wait for."""
-    return asyncio.get_running_loop().create_future()
-
-
-def _keep(promise: "asyncio.Future[Any]", answer: JoinAnswer | SyncAnswer) -> None:
-    """Answer; nobody may be waiting any more when the server is stopping."""
-    if not promise.done():
-        promise.set_result(answer)
 
 
 def _resolve(groups: GroupCoordinator, topic: Any) -> tuple[str | None, uuid.UUID | None]:
@@ -662,7 +646,7 @@ def _lowered(words: Iterable[str]) -> set[str]:
     return {word.strip().lower() for word in words}
 
 
-HANDLERS: dict[int, Callable[[GroupCoordinator, Any, Context], Answer | Awaitable[Answer]]] = {
+HANDLERS: dict[int, Callable[[GroupCoordinator, Any, Context], Awaitable[Answer]]] = {
     OFFSET_COMMIT: offset_commit,
     OFFSET_FETCH: offset_fetch,
     JOIN_GROUP: join_group,

@@ -174,7 +174,7 @@ def _no_topic(name: str | None, topic_id: Any, code: ErrorCode) -> dict[str, Any
     return {"error_code": code, "name": name or "", "topic_id": topic_id, "partitions": ()}
 
 
-def describe_cluster(node: Node, request: Any, context: Context) -> Answer:
+async def describe_cluster(node: Node, request: Any, context: Context) -> Answer:
     """Answer with the one broker there is."""
     if getattr(request, "endpoint_type", 1) != 1:
         return {

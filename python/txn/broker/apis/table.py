@@ -45,7 +45,7 @@ class Api(NamedTuple):
     """One API: the versions it is answered in, and by whom."""
 
     versions: tuple[int, int]
-    answer: Callable[[Any, Context], Answer | Awaitable[Answer]]
+    answer: Callable[[Any, Context], Awaitable[Answer]]
 
     def serves(self, api_version: int) -> bool:
         """Say whether a version is answered."""
@@ -74,7 +74,7 @@ def build_table(node: Node) -> Mapping[int, Api]:
 
 def _bind(
     handler: Callable[..., Any], service: object
-) -> Callable[[Any, Context], Answer | Awaitable[Answer]]:
+) -> Callable[[Any, Context], Awaitable[Answer]]:
     return lambda request, context: handler(service, request, context)
 
 
@@ -86,7 +86,7 @@ class _ApiVersions:
         self._table = table
         self._answers: dict[int, bytes] = {}
 
-    def __call__(self, request: Any, context: Context) -> bytes:
+    async def __call__(self, request: Any, context: Context) -> bytes:
         version = context.api_version
         if version not in self._answers:
             self._answers[version] = encode_response(

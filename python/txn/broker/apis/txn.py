@@ -19,7 +19,7 @@ Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 import datetime
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -62,23 +62,6 @@ END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 
 END_TXN_BUMPS_FROM: Final = 5
 ADD_PARTITIONS_BATCHED_FROM: Final = 4
-
-IN_ONE_STEP: Final = 500
-"""Partitions that are added without giving way to others."""
-
-R = TypeVar("R")
-Later = Answer | Awaitable[Answer]
-
-
-def then(result: R | Awaitable[R], answer: Callable[[R], Answer]) -> Later:
-    """Make the answer of a result: now, or when it is there."""
-    if isinstance(result, Awaitable):
-        return _answer_later(result, answer)
-    return answer(result)
-
-
-async def _answer_later(result: Awaitable[R], answer: Callable[[R], Answer]) -> Answer:
-    return answer(await result)
 
 
 def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
@@ -128,7 +111,9 @@ def _note(
 # -------------------------------------------------------------------- a transaction's life
 
 
-def init_producer_id(coordinator: TransactionCoordinator, request: Any, context: Context) -> Later:
+async def init_producer_id(
+    coordinator: TransactionCoordinator, request: Any, context: Context
+) -> Answer:
     """Give a producer its id and epoch."""
     shown = Producer(
         getattr(request, "producer_id", NO_PRODUCER_ID),
@@ -137,62 +122,35 @@ def init_producer_id(coordinator: TransactionCoordinator, request: Any, context:
     is_new = shown == NOBODY
     if not is_new and (shown.producer_id == NO_PRODUCER_ID or shown.producer_epoch < 0):
         return _identity_answer(context, Identity(NOBODY, ErrorCode.invalid_request))
-
-    def answer(identity: Identity) -> Answer:
-        _note(coordinator, request, context, identity.code)
-        return _identity_answer(context, identity)
-
-    return then(
-        coordinator.init_producer_id(
-            request.transactional_id,
-            _milliseconds(request.transaction_timeout),
-            None if is_new else shown,
-            is_two_phase=getattr(request, "enable2_pc", False),
-            keep_prepared=getattr(request, "keep_prepared_txn", False),
-        ),
-        answer,
+    identity = await coordinator.init_producer_id(
+        request.transactional_id,
+        _milliseconds(request.transaction_timeout),
+        None if is_new else shown,
+        is_two_phase=getattr(request, "enable2_pc", False),
+        keep_prepared=getattr(request, "keep_prepared_txn", False),
     )
+    _note(coordinator, request, context, identity.code)
+    return _identity_answer(context, identity)
 
 
-def add_partitions_to_txn(
+async def add_partitions_to_txn(
     coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Later:
+) -> Answer:
     """Join partitions to transactions: all of one's, or none if one of them cannot."""
     if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
-        return _add_batched(coordinator, request.transactions)
+        return await _add_batched(coordinator, request.transactions)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     transactional_id = request.v3_and_below_transactional_id
     coordinator.hang_up_if_late(transactional_id, producer, context.connection, Role.TRANSACTION)
-    topics = request.v3_and_below_topics
-
-    def add(partitions: list[TopicPartition], errors: dict[TopicPartition, ErrorCode]) -> Later:
-        if errors:
-            codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
-            return _results_by_topic(codes)
-
-        def answer(code: ErrorCode) -> Answer:
-            _note(coordinator, request, context, code)
-            return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
-
-        return then(coordinator.add_partitions(transactional_id, producer, partitions), answer)
-
-    if len(topics) + sum(len(topic.partitions) for topic in topics) > IN_ONE_STEP:
-        return _add_many(coordinator, topics, add)
-    partitions = [(str(topic.name), int(index)) for topic in topics for index in topic.partitions]
-    errors = {p: code for p in partitions if (code := _refusal_of_partition(coordinator, p))}
-    return add(partitions, errors)
-
-
-async def _add_many(
-    coordinator: TransactionCoordinator,
-    topics: Sequence[Any],
-    add: Callable[[list[TopicPartition], dict[TopicPartition, ErrorCode]], Later],
-) -> Answer:
-    """Add very many partitions, looked at in turns with other requests."""
-    turns = Turns()
-    partitions, errors = await _looked_at(coordinator, topics, _refusal_of_partition, turns)
-    added = add(partitions, errors)
-    return await added if isinstance(added, Awaitable) else added
+    partitions, errors = await _looked_at(
+        coordinator, request.v3_and_below_topics, _refusal_of_partition, Turns()
+    )
+    if errors:
+        codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+        return _results_by_topic(codes)
+    code = await coordinator.add_partitions(transactional_id, producer, partitions)
+    _note(coordinator, request, context, code)
+    return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
 
 
 async def _looked_at(
@@ -248,12 +206,11 @@ async def _add_one(
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
     if wanted.verify_only:
-        answer = coordinator.verify_partitions(wanted.transactional_id, producer, partitions)
-        return await answer if isinstance(answer, Awaitable) else answer
-    joined = coordinator.add_partitions(
+        return await coordinator.verify_partitions(wanted.transactional_id, producer, partitions)
+    code = await coordinator.add_partitions(
         wanted.transactional_id, producer, partitions, client_version=TV2
     )
-    return dict.fromkeys(partitions, await joined if isinstance(joined, Awaitable) else joined)
+    return dict.fromkeys(partitions, code)
 
 
 def _refusal_of_part(
@@ -287,30 +244,22 @@ def by_topic(partitions: Iterable[TopicPartition]) -> "groupby[str, TopicPartiti
     return groupby(sorted(partitions), key=lambda partition: partition[0])
 
 
-def add_offsets_to_txn(
+async def add_offsets_to_txn(
     coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Later:
+) -> Answer:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     coordinator.hang_up_if_late(
         request.transactional_id, producer, context.connection, Role.TRANSACTION
     )
-
-    def answer(code: ErrorCode) -> Answer:
-        _note(coordinator, request, context, code)
-        return {"error_code": _known_to(context, code)}
-
-    return then(
-        coordinator.add_partitions(
-            request.transactional_id,
-            producer,
-            [coordinator.offsets_partition(request.group_id)],
-        ),
-        answer,
+    code = await coordinator.add_partitions(
+        request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
     )
+    _note(coordinator, request, context, code)
+    return {"error_code": _known_to(context, code)}
 
 
-def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context) -> Later:
+async def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context) -> Answer:
     """Commit or abort."""
     producer = Producer(request.producer_id, request.producer_epoch)
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
@@ -318,27 +267,21 @@ def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context)
         coordinator.hang_up_if_late(
             request.transactional_id, producer, context.connection, Role.TRANSACTION
         )
-
-    def answer(identity: Identity) -> Answer:
-        _note(coordinator, request, context, identity.code)
-        return _identity_answer(context, identity)
-
-    return then(
-        coordinator.end(
-            request.transactional_id,
-            producer,
-            TxnResult.COMMIT if request.committed else TxnResult.ABORT,
-            bumps_epoch=bumps_epoch,
-        ),
-        answer,
+    identity = await coordinator.end(
+        request.transactional_id,
+        producer,
+        TxnResult.COMMIT if request.committed else TxnResult.ABORT,
+        bumps_epoch=bumps_epoch,
     )
+    _note(coordinator, request, context, identity.code)
+    return _identity_answer(context, identity)
 
 
 def _milliseconds(duration: datetime.timedelta) -> int:
     return duration // datetime.timedelta(milliseconds=1)
 
 
-Handler = Callable[[TransactionCoordinator, Any, Context], Later]
+Handler = Callable[[TransactionCoordinator, Any, Context], Awaitable[Answer]]
 
 HANDLERS: Final[dict[int, Handler]] = {
     INIT_PRODUCER_ID: init_producer_id,

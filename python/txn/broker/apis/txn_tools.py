@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from txn.broker.apis.txn import Later, by_topic
+from txn.broker.apis.txn import by_topic
 from txn.broker.host import Answer, Context
 from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
@@ -241,8 +241,7 @@ async def _write_marker(
         timestamp_ms=0,
     )
     must_bump = getattr(wanted, "transaction_version", 0) >= TV2
-    written = coordinator.write_marker(partition, marker, must_bump=must_bump)
-    return await written if isinstance(written, Awaitable) else written
+    return await coordinator.write_marker(partition, marker, must_bump=must_bump)
 
 
 def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
@@ -257,7 +256,7 @@ def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[dict[str, An
     ]
 
 
-Handler = Callable[[TransactionCoordinator, Any, Context], Later]
+Handler = Callable[[TransactionCoordinator, Any, Context], Awaitable[Answer]]
 
 HANDLERS: Final[dict[int, Handler]] = {
     WRITE_TXN_MARKERS: write_txn_markers,

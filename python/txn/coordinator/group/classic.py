@@ -202,9 +202,11 @@ class Limits(NamedTuple):
 
 
 class Join(NamedTuple):
-    """A JoinGroup request. `fresh_member_id` is used if the member has none yet."""
+    """A JoinGroup request. `fresh_member_id` is used if the member has none yet.
 
-    ticket: int
+    `ticket` is the number under which it is answered.
+    """
+
     api_version: int
     member_id: str
     fresh_member_id: str
@@ -215,18 +217,19 @@ class Join(NamedTuple):
     session_timeout_ms: int
     protocol_type: str
     protocols: Protocols
+    ticket: int = 0
 
 
 class Sync(NamedTuple):
     """A SyncGroup request; only the leader's has assignments (member id → bytes)."""
 
-    ticket: int
     generation: int
     member_id: str
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
     assignments: Mapping[str, bytes] = MappingProxyType({})
+    ticket: int = 0
 
 
 class Leaver(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from txn.server.begun import Begun, begin
+from txn.server.eager import Suspended, run, step
 
 
 async def _double(of: "asyncio.Future[int]") -> int:
@@ -16,23 +16,23 @@ def test_what_waits_for_nothing_has_its_result_at_once() -> None:
     async def answer() -> int:
         return 7
 
-    assert begin(answer()) == 7
+    assert step(answer()) == 7
 
 
 def test_what_waits_goes_on_where_it_was_through_every_wait() -> None:
     async def twice(first: "asyncio.Future[int]", second: "asyncio.Future[int]") -> int:
         return await _double(first) + await _double(second)
 
-    async def run() -> int:
+    async def story() -> int:
         loop = asyncio.get_running_loop()
         first, second = loop.create_future(), loop.create_future()
-        begun = begin(twice(first, second))
-        assert isinstance(begun, Begun)
+        rest = step(twice(first, second))
+        assert isinstance(rest, Suspended)
         first.set_result(1)  # before anybody waits for the rest
         loop.call_later(0.01, second.set_result, 10)
-        return await begun
+        return await rest
 
-    assert asyncio.run(run()) == 22
+    assert asyncio.run(story()) == 22
 
 
 def test_an_error_before_the_first_wait_is_raised_at_once() -> None:
@@ -40,7 +40,7 @@ def test_an_error_before_the_first_wait_is_raised_at_once() -> None:
         raise ValueError("a bug")
 
     with pytest.raises(ValueError, match="a bug"):
-        begin(fail())
+        step(fail())
 
 
 def test_what_it_waits_for_may_fail_and_be_handled() -> None:
@@ -51,24 +51,24 @@ def test_what_it_waits_for_may_fail_and_be_handled() -> None:
             return str(error)
         return "no error"
 
-    async def run() -> Any:
+    async def story() -> Any:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        begun = begin(handle(future))
-        assert isinstance(begun, Begun)
+        rest = step(handle(future))
+        assert isinstance(rest, Suspended)
         future.set_exception(OSError("disk"))
-        return await begun
+        return await rest
 
-    assert asyncio.run(run()) == "disk"
+    assert asyncio.run(story()) == "disk"
 
 
 def test_a_task_that_is_cancelled_ends_what_it_waits_for() -> None:
-    async def run() -> bool:
+    async def story() -> bool:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        begun = begin(_double(future))
-        assert isinstance(begun, Begun)
+        rest = step(_double(future))
+        assert isinstance(rest, Suspended)
 
         async def wait() -> int:
-            return await begun
+            return await rest
 
         task = asyncio.create_task(wait())
         await asyncio.sleep(0)
@@ -77,7 +77,7 @@ def test_a_task_that_is_cancelled_ends_what_it_waits_for() -> None:
             await task
         return future.cancelled()
 
-    assert asyncio.run(run())
+    assert asyncio.run(story())
 
 
 def test_what_nobody_awaits_can_be_closed_where_it_is() -> None:
@@ -89,11 +89,23 @@ def test_what_nobody_awaits_can_be_closed_where_it_is() -> None:
         finally:
             went.append("closed")
 
-    async def run() -> None:
-        begun = begin(wait())
-        assert isinstance(begun, Begun)
-        begun.close()
-        begun.close()
+    async def story() -> None:
+        rest = step(wait())
+        assert isinstance(rest, Suspended)
+        rest.close()
+        rest.close()
 
-    asyncio.run(run())
+    asyncio.run(story())
     assert went == ["closed"]
+
+
+def test_work_that_waits_for_nothing_has_no_task() -> None:
+    went: list[str] = []
+
+    async def work() -> None:
+        went.append("done")
+
+    loop = asyncio.new_event_loop()
+    assert run(loop, work()) is None
+    assert went == ["done"]
+    loop.close()
