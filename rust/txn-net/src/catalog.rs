@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
 use txn_log::PartitionLog;
+use txn_protocol::codes;
 
-use crate::codes;
 use crate::partition::PartitionHandle;
 
 /// A topic id, as on the wire.

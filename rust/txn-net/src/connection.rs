@@ -20,8 +20,8 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use txn_log::LentFile;
+use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
-use crate::frame::{Front, LENGTH_BYTES, front};
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::purgatory::{DelayedResponse, Operation};

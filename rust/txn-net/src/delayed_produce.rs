@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use txn_log::{PartitionLog, Watcher};
 
-use crate::codes;
 use crate::syncer::SyncJob;
+use txn_protocol::codes;
 
 /// An appended batch whose answer waits.
 pub struct AppendedBatch {

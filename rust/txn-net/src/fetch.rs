@@ -32,11 +32,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
+use txn_protocol::codes;
+use txn_protocol::frame::{begin_response, set_length};
+use txn_protocol::{Malformed, Put, Reader};
 
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
-use crate::codes;
 use crate::connection::Chunk;
-use crate::wire::{Malformed, Put, Reader, begin_answer, set_length};
 
 /// More partitions than this in one request are malformed: what we keep for each is larger than
 /// what it costs the sender to name it.
@@ -377,7 +378,7 @@ impl FetchRequest {
     pub fn answer(&self) -> Vec<Chunk> {
         let is_flexible = is_flexible(self.version);
         let mut answer = Answer::default();
-        begin_answer(&mut answer.out, self.correlation_id, is_flexible);
+        begin_response(&mut answer.out, self.correlation_id, is_flexible);
         answer.put_i32(0); // throttle_time_ms
         if self.version >= 7 {
             answer.put_i16(self.session_error);
@@ -885,7 +886,7 @@ mod tests {
         let expected = [(0, 0, 3), (0, 1, 5), (1, 0, 7), (2, 2, 6)];
         assert_eq!(wanted(&request), expected);
         let mut out = Vec::new();
-        begin_answer(&mut out, 42, false);
+        begin_response(&mut out, 42, false);
         out.put_i32(0);
         out.put_i16(0);
         out.put_i32(0);
@@ -929,7 +930,7 @@ mod tests {
         assert_eq!(request.readiness(), Readiness::Ready);
         let out = answer(&request);
         let mut expected = Vec::new();
-        begin_answer(&mut expected, 42, false);
+        begin_response(&mut expected, 42, false);
         expected.put_i32(0);
         expected.put_i16(codes::FETCH_SESSION_ID_NOT_FOUND);
         expected.put_i32(0);

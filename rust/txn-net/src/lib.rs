@@ -15,14 +15,12 @@
 
 mod adaptive_spin;
 mod catalog;
-mod codes;
 mod connection;
 mod control;
 mod control_lock;
 mod delayed_produce;
 mod fetch;
 mod forced_producers;
-mod frame;
 mod mailbox;
 mod memory;
 mod opener;
@@ -31,9 +29,7 @@ mod produce;
 mod purgatory;
 mod reactor;
 mod server;
-mod shape;
 mod syncer;
-mod wire;
 
 pub use catalog::{LogOf, Topic, TopicId};
 pub use control::{ControlRequest, Decide, ParkedProduce};
@@ -41,4 +37,3 @@ pub use mailbox::RequestToken;
 pub use partition::PartitionRole;
 pub use produce::{Join, Refused};
 pub use server::{Options, Server};
-pub use shape::{Shape, Step};

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use txn_log::PartitionLog;
 
-use crate::codes;
+use txn_protocol::codes;
 
 /// What this node is to a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,11 +32,12 @@ use txn_log::batch::{BatchError, BatchView};
 use txn_log::compression::Codec;
 use txn_log::content::Content;
 use txn_log::{AppendError, Appended, Origin, PartitionLog};
+use txn_protocol::codes;
+use txn_protocol::frame::{begin_response, set_length};
+use txn_protocol::{Malformed, Put, Reader};
 
 use crate::catalog::{Catalog, Topic, TopicKey};
-use crate::codes;
 use crate::delayed_produce::AppendedBatch;
-use crate::wire::{Malformed, Put, Reader, begin_answer, set_length};
 
 /// More partitions than this in one request are malformed: what we keep for each is larger than
 /// what it costs the sender to name it.
@@ -476,7 +477,7 @@ impl ProduceRequest {
     ) -> Vec<AppendedBatch> {
         let is_flexible = is_flexible(self.version);
         let mut awaiting_sync = Vec::new();
-        begin_answer(out, correlation_id, is_flexible);
+        begin_response(out, correlation_id, is_flexible);
         out.put_length(self.topics.len(), is_flexible);
         let mut partitions = self.partitions.iter_mut();
         for topic in &self.topics {

@@ -38,6 +38,8 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
+use txn_protocol::apis::{FETCH, PRODUCE};
+use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::catalog::Catalog;
@@ -47,7 +49,6 @@ use crate::control_lock::ControlLock;
 use crate::delayed_produce::DelayedProduce;
 use crate::fetch::{FetchRequest, Readiness};
 use crate::forced_producers::ForcedProducers;
-use crate::frame::{FETCH, Front, PRODUCE, RequestHeader};
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
 use crate::opener::{Large, Opener};
@@ -55,7 +56,6 @@ use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
 use crate::server::Options;
 use crate::syncer::Syncer;
-use crate::wire::set_correlation_id;
 
 /// The listener's events; slots count from 0.
 pub const LISTENER: Token = Token(usize::MAX - 1);

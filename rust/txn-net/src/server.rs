@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use mio::Poll;
 use mio::net::TcpListener;
+use txn_protocol::Put;
+use txn_protocol::codes;
+use txn_protocol::frame::{begin_response, set_length};
 
 use crate::catalog::{Catalog, Topic, TopicKey};
-use crate::codes;
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
@@ -24,7 +26,6 @@ use crate::partition::PartitionRole;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
 use crate::syncer::Syncer;
-use crate::wire::{Put, begin_answer, set_length};
 
 /// What a server is told when it is made.
 #[derive(Clone, Debug)]
@@ -264,7 +265,7 @@ impl Server {
     /// Answers a request; dropped if its connection is gone.
     pub fn reply(&self, token: RequestToken, has_flexible_header: bool, body: &[u8]) {
         let mut frame = Vec::with_capacity(body.len() + 9);
-        begin_answer(&mut frame, 0, has_flexible_header);
+        begin_response(&mut frame, 0, has_flexible_header);
         frame.put(body);
         let length = frame.len() - 4;
         set_length(&mut frame, length);

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use txn_net::{Shape, Step};
+use txn_protocol::shape::{Shape, Step};
 
 /// Bodies with more bytes are looked through without the interpreter.
 const QUICK_BYTES: usize = 64 << 10;

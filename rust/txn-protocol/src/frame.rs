@@ -1,64 +1,39 @@
-//! Frames, and the header in front of every request.
+//! Frames, and the headers of requests and responses.
 //!
 //! A frame is a big-endian `i32` length and that many bytes. A request's bytes are: API key
 //! `i16`, version `i16`, correlation id `i32`, client id (nullable string, never compact),
-//! then, in header version 2, tagged fields. Which header a version uses is not written
-//! anywhere on the wire; one has to know from which version on an API is flexible.
+//! then, in header version 2, tagged fields. The header's version is not on the wire: it follows
+//! from the first flexible version of the API. A response begins with the correlation id and, in
+//! header version 1, tagged fields; a response of `ApiVersions` never has header version 1.
 //!
-//! Sources: Kafka's protocol guide; KIP-482 (flexible versions, header version 2).
+//! Sources: Kafka's protocol guide; KIP-482 (flexible versions); KIP-511 (`ApiVersions`).
 
 use std::ops::Range;
 
-use crate::wire::{Malformed, Reader};
-
-/// API key of Produce.
-pub const PRODUCE: i16 = 0;
-/// API key of Fetch.
-pub const FETCH: i16 = 1;
+use crate::apis::{API_VERSIONS, api};
+use crate::encoder::Put;
+use crate::reader::{Malformed, Reader};
 
 /// Bytes of a frame's length.
 pub const LENGTH_BYTES: usize = 4;
 
-/// The first version with request header 2 for each API key, counted from key 0; `NEVER` for
-/// APIs that are flexible in no version, `GONE` for those that Kafka 4 no longer has.
-#[rustfmt::skip]
-const FIRST_FLEXIBLE: [i16; 93] = [
-    //  0 Produce .. 9 OffsetFetch
-    9, 12, 6, 9, GONE, GONE, GONE, GONE, 8, 6,
-    // 10 FindCoordinator .. 19 CreateTopics
-    3, 6, 4, 4, 4, 5, 3, NEVER, 3, 5,
-    // 20 DeleteTopics .. 29 DescribeAcls
-    4, 2, 2, 4, 3, 3, 3, 1, 3, 2,
-    // 30 CreateAcls .. 39 RenewDelegationToken
-    2, 2, 4, 2, 2, 2, 2, 2, 2, 2,
-    // 40 ExpireDelegationToken .. 49 AlterClientQuotas
-    2, 2, 2, 2, 1, 0, 0, NEVER, 1, 1,
-    // 50 DescribeUserScramCredentials .. 59 FetchSnapshot
-    0, 0, 0, 1, 1, 0, 0, 0, 0, 0,
-    // 60 DescribeCluster .. 92 DeleteShareGroupOffsets
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0,
-];
-const NEVER: i16 = i16::MAX;
-const GONE: i16 = -1;
-
-/// What the first bytes waiting on a connection are.
+/// The state of the first bytes waiting on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Front {
     /// A whole frame; the range is its content, without the length.
     Whole(Range<usize>),
-    /// The beginning of one; so many bytes are missing, or at least.
+    /// The beginning of a frame.
     Partial {
-        /// At least 1.
+        /// Bytes that are missing at least; 1 or more.
         missing: usize,
     },
     /// A length that is negative or above the limit.
     Refused,
 }
 
-/// Looks at the first bytes of `input`.
+/// Classifies the first bytes of `input`.
+#[inline]
+#[must_use]
 pub fn front(input: &[u8], max_request_bytes: usize) -> Front {
     let Some(length) = input.first_chunk::<LENGTH_BYTES>() else {
         return Front::Partial {
@@ -82,12 +57,15 @@ pub fn front(input: &[u8], max_request_bytes: usize) -> Front {
 /// The header of a request; ranges are positions in the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
+    /// API key of an existing API.
     pub api_key: i16,
+    /// Version; 0 or more.
     pub api_version: i16,
+    /// Number that the response carries too.
     pub correlation_id: i32,
-    /// Not checked to be UTF-8.
+    /// Range of the client id; its bytes may not be UTF-8.
     pub client_id: Option<Range<usize>>,
-    /// Where the request itself begins.
+    /// Position of the body.
     pub body: usize,
 }
 
@@ -96,17 +74,14 @@ impl RequestHeader {
     ///
     /// # Errors
     /// An API key that does not exist, a negative version, or bytes that end too soon.
+    #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(frame);
         let api_key = reader.i16()?;
-        let first_flexible = usize::try_from(api_key)
-            .ok()
-            .and_then(|key| FIRST_FLEXIBLE.get(key).copied())
-            .filter(|first| *first != GONE)
-            .ok_or(Malformed {
-                at: 0,
-                reason: "there is no such API key",
-            })?;
+        let api = api(api_key).ok_or(Malformed {
+            at: 0,
+            reason: "there is no such API key",
+        })?;
         let api_version = reader.i16()?;
         if api_version < 0 {
             return Err(Malformed {
@@ -116,7 +91,7 @@ impl RequestHeader {
         }
         let correlation_id = reader.i32()?;
         let client_id = reader.nullable_string(false)?;
-        reader.skip_tags(api_version >= first_flexible)?;
+        reader.skip_tags(api.is_flexible(api_version))?;
         Ok(Self {
             api_key,
             api_version,
@@ -127,10 +102,63 @@ impl RequestHeader {
     }
 }
 
+/// Begins a request's frame: room for its length, then its header.
+///
+/// # Panics
+/// An API key that does not exist.
+pub fn begin_request(
+    out: &mut Vec<u8>,
+    api_key: i16,
+    api_version: i16,
+    correlation_id: i32,
+    client_id: &str,
+) {
+    let api = api(api_key).expect("the caller names an existing API");
+    out.put_i32(0);
+    out.put_i16(api_key);
+    out.put_i16(api_version);
+    out.put_i32(correlation_id);
+    out.put_nullable_string(Some(client_id.as_bytes()), false);
+    out.put_no_tags(api.is_flexible(api_version));
+}
+
+/// Begins a response's frame: room for its length, the correlation id, and the header's tags.
+pub fn begin_response(out: &mut Vec<u8>, correlation_id: i32, is_flexible: bool) {
+    out.put_i32(0);
+    out.put_i32(correlation_id);
+    out.put_no_tags(is_flexible);
+}
+
+/// Reads a response's header at the start of a frame's content; returns the correlation id.
+///
+/// # Errors
+/// Bytes that end too soon.
+pub fn read_response_header(
+    reader: &mut Reader<'_>,
+    api_key: i16,
+    api_version: i16,
+) -> Result<i32, Malformed> {
+    let correlation_id = reader.i32()?;
+    let is_flexible = api(api_key).is_some_and(|api| api.is_flexible(api_version));
+    reader.skip_tags(is_flexible && api_key != API_VERSIONS)?;
+    Ok(correlation_id)
+}
+
+/// Writes a frame's length over the room left at its beginning.
+#[inline]
+pub fn set_length(frame: &mut [u8], length: usize) {
+    frame[..LENGTH_BYTES].copy_from_slice(&(length as i32).to_be_bytes());
+}
+
+/// Writes the correlation id of a response's frame.
+#[inline]
+pub fn set_correlation_id(frame: &mut [u8], correlation_id: i32) {
+    frame[4..8].copy_from_slice(&correlation_id.to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Put;
 
     fn header(api_key: i16, api_version: i16, tail: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -194,5 +222,42 @@ mod tests {
         for end in 0..whole.len() {
             assert!(RequestHeader::parse(&whole[..end]).is_err(), "cut at {end}");
         }
+    }
+
+    #[test]
+    fn a_request_begins_with_a_header_of_its_version() {
+        let golden = |api_key, api_version| {
+            let mut frame = Vec::new();
+            begin_request(&mut frame, api_key, api_version, 9, "txn");
+            frame
+        };
+        let v1 = [0, 0, 0, 0, 0, 18, 0, 0, 0, 0, 0, 9, 0, 3, b't', b'x', b'n'];
+        assert_eq!(golden(18, 0), v1);
+        let v2 = [
+            0, 0, 0, 0, 0, 26, 0, 5, 0, 0, 0, 9, 0, 3, b't', b'x', b'n', 0,
+        ];
+        assert_eq!(golden(26, 5), v2);
+        let parsed = RequestHeader::parse(&v2[4..]).unwrap();
+        assert_eq!((parsed.api_key, parsed.api_version), (26, 5));
+        assert_eq!((parsed.correlation_id, parsed.body), (9, 14));
+    }
+
+    #[test]
+    fn a_response_begins_with_its_correlation_id_and_a_length_set_later() {
+        let mut frame = Vec::new();
+        begin_response(&mut frame, 1, true);
+        set_length(&mut frame, 5);
+        set_correlation_id(&mut frame, 7);
+        assert_eq!(frame, [0, 0, 0, 5, 0, 0, 0, 7, 0]);
+        let mut reader = Reader::new(&frame[4..]);
+        assert_eq!(read_response_header(&mut reader, 26, 5), Ok(7));
+        assert_eq!(reader.left(), 0);
+    }
+
+    #[test]
+    fn a_response_of_api_versions_has_no_tagged_fields_in_its_header() {
+        let mut reader = Reader::new(&[0, 0, 0, 7, 1, 2]);
+        assert_eq!(read_response_header(&mut reader, 18, 3), Ok(7));
+        assert_eq!(reader.at(), 4);
     }
 }

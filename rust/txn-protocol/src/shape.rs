@@ -1,14 +1,13 @@
-//! Bodies of requests that Python decodes: looked through before, and made plain.
+//! Bodies of requests that Python decodes: checked first, and made plain.
 //!
-//! Python's protocol library believes the count of an array and reserves memory for it, which
-//! aborts the process where there is not so much. It refuses tagged fields that it does not
-//! know, which KIP-482 says to pass over, and lengths below -1, which are null to Kafka. A
-//! [`Shape`] knows where in a body of one version the lengths, counts and tagged fields are.
-//! None of these requests has tagged fields that are known.
+//! Python's protocol library reserves memory for the announced count of an array, which aborts
+//! the process where there is less. It refuses unknown tagged fields, which KIP-482 skips, and
+//! lengths below -1, which are null to Kafka. A [`Shape`] holds the places of lengths, counts and
+//! tagged fields in a body of one version. None of these requests has known tagged fields.
 
 use std::ops::Range;
 
-use crate::wire::{Malformed, Reader};
+use crate::reader::{Malformed, Reader};
 
 /// One step through a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,33 +1,36 @@
-//! Kafka's primitive types, read from borrowed bytes and written to a buffer.
+//! Kafka's primitive types, read from borrowed bytes.
 //!
-//! A [`Reader`] believes nothing: every length and count is checked against the bytes that
-//! are left before anything is done with it, so that no request makes us read past its end or
-//! reserve memory for what it only announces. Variable parts are handed out as ranges into the
-//! request, because the request's bytes are changed in place later (see `produce`).
+//! A [`Reader`] trusts no length: each length and count is checked against the bytes left before
+//! it is used. No message makes it read past the end or reserve announced memory.
 //!
 //! *Flexible* message versions (KIP-482) write lengths as unsigned varints of length + 1, and
 //! end every structure with tagged fields; the others use fixed-size lengths and -1 for null.
-//! Every negative length is read as null, as Kafka does.
+//! Every negative length is null, as in Kafka.
+//!
+//! Methods with `is_flexible` return ranges of the message: the broker changes its requests in
+//! place later. The `compact` methods return borrowed values of flexible versions.
+//!
+//! Source: Kafka's protocol guide, "Protocol Primitive Types".
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "each method that reads fails with `Malformed` and nothing else"
+)]
 
 use std::fmt;
 use std::ops::Range;
 
-/// Bytes that are no request of the version they claim to be.
+/// Bytes that do not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where in the frame, in bytes.
+    /// Position in the message, in bytes.
     pub at: usize,
-    /// What is wrong there.
+    /// The fault at that position.
     pub reason: &'static str,
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the request is malformed at byte {}: {}",
-            self.at, self.reason
-        )
+        write!(f, "malformed at byte {}: {}", self.at, self.reason)
     }
 }
 
@@ -46,25 +49,35 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// A reader at the first of `bytes`.
+    #[inline]
+    #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// Position of the next byte to read.
+    #[inline]
+    #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The bytes from here to where another reader of the same request is.
+    /// The bytes from here to the position of another reader of the same message.
+    #[must_use]
     pub fn until(&self, later: Reader<'_>) -> &'a [u8] {
         &self.bytes[self.at..later.at]
     }
 
-    fn left(&self) -> usize {
+    /// Number of bytes left.
+    #[inline]
+    #[must_use]
+    pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Says that something is wrong here.
+    /// The error for a fault at this position.
+    #[must_use]
     pub fn malformed(&self, reason: &'static str) -> Malformed {
         Malformed {
             at: self.at,
@@ -76,6 +89,7 @@ impl<'a> Reader<'a> {
         Err(self.malformed(reason))
     }
 
+    #[inline]
     fn fixed<const N: usize>(&mut self) -> Read<[u8; N]> {
         match self.bytes[self.at..].first_chunk::<N>() {
             Some(chunk) => {
@@ -86,24 +100,39 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// An 8-bit number.
+    #[inline]
     pub fn i8(&mut self) -> Read<i8> {
         self.fixed().map(i8::from_be_bytes)
     }
 
+    /// A byte that is 0 or another value.
+    #[inline]
+    pub fn bool(&mut self) -> Read<bool> {
+        self.i8().map(|value| value != 0)
+    }
+
+    /// A 16-bit number.
+    #[inline]
     pub fn i16(&mut self) -> Read<i16> {
         self.fixed().map(i16::from_be_bytes)
     }
 
+    /// A 32-bit number.
+    #[inline]
     pub fn i32(&mut self) -> Read<i32> {
         self.fixed().map(i32::from_be_bytes)
     }
 
+    /// A 64-bit number.
+    #[inline]
     pub fn i64(&mut self) -> Read<i64> {
         self.fixed().map(i64::from_be_bytes)
     }
 
     /// An unsigned varint of at most 32 bits.
-    fn uvarint(&mut self) -> Read<u32> {
+    #[inline]
+    pub fn uvarint(&mut self) -> Read<u32> {
         let mut value = 0_u32;
         for shift in [0, 7, 14, 21, 28] {
             let [byte] = self.fixed()?;
@@ -119,12 +148,14 @@ impl<'a> Reader<'a> {
         self.fail("a varint is longer than five bytes")
     }
 
-    /// A length of a flexible version: beyond 31 bits it has come round and is negative.
+    /// A length of a flexible version; beyond 31 bits it wraps to a negative one.
+    #[inline]
     fn compact_length(&mut self) -> Read<i32> {
         Ok((self.uvarint()? as i32).wrapping_sub(1))
     }
 
-    /// Takes `length` bytes; null if it is negative.
+    /// The range of the next `length` bytes; null if it is negative.
+    #[inline]
     fn run(&mut self, length: i32) -> Read<Option<Range<usize>>> {
         match usize::try_from(length) {
             Ok(length) if length <= self.left() => {
@@ -132,12 +163,12 @@ impl<'a> Reader<'a> {
                 self.at += length;
                 Ok(Some(start..self.at))
             }
-            Ok(_) => self.fail("a length is larger than what is left of the request"),
+            Ok(_) => self.fail("a length is larger than what is left of the message"),
             Err(_) => Ok(None),
         }
     }
 
-    /// A nullable string, not checked to be UTF-8.
+    /// The range of a string or null; its bytes may not be UTF-8.
     pub fn nullable_string(&mut self, is_flexible: bool) -> Read<Option<Range<usize>>> {
         let length = if is_flexible {
             self.compact_length()?
@@ -150,7 +181,7 @@ impl<'a> Reader<'a> {
         self.run(length)
     }
 
-    /// A string that may not be null.
+    /// The range of a string; its bytes may not be UTF-8.
     pub fn string(&mut self, is_flexible: bool) -> Read<Range<usize>> {
         match self.nullable_string(is_flexible)? {
             Some(range) => Ok(range),
@@ -158,7 +189,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Nullable bytes: also how records travel.
+    /// The range of bytes, of records, or null.
     pub fn nullable_bytes(&mut self, is_flexible: bool) -> Read<Option<Range<usize>>> {
         let length = if is_flexible {
             self.compact_length()?
@@ -168,7 +199,7 @@ impl<'a> Reader<'a> {
         self.run(length)
     }
 
-    /// Bytes that may not be null.
+    /// The range of bytes.
     pub fn bytes(&mut self, is_flexible: bool) -> Read<Range<usize>> {
         match self.nullable_bytes(is_flexible)? {
             Some(range) => Ok(range),
@@ -176,12 +207,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A topic id, 16 bytes.
+    /// The range of a 16-byte id.
     pub fn uuid(&mut self) -> Read<Range<usize>> {
         self.fixed::<16>().map(|_| self.at - 16..self.at)
     }
 
-    /// How many items an array has, when each takes at least `item_bytes`.
+    /// A 16-byte id.
+    pub fn uuid_bytes(&mut self) -> Read<[u8; 16]> {
+        self.fixed()
+    }
+
+    /// The number of an array's items; each item takes at least `item_bytes`.
     pub fn array(&mut self, is_flexible: bool, item_bytes: usize) -> Read<usize> {
         match self.nullable_array(is_flexible, item_bytes)? {
             Some(count) => Ok(count),
@@ -189,7 +225,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Like [`Reader::array`], of one that may be null.
+    /// Like [`Reader::array`], or null.
     pub fn nullable_array(&mut self, is_flexible: bool, item_bytes: usize) -> Read<Option<usize>> {
         let count = if is_flexible {
             self.compact_length()?
@@ -198,12 +234,12 @@ impl<'a> Reader<'a> {
         };
         match usize::try_from(count) {
             Ok(count) if count <= self.left() / item_bytes => Ok(Some(count)),
-            Ok(_) => self.fail("an array announces more items than the request has bytes for"),
+            Ok(_) => self.fail("an array announces more items than the message has bytes for"),
             Err(_) => Ok(None),
         }
     }
 
-    /// Skips so many bytes.
+    /// Skips `size` bytes.
     pub fn skip(&mut self, size: usize) -> Read<()> {
         if size > self.left() {
             return self.fail("it ends inside a fixed-size field");
@@ -213,96 +249,94 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips tagged fields; versions that are not flexible have none.
+    #[inline]
     pub fn skip_tags(&mut self, is_flexible: bool) -> Read<()> {
-        if !is_flexible {
-            return Ok(());
+        if is_flexible {
+            self.tags(|_, _| Ok(()))
+        } else {
+            Ok(())
         }
+    }
+
+    /// Hands each tagged field to `field`: its tag, and a reader that ends with the field.
+    #[inline]
+    pub fn tags(&mut self, mut field: impl FnMut(u32, Reader<'a>) -> Read<()>) -> Read<()> {
         for _ in 0..self.uvarint()? {
-            self.uvarint()?;
-            let size = self.uvarint()?;
-            self.skip(size as usize)?;
+            let tag = self.uvarint()?;
+            let size = self.uvarint()? as usize;
+            let start = self.at;
+            self.skip(size)?;
+            let value = Reader {
+                bytes: &self.bytes[..self.at],
+                at: start,
+            };
+            field(tag, value)?;
         }
         Ok(())
     }
-}
 
-/// Writes primitive types; implemented for the buffer of an answer.
-pub trait Put {
-    fn put(&mut self, bytes: &[u8]);
-
-    fn put_i16(&mut self, value: i16) {
-        self.put(&value.to_be_bytes());
+    /// Compact bytes or null.
+    #[inline]
+    pub fn compact_nullable_bytes(&mut self) -> Read<Option<&'a [u8]>> {
+        let bytes = self.bytes;
+        Ok(self.nullable_bytes(true)?.map(|range| &bytes[range]))
     }
 
-    fn put_i32(&mut self, value: i32) {
-        self.put(&value.to_be_bytes());
-    }
-
-    fn put_i64(&mut self, value: i64) {
-        self.put(&value.to_be_bytes());
-    }
-
-    fn put_uvarint(&mut self, mut value: u32) {
-        while value >= 0x80 {
-            self.put(&[value as u8 | 0x80]);
-            value >>= 7;
-        }
-        self.put(&[value as u8]);
-    }
-
-    /// An array's count or the length of bytes.
-    fn put_length(&mut self, length: usize, is_flexible: bool) {
-        if is_flexible {
-            self.put_uvarint(length as u32 + 1);
-        } else {
-            self.put_i32(length as i32);
+    /// A compact string or null.
+    pub fn compact_nullable_string(&mut self) -> Read<Option<&'a str>> {
+        let Some(range) = self.nullable_string(true)? else {
+            return Ok(None);
+        };
+        let at = range.start;
+        match std::str::from_utf8(&self.bytes[range]) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(Malformed {
+                at,
+                reason: "a string is not UTF-8",
+            }),
         }
     }
 
-    fn put_nullable_string(&mut self, text: Option<&[u8]>, is_flexible: bool) {
-        match (text, is_flexible) {
-            (Some(text), true) => self.put_uvarint(text.len() as u32 + 1),
-            (Some(text), false) => self.put_i16(text.len() as i16),
-            (None, true) => self.put_uvarint(0),
-            (None, false) => self.put_i16(-1),
-        }
-        self.put(text.unwrap_or_default());
-    }
-
-    /// No tagged fields; nothing in versions that have none.
-    fn put_no_tags(&mut self, is_flexible: bool) {
-        if is_flexible {
-            self.put(&[0]);
+    /// A compact string.
+    pub fn compact_string(&mut self) -> Read<&'a str> {
+        match self.compact_nullable_string()? {
+            Some(text) => Ok(text),
+            None => self.fail("a string that has to be there is null"),
         }
     }
-}
 
-impl Put for Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
+    /// The elements of a compact array, each read by `element`; null is empty.
+    pub fn compact_array<T>(&mut self, element: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
+        self.array_of(true, element)
     }
-}
 
-/// Begins a frame: room for its length, the correlation id, and the response header's tags.
-pub fn begin_answer(out: &mut Vec<u8>, correlation_id: i32, is_flexible: bool) {
-    out.put_i32(0);
-    out.put_i32(correlation_id);
-    out.put_no_tags(is_flexible);
-}
+    /// Like [`Reader::compact_array`], in either encoding.
+    pub fn array_of<T>(
+        &mut self,
+        is_flexible: bool,
+        mut element: impl FnMut(&mut Self) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        let count = self.nullable_array(is_flexible, 1)?.unwrap_or(0);
+        // Not with_capacity(count): a false count could still ask for many times the message's size.
+        let mut elements = Vec::new();
+        for _ in 0..count {
+            elements.push(element(self)?);
+        }
+        Ok(elements)
+    }
 
-/// Writes a frame's length, once it is known, over the room left by [`begin_answer`].
-pub fn set_length(frame: &mut [u8], length: usize) {
-    frame[..4].copy_from_slice(&(length as i32).to_be_bytes());
-}
-
-/// Writes the correlation id of a frame begun elsewhere.
-pub fn set_correlation_id(frame: &mut [u8], correlation_id: i32) {
-    frame[4..8].copy_from_slice(&correlation_id.to_be_bytes());
+    /// Skips a compact array of elements of `element_bytes` each.
+    pub fn skip_compact_array(&mut self, element_bytes: usize) -> Read<()> {
+        let count = self.nullable_array(true, element_bytes)?.unwrap_or(0);
+        self.skip(count * element_bytes)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encoder::Put;
+    use proptest::prelude::*;
 
     #[test]
     fn a_length_beyond_the_request_is_malformed() {
@@ -397,11 +431,66 @@ mod tests {
     }
 
     #[test]
-    fn varints_come_back_as_they_went() {
-        for value in [0, 1, 127, 128, 300, 16_383, 16_384, u32::MAX] {
-            let mut out = Vec::new();
-            out.put_uvarint(value);
-            assert_eq!(Reader::new(&out).uvarint(), Ok(value));
+    fn a_tagged_field_is_read_within_its_bounds() {
+        let mut reader = Reader::new(&[2, 7, 2, 0, 5, 9, 1, 3, 8]);
+        let mut found = Vec::new();
+        let result = reader.tags(|tag, mut field| {
+            found.push((tag, field.at(), field.left(), field.i16().is_ok()));
+            Ok(())
+        });
+        assert_eq!(result, Ok(()));
+        assert_eq!(found, [(7, 3, 2, true), (9, 7, 1, false)]);
+        assert_eq!(reader.left(), 1);
+    }
+
+    #[test]
+    fn a_string_that_is_not_utf8_is_malformed_where_it_begins() {
+        let error = Reader::new(&[3, 0xff, 0xff]).compact_string().unwrap_err();
+        assert_eq!(error.at, 1);
+    }
+
+    #[test]
+    fn a_compact_array_longer_than_the_message_is_refused_before_it_is_read() {
+        let mut reader = Reader::new(&[0xff, 0xff, 0xff, 0xff, 0x07, 1, 2]);
+        assert!(reader.compact_array(Reader::i8).is_err());
+        let mut reader = Reader::new(&[3, 0, 0, 0, 1, 0, 0, 0]);
+        assert!(reader.skip_compact_array(4).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_read_or_malformed_and_never_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            steps in prop::collection::vec(0..16_u8, 0..16),
+            is_flexible in any::<bool>(),
+        ) {
+            let mut reader = Reader::new(&bytes);
+            for step in steps {
+                let before = reader.at();
+                let result = match step {
+                    0 => reader.i8().map(drop),
+                    1 => reader.i16().map(drop),
+                    2 => reader.i32().map(drop),
+                    3 => reader.i64().map(drop),
+                    4 => reader.uvarint().map(drop),
+                    5 => reader.string(is_flexible).map(drop),
+                    6 => reader.nullable_string(is_flexible).map(drop),
+                    7 => reader.bytes(is_flexible).map(drop),
+                    8 => reader.array(is_flexible, 3).map(drop),
+                    9 => reader.skip_tags(true),
+                    10 => reader.uuid().map(drop),
+                    11 => reader.compact_string().map(drop),
+                    12 => reader.compact_nullable_bytes().map(drop),
+                    13 => reader.compact_array(Reader::i16).map(drop),
+                    14 => reader.skip_compact_array(4),
+                    _ => reader.skip(7),
+                };
+                prop_assert!(before <= reader.at() && reader.at() <= bytes.len());
+                if let Err(error) = result {
+                    prop_assert!(error.at <= bytes.len());
+                    break;
+                }
+            }
         }
     }
 }
