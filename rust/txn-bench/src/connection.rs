@@ -3,14 +3,15 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 
-use txn_client::messages::{self, Api, encode_header};
-use txn_client::wire::{Encoder, Malformed, Reader};
+use txn_client::messages::Api;
+use txn_protocol::frame::{
+    LENGTH_BYTES, begin_request, read_response_header, set_length, set_request_correlation_id,
+};
+use txn_protocol::{Malformed, Reader};
 
 use crate::arguments::Failure;
 
 const CLIENT_ID: &str = "txn-bench";
-/// Where a request's correlation id stands in its frame.
-const CORRELATION_AT: usize = 8;
 /// Large enough to ask the kernel rarely, small enough to stay in a core's cache.
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -48,9 +49,9 @@ impl Connection {
 
     /// Sends a frame of three pieces; size and correlation id are written into the first.
     pub fn send(&mut self, head: &mut [u8], body: &[u8], tail: &[u8]) -> io::Result<()> {
-        let size = (head.len() + body.len() + tail.len() - 4) as i32;
-        head[..4].copy_from_slice(&size.to_be_bytes());
-        head[CORRELATION_AT..CORRELATION_AT + 4].copy_from_slice(&self.correlation.to_be_bytes());
+        let size = head.len() + body.len() + tail.len() - LENGTH_BYTES;
+        set_length(head, size);
+        set_request_correlation_id(head, self.correlation);
         self.correlation = self.correlation.wrapping_add(1);
         let mut slices = [IoSlice::new(head), IoSlice::new(body), IoSlice::new(tail)];
         let mut slices = slices.as_mut_slice();
@@ -128,17 +129,15 @@ impl Connection {
     pub fn call<T>(
         &mut self,
         api: Api,
-        encode: impl FnOnce(&mut Encoder),
+        encode: impl FnOnce(&mut Vec<u8>),
         decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, Failure> {
         let mut request = head(api);
         encode(&mut request);
-        self.send(&mut request.bytes, &[], &[])?;
+        self.send(&mut request, &[], &[])?;
         let mut reader = Reader::new(self.receive()?);
-        let answer = reader
-            .i32()
-            .and_then(|_| messages::decode_header(&mut reader, api))
-            .and_then(|()| decode(&mut reader));
+        let answer = read_response_header(&mut reader, api.key, api.highest)
+            .and_then(|_| decode(&mut reader));
         answer.map_err(|error| format!("{}: {error}", api.name).into())
     }
 }
@@ -150,9 +149,8 @@ pub fn unpaced(stream: &TcpStream) {
 }
 
 /// The beginning of a request's frame, in the highest version this client knows.
-pub fn head(api: Api) -> Encoder {
-    let mut encoder = Encoder::default();
-    encoder.i32(0); // the size
-    encode_header(&mut encoder, api, api.highest, 0, CLIENT_ID);
-    encoder
+pub fn head(api: Api) -> Vec<u8> {
+    let mut frame = Vec::new();
+    begin_request(&mut frame, api.key, api.highest, 0, CLIENT_ID);
+    frame
 }

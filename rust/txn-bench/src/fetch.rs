@@ -7,8 +7,9 @@ use std::io;
 use std::time::Instant;
 
 use txn_client::messages::FETCH;
-use txn_client::wire::{Malformed, Reader};
 use txn_log::batch::{HEADER_BYTES, Header};
+use txn_protocol::frame::read_response_header;
+use txn_protocol::{Malformed, Put, Reader};
 
 use crate::arguments::{Arguments, Failure};
 use crate::connection::{Connection, head};
@@ -91,29 +92,29 @@ impl Request<'_> {
 
     fn encode(&self, positions: &[i64]) -> Vec<u8> {
         let mut e = head(FETCH);
-        e.i32(-1); // replica id: a consumer
-        e.i32(0); // max wait: the end of the log answers at once
-        e.i32(1); // min bytes
-        e.i32(50 << 20); // max bytes: what consumers ask for
-        e.i8(i8::from(self.is_read_committed));
-        e.i32(0); // no session
-        e.i32(-1);
-        e.length(1);
-        e.string(self.topic);
-        e.array_of(positions.iter().enumerate(), |e, (index, position)| {
-            e.i32(index as i32);
-            e.i32(-1); // leader epoch: not known
-            e.i64(*position);
-            e.i32(-1); // last fetched epoch
-            e.i64(-1); // log start offset
-            e.i32(self.partition_bytes);
-            e.no_tags();
+        e.put_i32(-1); // replica id: a consumer
+        e.put_i32(0); // max wait: the end of the log answers at once
+        e.put_i32(1); // min bytes
+        e.put_i32(50 << 20); // max bytes: what consumers ask for
+        e.put_i8(i8::from(self.is_read_committed));
+        e.put_i32(0); // no session
+        e.put_i32(-1);
+        e.put_compact_length(1);
+        e.put_compact_string(self.topic);
+        e.put_compact_array(positions.iter().enumerate(), |e, (index, position)| {
+            e.put_i32(index as i32);
+            e.put_i32(-1); // leader epoch: not known
+            e.put_i64(*position);
+            e.put_i32(-1); // last fetched epoch
+            e.put_i64(-1); // log start offset
+            e.put_i32(self.partition_bytes);
+            e.put_no_tags(true);
         });
-        e.no_tags();
-        e.length(0); // forgotten topics
-        e.string(""); // rack
-        e.no_tags();
-        e.bytes
+        e.put_no_tags(true);
+        e.put_compact_length(0); // forgotten topics
+        e.put_compact_string(""); // rack
+        e.put_no_tags(true);
+        e
     }
 }
 
@@ -263,14 +264,13 @@ pub fn is_led(
 
 /// The error code of every partition in an answer without records.
 fn leader_codes(reader: &mut Reader<'_>) -> Result<Vec<i16>, Malformed> {
-    reader.i32()?; // correlation id
-    reader.tags()?;
+    read_response_header(reader, FETCH.key, FETCH.highest)?;
     reader.i32()?; // throttle time
     let code = reader.i16()?;
     reader.i32()?; // session id
-    let topics = reader.array_of(|reader| {
-        reader.string()?;
-        let codes = reader.array_of(|reader| {
+    let topics = reader.compact_array(|reader| {
+        reader.compact_string()?;
+        let codes = reader.compact_array(|reader| {
             reader.i32()?; // index
             let code = reader.i16()?;
             for _ in 0..3 {
@@ -278,11 +278,11 @@ fn leader_codes(reader: &mut Reader<'_>) -> Result<Vec<i16>, Malformed> {
             }
             reader.uvarint()?; // aborted transactions: none to this isolation level
             reader.i32()?; // preferred replica
-            reader.nullable_bytes()?; // no records
-            reader.tags()?;
+            reader.compact_nullable_bytes()?; // no records
+            reader.skip_tags(true)?;
             Ok(code)
         })?;
-        reader.tags()?;
+        reader.skip_tags(true)?;
         Ok(codes)
     })?;
     let codes = topics.into_iter().flatten();

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use txn_client::messages::cluster::{decode_create_topics, encode_create_topics};
-use txn_client::messages::{CREATE_TOPICS, PRODUCE, decode_header, produce};
-use txn_client::wire::Reader;
+use txn_client::messages::{CREATE_TOPICS, PRODUCE, produce};
+use txn_protocol::Reader;
+use txn_protocol::frame::read_response_header;
 
 use crate::arguments::{Arguments, Failure};
 use crate::connection::{Connection, head};
@@ -124,10 +125,8 @@ fn write_once(
     }
     connection.send(&mut frame, &[], &[])?;
     let mut reader = Reader::new(connection.receive()?);
-    let outcomes = reader
-        .i32()
-        .and_then(|_| decode_header(&mut reader, PRODUCE))
-        .and_then(|()| produce::decode(&mut reader))
+    let outcomes = read_response_header(&mut reader, PRODUCE.key, PRODUCE.highest)
+        .and_then(|_| produce::decode(&mut reader))
         .map_err(|error| error.to_string())?;
     Ok(outcomes
         .into_iter()

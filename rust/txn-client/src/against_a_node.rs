@@ -16,11 +16,12 @@ use txn_log::batch::{BatchView, Batches};
 use txn_log::builder::{BatchBuilder, encode_marker};
 use txn_log::compression::Codec;
 use txn_log::producer_state::Marker;
+use txn_protocol::frame::{LENGTH_BYTES, RequestHeader, begin_response, set_length};
+use txn_protocol::{Put, Reader};
 
 use crate::columns::{BinaryColumn, Columns, Parts};
 use crate::fetch::Selection;
 use crate::rows::{BinaryRows, Rows};
-use crate::wire::{Encoder, Reader};
 use crate::writer::Settings;
 use crate::{Client, Identity, KafkaError};
 
@@ -157,18 +158,11 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, port: u16) {
         let mut request = vec![0; i32::from_be_bytes(size) as usize];
         stream.read_exact(&mut request).unwrap();
         let mut r = Reader::new(&request);
-        let (key, version, correlation) = (r.i16().unwrap(), r.i16().unwrap(), r.i32().unwrap());
-        let client_id = r.i16().unwrap();
-        for _ in 0..client_id {
-            r.i8().unwrap();
-        }
-        r.tags().unwrap();
-        let mut answer = Encoder::default();
-        answer.i32(0);
-        answer.i32(correlation);
-        if key != 18 {
-            answer.no_tags();
-        }
+        let header = RequestHeader::parse(&request).unwrap();
+        let (key, version) = (header.api_key, header.api_version);
+        r.skip(header.body).unwrap();
+        let mut answer = Vec::new();
+        begin_response(&mut answer, header.correlation_id, key != 18);
         let mut state = state.lock().unwrap();
         let fault = if key < 2 {
             state.faults.pop_front().unwrap_or(Fault::None)
@@ -183,9 +177,9 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, port: u16) {
         if matches!(fault, Fault::LoseAnswer) {
             return;
         }
-        let size = answer.bytes.len() as i32 - 4;
-        answer.bytes[..4].copy_from_slice(&size.to_be_bytes());
-        if stream.write_all(&answer.bytes).is_err() {
+        let size = answer.len() - LENGTH_BYTES;
+        set_length(&mut answer, size);
+        if stream.write_all(&answer).is_err() {
             return;
         }
     }
@@ -197,7 +191,7 @@ impl State {
         key: i16,
         version: i16,
         r: &mut Reader<'_>,
-        e: &mut Encoder,
+        e: &mut Vec<u8>,
         fault: Fault,
         port: u16,
     ) {
@@ -207,120 +201,120 @@ impl State {
             2 => self.list_offsets(r, e),
             3 => self.metadata(e, port),
             10 => {
-                e.i32(0);
-                e.i16(0);
-                e.nullable_string(None);
-                e.i32(1);
-                e.string("127.0.0.1");
-                e.i32(i32::from(port));
-                e.no_tags();
+                e.put_i32(0);
+                e.put_i16(0);
+                e.put_compact_nullable_string(None);
+                e.put_i32(1);
+                e.put_compact_string("127.0.0.1");
+                e.put_i32(i32::from(port));
+                e.put_no_tags(true);
             }
             18 => self.api_versions(e),
             22 => {
-                e.i32(0);
-                e.i16(0);
-                e.i64(9);
-                e.i16(0);
-                e.no_tags();
+                e.put_i32(0);
+                e.put_i16(0);
+                e.put_i64(9);
+                e.put_i16(0);
+                e.put_no_tags(true);
             }
             24 => self.add_partitions(r, e),
             _ => panic!("a request of API {key}, which this node does not offer"),
         }
     }
 
-    fn api_versions(&self, e: &mut Encoder) {
-        e.i16(0);
-        e.array_of(self.offers.iter(), |e, (key, lowest, highest)| {
+    fn api_versions(&self, e: &mut Vec<u8>) {
+        e.put_i16(0);
+        e.put_compact_array(self.offers.iter(), |e, (key, lowest, highest)| {
             for n in [key, lowest, highest] {
-                e.i16(*n);
+                e.put_i16(*n);
             }
-            e.no_tags();
+            e.put_no_tags(true);
         });
-        e.i32(0);
-        let mut levels = Encoder::default();
-        levels.array_of(["transaction.version"].iter(), |e, name| {
-            e.string(name);
-            e.i16(self.transaction_version);
-            e.i16(self.transaction_version);
-            e.no_tags();
+        e.put_i32(0);
+        let mut levels = Vec::new();
+        levels.put_compact_array(["transaction.version"].iter(), |e, name| {
+            e.put_compact_string(name);
+            e.put_i16(self.transaction_version);
+            e.put_i16(self.transaction_version);
+            e.put_no_tags(true);
         });
-        e.uvarint(2); // tagged fields: the epoch, the levels
-        e.uvarint(1);
-        e.uvarint(8);
-        e.i64(1);
-        e.uvarint(2);
-        e.uvarint(levels.bytes.len() as u32);
-        e.bytes.extend(levels.bytes);
+        e.put_uvarint(2); // tagged fields: the epoch, the levels
+        e.put_uvarint(1);
+        e.put_uvarint(8);
+        e.put_i64(1);
+        e.put_uvarint(2);
+        e.put_uvarint(levels.len() as u32);
+        e.extend(levels);
     }
 
-    fn metadata(&self, e: &mut Encoder, port: u16) {
-        e.i32(0);
-        e.array_of([1].iter(), |e, id| {
-            e.i32(*id);
-            e.string("127.0.0.1");
-            e.i32(i32::from(port));
-            e.nullable_string(None);
-            e.no_tags();
+    fn metadata(&self, e: &mut Vec<u8>, port: u16) {
+        e.put_i32(0);
+        e.put_compact_array([1].iter(), |e, id| {
+            e.put_i32(*id);
+            e.put_compact_string("127.0.0.1");
+            e.put_i32(i32::from(port));
+            e.put_compact_nullable_string(None);
+            e.put_no_tags(true);
         });
-        e.nullable_string(None);
-        e.i32(1);
-        e.array_of([TOPIC].iter(), |e, name| {
-            e.i16(0);
-            e.string(name);
-            e.bytes.extend_from_slice(&[0; 16]);
-            e.boolean(false);
-            e.array_of(0..self.partitions.len(), |e, partition| {
-                e.i16(0);
-                e.i32(partition as i32);
-                e.i32(1);
-                e.i32(0);
-                (0..3).for_each(|_| e.length(0));
-                e.no_tags();
+        e.put_compact_nullable_string(None);
+        e.put_i32(1);
+        e.put_compact_array([TOPIC].iter(), |e, name| {
+            e.put_i16(0);
+            e.put_compact_string(name);
+            e.put(&[0; 16]);
+            e.put_bool(false);
+            e.put_compact_array(0..self.partitions.len(), |e, partition| {
+                e.put_i16(0);
+                e.put_i32(partition as i32);
+                e.put_i32(1);
+                e.put_i32(0);
+                (0..3).for_each(|_| e.put_compact_length(0));
+                e.put_no_tags(true);
             });
-            e.i32(0);
-            e.no_tags();
+            e.put_i32(0);
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     }
 
-    fn add_partitions(&mut self, r: &mut Reader<'_>, e: &mut Encoder) {
-        r.string().unwrap();
+    fn add_partitions(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>) {
+        r.compact_string().unwrap();
         assert_eq!((r.i64().unwrap(), r.i16().unwrap()), WHO);
-        let joined = r.array_of(|r| {
-            assert_eq!(r.string()?, TOPIC);
-            let partitions = r.array_of(Reader::i32);
-            r.tags()?;
+        let joined = r.compact_array(|r| {
+            assert_eq!(r.compact_string()?, TOPIC);
+            let partitions = r.compact_array(Reader::i32);
+            r.skip_tags(true)?;
             partitions
         });
         let joined = joined.unwrap().concat();
         self.joined.extend(&joined);
-        e.i32(0);
-        e.array_of([TOPIC].iter(), |e, name| {
-            e.string(name);
-            e.array_of(joined.iter(), |e, partition| {
-                e.i32(*partition);
-                e.i16(0);
-                e.no_tags();
+        e.put_i32(0);
+        e.put_compact_array([TOPIC].iter(), |e, name| {
+            e.put_compact_string(name);
+            e.put_compact_array(joined.iter(), |e, partition| {
+                e.put_i32(*partition);
+                e.put_i16(0);
+                e.put_no_tags(true);
             });
-            e.no_tags();
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     }
 
-    fn produce(&mut self, version: i16, r: &mut Reader<'_>, e: &mut Encoder, fault: Fault) {
+    fn produce(&mut self, version: i16, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: Fault) {
         self.produce_requests += 1;
-        let transactional_id = r.nullable_string().unwrap();
+        let transactional_id = r.compact_nullable_string().unwrap();
         assert_eq!(r.i16().unwrap(), -1, "acks");
         r.i32().unwrap();
         assert!(transactional_id.is_none() || (version >= 12) == (self.transaction_version == 2));
-        let topics = r.array_of(|r| {
-            assert_eq!(r.string()?, TOPIC);
-            let parts = r.array_of(|r| {
-                let part = (r.i32()?, r.nullable_bytes()?.unwrap().to_vec());
-                r.tags()?;
+        let topics = r.compact_array(|r| {
+            assert_eq!(r.compact_string()?, TOPIC);
+            let parts = r.compact_array(|r| {
+                let part = (r.i32()?, r.compact_nullable_bytes()?.unwrap().to_vec());
+                r.skip_tags(true)?;
                 Ok(part)
             })?;
-            r.tags()?;
+            r.skip_tags(true)?;
             Ok(parts)
         });
         let needs_join = transactional_id.is_some() && self.transaction_version < 2;
@@ -341,43 +335,43 @@ impl State {
             };
             outcomes.push((partition, code));
         }
-        e.array_of([TOPIC].iter(), |e, name| {
-            e.string(name);
-            e.array_of(outcomes.iter(), |e, (partition, code)| {
-                e.i32(*partition);
-                e.i16(*code);
-                (0..3).for_each(|_| e.i64(-1));
-                e.length(0);
-                e.nullable_string(None);
-                e.no_tags();
+        e.put_compact_array([TOPIC].iter(), |e, name| {
+            e.put_compact_string(name);
+            e.put_compact_array(outcomes.iter(), |e, (partition, code)| {
+                e.put_i32(*partition);
+                e.put_i16(*code);
+                (0..3).for_each(|_| e.put_i64(-1));
+                e.put_compact_length(0);
+                e.put_compact_nullable_string(None);
+                e.put_no_tags(true);
             });
-            e.no_tags();
+            e.put_no_tags(true);
         });
-        e.i32(0);
-        e.no_tags();
+        e.put_i32(0);
+        e.put_no_tags(true);
     }
 
-    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Encoder, fault: Fault) {
+    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: Fault) {
         for _ in 0..4 {
             r.i32().unwrap();
         }
-        r.boolean().unwrap();
+        r.bool().unwrap();
         for _ in 0..2 {
             r.i32().unwrap();
         }
-        let asked = r.array_of(|r| {
-            r.string()?;
-            let asked = r.array_of(|r| {
+        let asked = r.compact_array(|r| {
+            r.compact_string()?;
+            let asked = r.compact_array(|r| {
                 let partition = r.i32()?;
                 r.i32()?;
                 let offset = r.i64()?;
                 r.i32()?;
                 r.i64()?;
                 let bytes_max = r.i32()?;
-                r.tags()?;
+                r.skip_tags(true)?;
                 Ok((partition, offset, bytes_max))
             });
-            r.tags()?;
+            r.skip_tags(true)?;
             asked
         });
         let (partition, offset, bytes_max) = asked.unwrap()[0][0];
@@ -410,49 +404,49 @@ impl State {
             .iter()
             .filter(|(.., marker)| *marker >= offset)
             .collect();
-        e.i32(0);
-        e.i16(0);
-        e.i32(0);
-        e.array_of([TOPIC].iter(), |e, name| {
-            e.string(name);
-            e.array_of([partition].iter(), |e, partition| {
-                e.i32(*partition);
-                e.i16(code);
-                e.i64(log.next_offset);
-                e.i64(stable);
-                e.i64(0);
-                e.array_of(aborted.iter(), |e, (producer_id, first, _)| {
-                    e.i64(*producer_id);
-                    e.i64(*first);
-                    e.no_tags();
+        e.put_i32(0);
+        e.put_i16(0);
+        e.put_i32(0);
+        e.put_compact_array([TOPIC].iter(), |e, name| {
+            e.put_compact_string(name);
+            e.put_compact_array([partition].iter(), |e, partition| {
+                e.put_i32(*partition);
+                e.put_i16(code);
+                e.put_i64(log.next_offset);
+                e.put_i64(stable);
+                e.put_i64(0);
+                e.put_compact_array(aborted.iter(), |e, (producer_id, first, _)| {
+                    e.put_i64(*producer_id);
+                    e.put_i64(*first);
+                    e.put_no_tags(true);
                 });
-                e.i32(-1);
-                e.length(records.len());
-                e.bytes.extend_from_slice(&records);
-                e.no_tags();
+                e.put_i32(-1);
+                e.put_compact_length(records.len());
+                e.extend_from_slice(&records);
+                e.put_no_tags(true);
             });
-            e.no_tags();
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     }
 
     /// Every partition begins at 0, on this node's own disk.
-    fn list_offsets(&mut self, r: &mut Reader<'_>, e: &mut Encoder) {
+    fn list_offsets(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>) {
         assert!(r.left() > 0);
-        e.i32(0);
-        e.array_of([TOPIC].iter(), |e, name| {
-            e.string(name);
-            e.array_of(0..self.partitions.len(), |e, partition| {
-                e.i32(partition as i32);
-                e.i16(0);
-                e.i64(-1);
-                e.i64(0);
-                e.i32(0);
-                e.no_tags();
+        e.put_i32(0);
+        e.put_compact_array([TOPIC].iter(), |e, name| {
+            e.put_compact_string(name);
+            e.put_compact_array(0..self.partitions.len(), |e, partition| {
+                e.put_i32(partition as i32);
+                e.put_i16(0);
+                e.put_i64(-1);
+                e.put_i64(0);
+                e.put_i32(0);
+                e.put_no_tags(true);
             });
-            e.no_tags();
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     }
 }
 

@@ -13,14 +13,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use txn_protocol::Reader;
+use txn_protocol::codes;
+
 use crate::cluster::{Cluster, Interrupt, Retry, no_such_partition, subject};
 use crate::connection::Address;
-use crate::error::{KafkaError, code};
+use crate::error::KafkaError;
 use crate::fetch::{Fetch, Selection};
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::{Description, Identity};
 use crate::messages::{self, cluster as cluster_messages, transactions};
-use crate::wire::Encoder;
 use crate::writer::{Settings, Writer};
 
 /// What a cluster tells of a topic.
@@ -105,7 +107,7 @@ impl Client {
             let (metadata, node) = retry.metadata(Some(names))?;
             let describe = |name: &&str| {
                 let found = metadata.topics.iter().find(|topic| topic.name == **name);
-                let error_code = found.map_or(code::UNKNOWN_TOPIC_OR_PARTITION, |t| t.error_code);
+                let error_code = found.map_or(codes::UNKNOWN_TOPIC_OR_PARTITION, |t| t.error_code);
                 if let (Some(topic), 0) = (found, error_code) {
                     return Ok(Some(TopicInfo {
                         partitions: topic.partitions.len(),
@@ -114,7 +116,7 @@ impl Client {
                 }
                 let subject = format!("topic '{name}'");
                 let error = retry.topic_error(error_code, &node, "Metadata", name, &subject);
-                let is_unknown = error.code == code::UNKNOWN_TOPIC_OR_PARTITION;
+                let is_unknown = error.code == codes::UNKNOWN_TOPIC_OR_PARTITION;
                 if is_unknown && !(is_patient && error.is_retriable) {
                     self.cluster.lost_topic(name);
                     return Ok(None);
@@ -125,7 +127,7 @@ impl Client {
         };
         // A topic that was seen before may be unknown to a node that has just started.
         match self.cluster.retry(|retry| ask(retry, true)) {
-            Err(error) if error.code == code::UNKNOWN_TOPIC_OR_PARTITION => {
+            Err(error) if error.code == codes::UNKNOWN_TOPIC_OR_PARTITION => {
                 self.cluster.retry(|retry| ask(retry, false))
             }
             answer => answer,
@@ -156,7 +158,7 @@ impl Client {
         let made = self.cluster.retry(|retry| {
             let node = Self::controller(retry)?;
             let timeout_ms = millis(retry.answer_timeout());
-            let encode = |e: &mut Encoder, _: i16| {
+            let encode = |e: &mut Vec<u8>, _: i16| {
                 cluster_messages::encode_create_topics(e, topic, partitions, configs, timeout_ms);
             };
             let (results, name) = retry.call(
@@ -166,8 +168,8 @@ impl Client {
                 cluster_messages::decode_create_topics,
             )?;
             match results.into_iter().next() {
-                Some((code::NONE, _)) => Ok(true),
-                Some((code::TOPIC_ALREADY_EXISTS, _)) => Ok(false),
+                Some((codes::NONE, _)) => Ok(true),
+                Some((codes::TOPIC_ALREADY_EXISTS, _)) => Ok(false),
                 Some((error_code, detail)) => {
                     let subject = format!("topic '{topic}'");
                     Err(KafkaError::answered(
@@ -232,7 +234,7 @@ impl Client {
                 }
             }
             for (node, wanted) in by_leader {
-                let encode = |e: &mut Encoder, _: i16| {
+                let encode = |e: &mut Vec<u8>, _: i16| {
                     cluster_messages::encode_list_offsets(
                         e,
                         topic,
@@ -324,7 +326,7 @@ impl Client {
                 _ => messages::END_TXN.at_most(4),
             };
             let node = retry.coordinator(CoordinatorOf::Transaction, transactional_id)?;
-            let encode = |e: &mut Encoder, _: i16| {
+            let encode = |e: &mut Vec<u8>, _: i16| {
                 transactions::encode_end_txn(e, transactional_id, who, commit);
             };
             let ((error_code, next), name) =
@@ -367,7 +369,7 @@ impl Client {
             }
             for (node, wanted) in by_node {
                 let api = messages::DESCRIBE_TRANSACTIONS;
-                let encode = |e: &mut Encoder, _: i16| transactions::encode_describe(e, &wanted);
+                let encode = |e: &mut Vec<u8>, _: i16| transactions::encode_describe(e, &wanted);
                 let (descriptions, name) =
                     retry.call(&node, api, encode, |r, _| transactions::decode_describe(r))?;
                 for description in descriptions {
@@ -409,7 +411,7 @@ impl Client {
             for broker in metadata.brokers {
                 let node = Address { host: broker.host, port: broker.port };
                 let api = messages::LIST_TRANSACTIONS;
-                let encode = |e: &mut Encoder, _: i16| transactions::encode_list(e, states);
+                let encode = |e: &mut Vec<u8>, _: i16| transactions::encode_list(e, states);
                 let (listing, name) = retry.call(&node, api, encode, |r, _| transactions::decode_list(r))?;
                 if listing.error_code != 0 {
                     let subject = format!("prefix '{prefix}'");
@@ -420,7 +422,7 @@ impl Client {
                         "{name} does not know the transaction states {:?}; use Kafka's names, as Ongoing or PrepareCommit",
                         listing.unknown_states
                     );
-                    return Err(KafkaError::refused(code::INVALID_REQUEST, message));
+                    return Err(KafkaError::refused(codes::INVALID_REQUEST, message));
                 }
                 listed.extend(listing.transactions.into_iter().filter(|(id, ..)| id.starts_with(prefix)));
             }
@@ -448,7 +450,7 @@ impl Client {
         };
         self.cluster.retry(|retry| {
             let node = retry.coordinator(CoordinatorOf::Group, group)?;
-            let encode = |e: &mut Encoder, _: i16| {
+            let encode = |e: &mut Vec<u8>, _: i16| {
                 transactions::encode_txn_offset_commit(e, transactional_id, who, group, offsets);
             };
             let (results, name) = retry.call(&node, api, encode, |r, _| {
@@ -479,11 +481,10 @@ impl Client {
     ) -> Result<(), KafkaError> {
         self.cluster.retry(|retry| {
             let node = retry.coordinator(CoordinatorOf::Transaction, transactional_id)?;
-            let encode = |e: &mut Encoder, _: i16| {
+            let encode = |e: &mut Vec<u8>, _: i16| {
                 transactions::encode_add_offsets(e, transactional_id, who, group);
             };
-            let decode =
-                |r: &mut crate::wire::Reader<'_>, _: i16| transactions::decode_add_offsets(r);
+            let decode = |r: &mut Reader<'_>, _: i16| transactions::decode_add_offsets(r);
             let (error_code, name) =
                 retry.call(&node, messages::ADD_OFFSETS_TO_TXN, encode, decode)?;
             if error_code == 0 {
@@ -541,11 +542,10 @@ fn init_producer_id(
             Some(id) => retry.coordinator(CoordinatorOf::Transaction, id)?,
             None => retry.any_node()?,
         };
-        let encode = |e: &mut Encoder, _: i16| {
+        let encode = |e: &mut Vec<u8>, _: i16| {
             transactions::encode_init_producer_id(e, transactional_id, timeout_ms, current);
         };
-        let decode =
-            |r: &mut crate::wire::Reader<'_>, _: i16| transactions::decode_init_producer_id(r);
+        let decode = |r: &mut Reader<'_>, _: i16| transactions::decode_init_producer_id(r);
         let ((error_code, identity), name) =
             retry.call(&node, messages::INIT_PRODUCER_ID, encode, decode)?;
         if error_code == 0 {

@@ -16,11 +16,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use txn_protocol::codes;
+use txn_protocol::{Malformed, Reader};
+
 use crate::connection::{Address, Connection};
-use crate::error::{KafkaError, code};
+use crate::error::KafkaError;
 use crate::messages::cluster::{CoordinatorOf, Metadata, Topic};
 use crate::messages::{self, Api, FIND_COORDINATOR, METADATA};
-use crate::wire::{Encoder, Malformed, Reader};
 
 /// Longest wait for one answer; then the node counts as hung and the request is sent again.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -77,7 +79,7 @@ impl Cluster {
         timeout: Duration,
         interrupt: Option<Interrupt>,
     ) -> Result<Self, KafkaError> {
-        let refused = |message| KafkaError::refused(code::INVALID_REQUEST, message);
+        let refused = |message| KafkaError::refused(codes::INVALID_REQUEST, message);
         if client_id.len() > 255 {
             return Err(refused(format!(
                 "the client id has {} bytes; use at most 255",
@@ -201,9 +203,9 @@ impl Cluster {
     fn forget(&self, error: &KafkaError) {
         let mut known = self.known();
         match error.code {
-            code::COORDINATOR_NOT_AVAILABLE | code::NOT_COORDINATOR => known.coordinators.clear(),
-            code::COORDINATOR_LOAD_IN_PROGRESS | code::CONCURRENT_TRANSACTIONS => {}
-            code::NETWORK_EXCEPTION | code::REQUEST_TIMED_OUT => {
+            codes::COORDINATOR_NOT_AVAILABLE | codes::NOT_COORDINATOR => known.coordinators.clear(),
+            codes::COORDINATOR_LOAD_IN_PROGRESS | codes::CONCURRENT_TRANSACTIONS => {}
+            codes::NETWORK_EXCEPTION | codes::REQUEST_TIMED_OUT => {
                 known.coordinators.clear();
                 known.leaders.clear();
             }
@@ -212,7 +214,7 @@ impl Cluster {
     }
 
     fn is_unready_topic(&self, topic: &str, error_code: i16) -> bool {
-        error_code == code::UNKNOWN_TOPIC_OR_PARTITION && self.known().seen_topics.contains(topic)
+        error_code == codes::UNKNOWN_TOPIC_OR_PARTITION && self.known().seen_topics.contains(topic)
     }
 
     fn learn(&self, metadata: &Metadata) {
@@ -281,10 +283,10 @@ impl Retry<'_> {
         }
         let elapsed = self.began.elapsed();
         let is_patient =
-            error.code != code::UNKNOWN_TOPIC_OR_PARTITION || elapsed < UNKNOWN_TOPIC_MAX;
+            error.code != codes::UNKNOWN_TOPIC_OR_PARTITION || elapsed < UNKNOWN_TOPIC_MAX;
         if !is_patient || self.left() <= self.pause {
             // The last attempt may have had no time for its answer: the one before tells why.
-            let is_cut_short = error.code == code::REQUEST_TIMED_OUT;
+            let is_cut_short = error.code == codes::REQUEST_TIMED_OUT;
             let told = self.previous.take().filter(|_| is_cut_short);
             return Err(told.unwrap_or(error).given_up(elapsed.as_millis()));
         }
@@ -319,7 +321,7 @@ impl Retry<'_> {
             let mut known = self.cluster.known();
             if known.is_closed {
                 let message = "the client is closed; make a new one".to_owned();
-                return Err(KafkaError::refused(code::INVALID_REQUEST, message));
+                return Err(KafkaError::refused(codes::INVALID_REQUEST, message));
             }
             if let Some(connection) = known.idle.get_mut(address).and_then(Vec::pop) {
                 return Ok(connection);
@@ -340,7 +342,7 @@ impl Retry<'_> {
         &self,
         address: &Address,
         api: Api,
-        encode: impl FnOnce(&mut Encoder, i16),
+        encode: impl FnOnce(&mut Vec<u8>, i16),
         decode: impl FnOnce(&mut Reader<'_>, i16) -> Result<T, Malformed>,
     ) -> Result<(T, String), KafkaError> {
         let mut connection = self.connect(address)?;
@@ -407,7 +409,7 @@ impl Retry<'_> {
         makes_missing: bool,
     ) -> Result<(Metadata, String), KafkaError> {
         let node = self.any_node()?;
-        let encode = |e: &mut Encoder, version| {
+        let encode = |e: &mut Vec<u8>, version| {
             messages::cluster::encode_metadata(e, version, topics, makes_missing);
         };
         let answer = self.call(&node, METADATA, encode, messages::cluster::decode_metadata)?;
@@ -436,7 +438,7 @@ impl Retry<'_> {
         let found = metadata.topics.into_iter().find(|t| t.name == topic);
         let error_code = found
             .as_ref()
-            .map_or(code::UNKNOWN_TOPIC_OR_PARTITION, |t| t.error_code);
+            .map_or(codes::UNKNOWN_TOPIC_OR_PARTITION, |t| t.error_code);
         match found {
             Some(topic) if error_code == 0 => Ok(topic),
             _ => Err(self.topic_error(
@@ -460,7 +462,7 @@ impl Retry<'_> {
         subject: &str,
     ) -> KafkaError {
         let error = KafkaError::answered(error_code, node, request, subject, None);
-        let is_unknown = error_code == code::UNKNOWN_TOPIC_OR_PARTITION;
+        let is_unknown = error_code == codes::UNKNOWN_TOPIC_OR_PARTITION;
         let is_retriable =
             error.is_retriable && (!is_unknown || self.cluster.is_unready_topic(topic, error_code));
         KafkaError {
@@ -503,7 +505,7 @@ impl Retry<'_> {
             message: format!(
                 "partition {topic}-{partition} has no leader now (metadata names node {leader}); start its nodes"
             ),
-            code: code::LEADER_NOT_AVAILABLE,
+            code: codes::LEADER_NOT_AVAILABLE,
             is_retriable: true,
         })
     }
@@ -518,7 +520,7 @@ impl Retry<'_> {
             return Ok(address.clone());
         }
         let node = self.any_node()?;
-        let encode = |e: &mut Encoder, _| messages::cluster::encode_find_coordinator(e, of, key);
+        let encode = |e: &mut Vec<u8>, _| messages::cluster::encode_find_coordinator(e, of, key);
         let decode = |r: &mut Reader<'_>, _| messages::cluster::decode_find_coordinator(r);
         let (answer, name) = self.call(&node, FIND_COORDINATOR, encode, decode)?;
         let broker = answer.map_err(|(error_code, detail)| {
@@ -558,7 +560,7 @@ impl Retry<'_> {
 #[must_use]
 pub fn no_such_partition(topic: &str, partition: i32, count: usize) -> KafkaError {
     KafkaError::refused(
-        code::UNKNOWN_TOPIC_OR_PARTITION,
+        codes::UNKNOWN_TOPIC_OR_PARTITION,
         format!("topic '{topic}' has no partition {partition}; it has {count}, numbered from 0"),
     )
 }
@@ -611,7 +613,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             (error.code, error.is_retriable),
-            (code::NETWORK_EXCEPTION, true)
+            (codes::NETWORK_EXCEPTION, true)
         );
         assert!(
             error.message.contains("gave up after") && error.message.contains("127.0.0.1:1"),

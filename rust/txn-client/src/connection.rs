@@ -13,9 +13,12 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::error::{KafkaError, code};
+use txn_protocol::codes;
+use txn_protocol::frame::{begin_request, read_response_header, set_length};
+use txn_protocol::{Malformed, Reader};
+
+use crate::error::KafkaError;
 use crate::messages::{self, API_VERSIONS, Api, cluster::Versions};
-use crate::wire::{Encoder, Malformed, Reader};
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -128,7 +131,7 @@ impl Connection {
             )
         };
         let mut versions = ask(self, API_VERSIONS.highest)?;
-        if versions.error_code == code::UNSUPPORTED_VERSION {
+        if versions.error_code == codes::UNSUPPORTED_VERSION {
             versions = ask(self, 0)?;
         }
         if versions.error_code != 0 {
@@ -195,7 +198,7 @@ impl Connection {
                     format!("offers {l} to {h}")
                 });
                 Err(KafkaError::refused(
-                    code::UNSUPPORTED_VERSION,
+                    codes::UNSUPPORTED_VERSION,
                     format!(
                         "{} {offer}, but this client needs {} in version {} to {}; use a broker of Kafka 3.0 or newer",
                         self.name, api.name, api.lowest, api.highest
@@ -206,10 +209,15 @@ impl Connection {
     }
 
     /// A frame with room for its size, the request's header, and the correlation id it will have.
-    pub fn head(&mut self, api: Api, version: i16) -> Encoder {
-        let mut e = Encoder::default();
-        e.i32(0); // the size, filled in by `send`
-        messages::encode_header(&mut e, api, version, self.next_correlation, &self.client_id);
+    pub fn head(&mut self, api: Api, version: i16) -> Vec<u8> {
+        let mut e = Vec::new();
+        begin_request(
+            &mut e,
+            api.key,
+            version,
+            self.next_correlation,
+            &self.client_id,
+        );
         e
     }
 
@@ -228,8 +236,8 @@ impl Connection {
         let size = pieces.iter().map(Vec::len).sum::<usize>()
             + bodies.iter().map(|b| b.len()).sum::<usize>()
             - 4;
-        let size = i32::try_from(size).expect("requests stay below 2 GiB");
-        pieces[0][..4].copy_from_slice(&size.to_be_bytes());
+        assert!(i32::try_from(size).is_ok(), "requests stay below 2 GiB");
+        set_length(&mut pieces[0], size);
         let mut slices = Vec::with_capacity(pieces.len() + bodies.len());
         for (i, piece) in pieces.iter().enumerate() {
             slices.push(IoSlice::new(piece));
@@ -250,11 +258,11 @@ impl Connection {
         &mut self,
         api: Api,
         version: i16,
-        encode: impl FnOnce(&mut Encoder),
+        encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), KafkaError> {
         let mut e = self.head(api, version);
         encode(&mut e);
-        self.send(api, version, std::slice::from_mut(&mut e.bytes), &[])
+        self.send(api, version, std::slice::from_mut(&mut e), &[])
     }
 
     /// Waits for the oldest answer in flight, puts it into `frame` and returns where its body starts.
@@ -263,7 +271,7 @@ impl Connection {
     /// Network errors and a late answer (retriable), an answer that makes no sense (final); the
     /// connection is then broken.
     pub fn receive(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> Result<usize, KafkaError> {
-        let &(correlation, api, _) = self.in_flight.front().expect("a request is in flight");
+        let &(correlation, api, version) = self.in_flight.front().expect("a request is in flight");
         let began = Instant::now();
         if let Err(error) = self.read_frame(frame, timeout) {
             return Err(match error.kind() {
@@ -276,10 +284,7 @@ impl Connection {
             });
         }
         let mut r = Reader::new(frame);
-        let answered = r
-            .i32()
-            .and_then(|id| messages::decode_header(&mut r, api).map(|()| id));
-        match answered {
+        match read_response_header(&mut r, api.key, version) {
             Ok(id) if id == correlation => {
                 self.in_flight.pop_front();
                 Ok(frame.len() - r.left())
@@ -323,7 +328,7 @@ impl Connection {
         api: Api,
         version: i16,
         timeout: Duration,
-        encode: impl FnOnce(&mut Encoder),
+        encode: impl FnOnce(&mut Vec<u8>),
         decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, KafkaError> {
         debug_assert!(self.in_flight.is_empty());

@@ -24,13 +24,14 @@ use std::sync::Arc;
 
 use txn_log::batch::{BatchError, BatchView, Header};
 use txn_log::builder::decode_marker;
+use txn_protocol::Reader;
+use txn_protocol::codes;
 
 use crate::cluster::{Cluster, Retry};
 use crate::columns::{CHUNK_BYTES, Columns, Parts};
 use crate::connection::Connection;
-use crate::error::{KafkaError, code};
+use crate::error::KafkaError;
 use crate::messages::{self, fetch};
-use crate::wire::Reader;
 
 /// How long a node may wait for the first byte; short, so that a stop is noticed.
 const WAIT_MS: i32 = 500;
@@ -321,7 +322,7 @@ impl Fetch {
                         self.topic, self.partition, whole.next_offset
                     );
                     return Err(KafkaError::refused(
-                        code::UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                        codes::UNSUPPORTED_FOR_MESSAGE_FORMAT,
                         message,
                     ));
                 }
@@ -383,7 +384,7 @@ impl Fetch {
         if connection.version(api).is_err() {
             return Ok(true); // older than tiered storage
         }
-        let encode = |e: &mut crate::wire::Encoder, _: i16| {
+        let encode = |e: &mut Vec<u8>, _: i16| {
             messages::cluster::encode_list_offsets(
                 e,
                 &self.topic,
@@ -402,7 +403,7 @@ impl Fetch {
 
     fn damaged(&self, offset: i64, what: &str) -> KafkaError {
         KafkaError::refused(
-            code::CORRUPT_MESSAGE,
+            codes::CORRUPT_MESSAGE,
             format!(
                 "the batch of {}-{} at offset {offset} cannot be read: {what}; verify the log on its node",
                 self.topic, self.partition
@@ -414,7 +415,7 @@ impl Fetch {
     fn unreadable(&self, batch: &Header, reason: &str) -> KafkaError {
         let (topic, partition) = (&self.topic, self.partition);
         KafkaError::refused(
-            code::CORRUPT_MESSAGE,
+            codes::CORRUPT_MESSAGE,
             format!(
                 "the batch of {topic}-{partition} at offset {} cannot be read: {reason}. To go on \
                  without it start at offset {}, or delete the records before that",
@@ -429,7 +430,7 @@ impl Fetch {
             "partition {}-{} at offset {}",
             self.topic, self.partition, self.next_offset
         );
-        if error_code == code::OFFSET_OUT_OF_RANGE {
+        if error_code == codes::OFFSET_OUT_OF_RANGE {
             let detail = "records before the log's start were deleted, or the topic was made anew";
             return KafkaError::answered(error_code, node, "Fetch", &subject, Some(detail));
         }
@@ -451,7 +452,7 @@ impl Fetch {
                 "{}-{} was to be read up to offset {}, but its {name} stayed at {limit} for {waited_ms} ms; {advice}",
                 self.topic, self.partition, self.selection.end
             ),
-            code: code::REQUEST_TIMED_OUT,
+            code: codes::REQUEST_TIMED_OUT,
             is_retriable: true,
         }
     }

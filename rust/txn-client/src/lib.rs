@@ -9,7 +9,7 @@
 //!
 //! Errors that may pass are retried inside, everything else is a `KafkaError` with Kafka's code. What
 //! makes each repetition safe is said where it happens: `client`, `writer`. Bytes from the network are
-//! read by `wire` and by `txn_log`, which check every length; no row becomes an object of its own.
+//! read by `txn_protocol` and by `txn_log`, which check every length; no row becomes an object of its own.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -23,7 +23,6 @@ pub mod fetch;
 pub mod messages;
 pub mod partitioner;
 pub mod rows;
-pub mod wire;
 pub mod writer;
 
 pub use client::{Client, TopicInfo};

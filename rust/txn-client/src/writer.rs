@@ -30,17 +30,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use txn_log::builder::BatchBuilder;
 use txn_log::compression::Codec;
+use txn_protocol::Reader;
+use txn_protocol::codes;
 
 use crate::client::transaction_error;
 use crate::cluster::{Cluster, Retry, no_such_partition};
 use crate::connection::{Address, Connection};
-use crate::error::{self, KafkaError, code};
+use crate::error::{self, KafkaError};
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::{self, Identity};
 use crate::messages::{self, produce};
 use crate::partitioner::{InTurn, partition_of};
 use crate::rows::Rows;
-use crate::wire::Reader;
 
 /// Requests a node may owe an answer to: as many batches as it remembers of a producer.
 const IN_FLIGHT_MAX: usize = 5;
@@ -187,7 +188,7 @@ impl Writer {
         }
         let count = match self.cluster.retry(|retry| retry.leaders(name)) {
             Ok(leaders) => leaders.len(),
-            Err(error) if error.code == code::UNKNOWN_TOPIC_OR_PARTITION => {
+            Err(error) if error.code == codes::UNKNOWN_TOPIC_OR_PARTITION => {
                 self.make_topic(name)?
             }
             Err(error) => return Err(error),
@@ -215,14 +216,14 @@ impl Writer {
             .retry(|retry| retry.topic_made_if_missing(name));
         made.map(|topic| topic.partitions.len()).map_err(|error| {
             self.cluster.lost_topic(name);
-            if error.code != code::UNKNOWN_TOPIC_OR_PARTITION {
+            if error.code != codes::UNKNOWN_TOPIC_OR_PARTITION {
                 return error;
             }
             let message = format!(
                 "there is no topic '{name}', and the cluster does not make it by itself \
                  (auto.create.topics.enable): create it, or correct the name"
             );
-            KafkaError::refused(code::UNKNOWN_TOPIC_OR_PARTITION, message)
+            KafkaError::refused(codes::UNKNOWN_TOPIC_OR_PARTITION, message)
         })
     }
 
@@ -313,7 +314,7 @@ impl Writer {
             "row {row} for topic '{}' has {bytes} bytes; no Kafka takes a record of 1 GiB: split it",
             self.topics[topic].name
         );
-        KafkaError::refused(code::MESSAGE_TOO_LARGE, message)
+        KafkaError::refused(codes::MESSAGE_TOO_LARGE, message)
     }
 
     fn seal_all(&mut self) -> Result<(), KafkaError> {
@@ -336,7 +337,7 @@ impl Writer {
         open.base_sequence = base_sequence;
         let bytes = open.seal().map_err(|error| {
             KafkaError::refused(
-                code::UNKNOWN_SERVER_ERROR,
+                codes::UNKNOWN_SERVER_ERROR,
                 format!("rows could not be compressed: {error}"),
             )
         })?;
@@ -386,7 +387,7 @@ impl Writer {
              init_producer_id",
             self.who.0, self.who.1
         );
-        Err(KafkaError::refused(code::INVALID_REQUEST, message))
+        Err(KafkaError::refused(codes::INVALID_REQUEST, message))
     }
 
     fn attempt(&mut self, retry: &Retry<'_>, drain: bool) -> Result<(), KafkaError> {
@@ -550,7 +551,7 @@ impl Writer {
             };
             if matches!(
                 outcome.error_code,
-                code::NONE | code::DUPLICATE_SEQUENCE_NUMBER
+                codes::NONE | codes::DUPLICATE_SEQUENCE_NUMBER
             ) {
                 self.acknowledged += u64::from(sealed.rows);
                 self.has_progressed = true;
@@ -558,7 +559,7 @@ impl Writer {
             }
             let partition = &mut topic.partitions[sealed.partition];
             let is_echo =
-                outcome.error_code == code::OUT_OF_ORDER_SEQUENCE_NUMBER && partition.is_rewinding;
+                outcome.error_code == codes::OUT_OF_ORDER_SEQUENCE_NUMBER && partition.is_rewinding;
             partition.is_rewinding = true;
             if !is_echo {
                 let id = self.transactional_id.as_deref();
@@ -650,7 +651,7 @@ fn refusal(
         outcome.message.as_deref(),
     );
     let is_retriable = error.is_retriable
-        && (outcome.error_code != code::UNKNOWN_TOPIC_OR_PARTITION
+        && (outcome.error_code != codes::UNKNOWN_TOPIC_OR_PARTITION
             || retry
                 .topic_error(outcome.error_code, node, "Produce", topic, &subject)
                 .is_retriable);

@@ -150,6 +150,12 @@ pub fn set_length(frame: &mut [u8], length: usize) {
     frame[..LENGTH_BYTES].copy_from_slice(&(length as i32).to_be_bytes());
 }
 
+/// Writes the correlation id of a request's frame.
+#[inline]
+pub fn set_request_correlation_id(frame: &mut [u8], correlation_id: i32) {
+    frame[8..12].copy_from_slice(&correlation_id.to_be_bytes());
+}
+
 /// Writes the correlation id of a response's frame.
 #[inline]
 pub fn set_correlation_id(frame: &mut [u8], correlation_id: i32) {
@@ -237,9 +243,11 @@ mod tests {
             0, 0, 0, 0, 0, 26, 0, 5, 0, 0, 0, 9, 0, 3, b't', b'x', b'n', 0,
         ];
         assert_eq!(golden(26, 5), v2);
-        let parsed = RequestHeader::parse(&v2[4..]).unwrap();
+        let mut frame = golden(26, 5);
+        set_request_correlation_id(&mut frame, 10);
+        let parsed = RequestHeader::parse(&frame[4..]).unwrap();
         assert_eq!((parsed.api_key, parsed.api_version), (26, 5));
-        assert_eq!((parsed.correlation_id, parsed.body), (9, 14));
+        assert_eq!((parsed.correlation_id, parsed.body), (10, 14));
     }
 
     #[test]

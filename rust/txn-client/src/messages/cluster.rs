@@ -1,7 +1,8 @@
 //! Who offers what, who leads what, where offsets are: `ApiVersions`, `Metadata`, `FindCoordinator`,
 //! `ListOffsets`, `CreateTopics`.
 
-use crate::wire::{Encoder, Malformed, Reader};
+use txn_protocol::codes;
+use txn_protocol::{Malformed, Put, Reader};
 
 /// What a node offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,11 +18,11 @@ pub struct Versions {
 }
 
 /// Writes `ApiVersions` v3; v0 has no body.
-pub fn encode_api_versions(e: &mut Encoder, version: i16) {
+pub fn encode_api_versions(e: &mut Vec<u8>, version: i16) {
     if version >= 3 {
-        e.string("txn");
-        e.string(env!("CARGO_PKG_VERSION"));
-        e.no_tags();
+        e.put_compact_string("txn");
+        e.put_compact_string(env!("CARGO_PKG_VERSION"));
+        e.put_no_tags(true);
     }
 }
 
@@ -33,26 +34,23 @@ pub fn decode_api_versions(r: &mut Reader<'_>, version: i16) -> Result<Versions,
         features_epoch: -1,
         ..Versions::default()
     };
-    if version == 0 || error_code == crate::error::code::UNSUPPORTED_VERSION {
-        let count = r.i32()?;
-        for _ in 0..count {
-            versions.ranges.push((r.i16()?, r.i16()?, r.i16()?));
-        }
+    if version == 0 || error_code == codes::UNSUPPORTED_VERSION {
+        versions.ranges = r.array_of(false, |r| Ok((r.i16()?, r.i16()?, r.i16()?)))?;
         return Ok(versions);
     }
-    versions.ranges = r.array_of(|r| {
+    versions.ranges = r.compact_array(|r| {
         let range = (r.i16()?, r.i16()?, r.i16()?);
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(range)
     })?;
     r.i32()?; // throttle time
-    r.tagged(|tag, mut field| {
+    r.tags(|tag, mut field| {
         match tag {
             1 => versions.features_epoch = field.i64()?,
             2 => {
-                let levels = field.array_of(|r| {
-                    let (name, highest, _lowest) = (r.string()?, r.i16()?, r.i16()?);
-                    r.tags()?;
+                let levels = field.compact_array(|r| {
+                    let (name, highest, _lowest) = (r.compact_string()?, r.i16()?, r.i16()?);
+                    r.skip_tags(true)?;
                     Ok((name, highest))
                 })?;
                 let level = levels
@@ -108,57 +106,61 @@ pub struct Metadata {
 /// Writes `Metadata` v9–12 for the topics, or for all (`None`); `makes_missing` asks a cluster with
 /// `auto.create.topics.enable` to make those that are not there.
 pub fn encode_metadata(
-    e: &mut Encoder,
+    e: &mut Vec<u8>,
     version: i16,
     topics: Option<&[&str]>,
     makes_missing: bool,
 ) {
     match topics {
-        None => e.uvarint(0),
-        Some(names) => e.array_of(names.iter(), |e, name| {
+        None => e.put_uvarint(0),
+        Some(names) => e.put_compact_array(names.iter(), |e, name| {
             if version >= 10 {
-                e.bytes.extend_from_slice(&[0; 16]);
+                e.put(&[0; 16]);
             }
-            e.string(name);
-            e.no_tags();
+            e.put_compact_string(name);
+            e.put_no_tags(true);
         }),
     }
-    e.boolean(makes_missing); // allow auto topic creation
+    e.put_bool(makes_missing); // allow auto topic creation
     if version <= 10 {
-        e.boolean(false); // include cluster authorized operations
+        e.put_bool(false); // include cluster authorized operations
     }
-    e.boolean(false); // include topic authorized operations
-    e.no_tags();
+    e.put_bool(false); // include topic authorized operations
+    e.put_no_tags(true);
 }
 
 /// Reads `Metadata` v9–12.
 pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Malformed> {
     r.i32()?; // throttle time
-    let brokers = r.array_of(|r| {
+    let brokers = r.compact_array(|r| {
         let id = r.i32()?;
-        let (host, port) = (r.string()?.to_owned(), port(r)?);
-        r.nullable_string()?; // rack
-        r.tags()?;
+        let (host, port) = (r.compact_string()?.to_owned(), port(r)?);
+        r.compact_nullable_string()?; // rack
+        r.skip_tags(true)?;
         Ok(Broker { id, host, port })
     })?;
-    r.nullable_string()?; // cluster id
+    r.compact_nullable_string()?; // cluster id
     let controller = r.i32()?;
-    let topics = r.array_of(|r| {
+    let topics = r.compact_array(|r| {
         let error_code = r.i16()?;
-        let name = r.nullable_string()?.unwrap_or_default().to_owned();
-        let id = if version >= 10 { r.uuid()? } else { [0; 16] };
-        let is_internal = r.boolean()?;
-        let partitions = r.array_of(|r| {
+        let name = r.compact_nullable_string()?.unwrap_or_default().to_owned();
+        let id = if version >= 10 {
+            r.uuid_bytes()?
+        } else {
+            [0; 16]
+        };
+        let is_internal = r.bool()?;
+        let partitions = r.compact_array(|r| {
             let (error_code, partition, leader) = (r.i16()?, r.i32()?, r.i32()?);
             r.i32()?; // leader epoch
-            r.skip_i32s()?; // replicas
-            r.skip_i32s()?; // in-sync replicas
-            r.skip_i32s()?; // offline replicas
-            r.tags()?;
+            r.skip_compact_array(4)?; // replicas
+            r.skip_compact_array(4)?; // in-sync replicas
+            r.skip_compact_array(4)?; // offline replicas
+            r.skip_tags(true)?;
             Ok((error_code, partition, leader))
         })?;
         r.i32()?; // authorized operations
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(Topic {
             error_code,
             name,
@@ -170,7 +172,7 @@ pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Mal
     if version <= 10 {
         r.i32()?; // authorized operations
     }
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(Metadata {
         brokers,
         controller,
@@ -179,8 +181,7 @@ pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Mal
 }
 
 fn port(r: &mut Reader<'_>) -> Result<u16, Malformed> {
-    let left = r.left();
-    u16::try_from(r.i32()?).map_err(|_| Malformed { what: "port", left })
+    u16::try_from(r.i32()?).map_err(|_| r.malformed("a port is out of range"))
 }
 
 /// Which coordinator is looked for; the number is the key type on the wire.
@@ -193,10 +194,10 @@ pub enum CoordinatorOf {
 }
 
 /// Writes `FindCoordinator` v3.
-pub fn encode_find_coordinator(e: &mut Encoder, of: CoordinatorOf, key: &str) {
-    e.string(key);
-    e.i8(of as i8);
-    e.no_tags();
+pub fn encode_find_coordinator(e: &mut Vec<u8>, of: CoordinatorOf, key: &str) {
+    e.put_compact_string(key);
+    e.put_i8(of as i8);
+    e.put_no_tags(true);
 }
 
 /// Reads `FindCoordinator` v3: the node, or (error code, the node's message).
@@ -205,82 +206,82 @@ pub fn decode_find_coordinator(
 ) -> Result<Result<Broker, (i16, Option<String>)>, Malformed> {
     r.i32()?; // throttle time
     let error_code = r.i16()?;
-    let message = r.nullable_string()?.map(ToOwned::to_owned);
+    let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
     if error_code != 0 {
         return Ok(Err((error_code, message)));
     }
-    let (id, host) = (r.i32()?, r.string()?.to_owned());
+    let (id, host) = (r.i32()?, r.compact_string()?.to_owned());
     let port = port(r)?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(Ok(Broker { id, host, port }))
 }
 
 /// Writes `ListOffsets` v6–7 of one topic.
 pub fn encode_list_offsets(
-    e: &mut Encoder,
+    e: &mut Vec<u8>,
     topic: &str,
     partitions: &[i32],
     timestamp_ms: i64,
     read_committed: bool,
 ) {
-    e.i32(-1); // replica id: a consumer
-    e.boolean(read_committed);
-    e.array_of([topic].iter(), |e, topic| {
-        e.string(topic);
-        e.array_of(partitions.iter(), |e, partition| {
-            e.i32(*partition);
-            e.i32(-1); // current leader epoch: unknown
-            e.i64(timestamp_ms);
-            e.no_tags();
+    e.put_i32(-1); // replica id: a consumer
+    e.put_bool(read_committed);
+    e.put_compact_array([topic].iter(), |e, topic| {
+        e.put_compact_string(topic);
+        e.put_compact_array(partitions.iter(), |e, partition| {
+            e.put_i32(*partition);
+            e.put_i32(-1); // current leader epoch: unknown
+            e.put_i64(timestamp_ms);
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     });
-    e.no_tags();
+    e.put_no_tags(true);
 }
 
 /// Reads `ListOffsets` v6–7 of one topic: (partition, error code, offset).
 pub fn decode_list_offsets(r: &mut Reader<'_>) -> Result<Vec<(i32, i16, i64)>, Malformed> {
     r.i32()?; // throttle time
-    let topics = r.array_of(|r| {
-        r.string()?;
-        let partitions = r.array_of(|r| {
+    let topics = r.compact_array(|r| {
+        r.compact_string()?;
+        let partitions = r.compact_array(|r| {
             let (partition, error_code) = (r.i32()?, r.i16()?);
             r.i64()?; // timestamp
             let offset = r.i64()?;
             r.i32()?; // leader epoch
-            r.tags()?;
+            r.skip_tags(true)?;
             Ok((partition, error_code, offset))
         })?;
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(partitions)
     })?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(topics.into_iter().flatten().collect())
 }
 
 /// Writes `CreateTopics` v5–7 of one topic with the cluster's default replication.
 pub fn encode_create_topics(
-    e: &mut Encoder,
+    e: &mut Vec<u8>,
     topic: &str,
     partitions: i32,
     configs: &[(String, String)],
     timeout_ms: i32,
 ) {
-    e.array_of([topic].iter(), |e, topic| {
-        e.string(topic);
-        e.i32(partitions);
-        e.i16(-1); // replication factor: the cluster's default (KIP-464)
-        e.length(0); // assignments
-        e.array_of(configs.iter(), |e, (name, value)| {
-            e.string(name);
-            e.string(value);
-            e.no_tags();
+    e.put_compact_array([topic].iter(), |e, topic| {
+        e.put_compact_string(topic);
+        e.put_i32(partitions);
+        e.put_i16(-1); // replication factor: the cluster's default (KIP-464)
+        e.put_compact_length(0); // assignments
+        e.put_compact_array(configs.iter(), |e, (name, value)| {
+            e.put_compact_string(name);
+            e.put_compact_string(value);
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     });
-    e.i32(timeout_ms);
-    e.boolean(false); // validate only
-    e.no_tags();
+    e.put_i32(timeout_ms);
+    e.put_bool(false); // validate only
+    e.put_no_tags(true);
 }
 
 /// Reads `CreateTopics` v5–7: per topic (error code, the node's message).
@@ -289,26 +290,26 @@ pub fn decode_create_topics(
     version: i16,
 ) -> Result<Vec<(i16, Option<String>)>, Malformed> {
     r.i32()?; // throttle time
-    let topics = r.array_of(|r| {
-        r.string()?;
+    let topics = r.compact_array(|r| {
+        r.compact_string()?;
         if version >= 7 {
-            r.uuid()?;
+            r.uuid_bytes()?;
         }
         let error_code = r.i16()?;
-        let message = r.nullable_string()?.map(ToOwned::to_owned);
+        let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
         r.i32()?; // partitions
         r.i16()?; // replication factor
-        r.array_of(|r| {
-            r.string()?;
-            r.nullable_string()?;
-            r.boolean()?; // read only
+        r.compact_array(|r| {
+            r.compact_string()?;
+            r.compact_nullable_string()?;
+            r.bool()?; // read only
             r.i8()?; // source
-            r.boolean()?; // sensitive
-            r.tags()
+            r.bool()?; // sensitive
+            r.skip_tags(true)
         })?;
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok((error_code, message))
     })?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(topics)
 }

@@ -1,6 +1,6 @@
 //! `Fetch` v12 of one partition, without a fetch session.
 
-use crate::wire::{Encoder, Malformed, Reader};
+use txn_protocol::{Malformed, Put, Reader};
 
 /// What to read.
 #[derive(Clone, Copy, Debug)]
@@ -41,30 +41,30 @@ pub struct Response<'a> {
 }
 
 /// Writes a fetch.
-pub fn encode(e: &mut Encoder, request: &Request<'_>) {
-    e.i32(-1); // replica id: a consumer
-    e.i32(request.wait_ms);
-    e.i32(request.bytes_min);
-    e.i32(request.bytes_max);
-    e.boolean(request.read_committed);
-    e.i32(0); // session id
-    e.i32(-1); // session epoch: no session (KIP-227)
-    e.array_of([request].iter(), |e, request| {
-        e.string(request.topic);
-        e.array_of([request].iter(), |e, request| {
-            e.i32(request.partition);
-            e.i32(-1); // current leader epoch: unknown
-            e.i64(request.offset);
-            e.i32(-1); // last fetched epoch
-            e.i64(-1); // log start offset: only followers have one
-            e.i32(request.bytes_max);
-            e.no_tags();
+pub fn encode(e: &mut Vec<u8>, request: &Request<'_>) {
+    e.put_i32(-1); // replica id: a consumer
+    e.put_i32(request.wait_ms);
+    e.put_i32(request.bytes_min);
+    e.put_i32(request.bytes_max);
+    e.put_bool(request.read_committed);
+    e.put_i32(0); // session id
+    e.put_i32(-1); // session epoch: no session (KIP-227)
+    e.put_compact_array([request].iter(), |e, request| {
+        e.put_compact_string(request.topic);
+        e.put_compact_array([request].iter(), |e, request| {
+            e.put_i32(request.partition);
+            e.put_i32(-1); // current leader epoch: unknown
+            e.put_i64(request.offset);
+            e.put_i32(-1); // last fetched epoch
+            e.put_i64(-1); // log start offset: only followers have one
+            e.put_i32(request.bytes_max);
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     });
-    e.length(0); // forgotten topics
-    e.string(""); // rack
-    e.no_tags();
+    e.put_compact_length(0); // forgotten topics
+    e.put_compact_string(""); // rack
+    e.put_no_tags(true);
 }
 
 /// Reads an answer; `None` if it says nothing of the partition, as when the node throttles.
@@ -73,18 +73,18 @@ pub fn decode<'a>(r: &mut Reader<'a>, partition: i32) -> Result<Option<Response<
     let error_code = r.i16()?;
     r.i32()?; // session id
     let mut found = None;
-    r.array_of(|r| {
-        r.string()?; // one topic was asked for
-        r.array_of(|r| {
+    r.compact_array(|r| {
+        r.compact_string()?; // one topic was asked for
+        r.compact_array(|r| {
             let (index, response) = decode_partition(r)?;
             if index == partition {
                 found = Some(response);
             }
             Ok(())
         })?;
-        r.tags()
+        r.skip_tags(true)
     })?;
-    r.tags()?;
+    r.skip_tags(true)?;
     if error_code != 0 {
         return Ok(Some(Response {
             error_code,
@@ -103,14 +103,14 @@ fn decode_partition<'a>(r: &mut Reader<'a>) -> Result<(i32, Response<'a>), Malfo
         log_start_offset: r.i64()?,
         ..Response::default()
     };
-    response.aborted = r.array_of(|r| {
+    response.aborted = r.compact_array(|r| {
         let aborted = (r.i64()?, r.i64()?);
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(aborted)
     })?;
     r.i32()?; // preferred read replica: only told to clients that name a rack
-    response.records = r.nullable_bytes()?.unwrap_or_default();
+    response.records = r.compact_nullable_bytes()?.unwrap_or_default();
     response.bytes_after = r.left();
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok((index, response))
 }

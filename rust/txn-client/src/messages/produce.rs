@@ -1,6 +1,6 @@
 //! `Produce` v9–12, at most one batch per partition, acks = all.
 
-use crate::wire::{Encoder, Malformed, Reader};
+use txn_protocol::{Malformed, Put, Reader};
 
 /// One batch and where it goes.
 #[derive(Clone, Copy, Debug)]
@@ -33,49 +33,49 @@ pub struct Outcome {
 /// Parts of one topic must follow each other: each run becomes one topic of the request.
 #[must_use]
 pub fn encode(
-    head: Encoder,
+    head: Vec<u8>,
     transactional_id: Option<&str>,
     timeout_ms: i32,
     parts: &[Part<'_>],
 ) -> Vec<Vec<u8>> {
     let mut pieces = Vec::with_capacity(parts.len() + 1);
     let mut e = head;
-    e.nullable_string(transactional_id);
-    e.i16(-1); // acks: all
-    e.i32(timeout_ms);
-    e.length(parts.chunk_by(|a, b| a.topic == b.topic).count());
+    e.put_compact_nullable_string(transactional_id);
+    e.put_i16(-1); // acks: all
+    e.put_i32(timeout_ms);
+    e.put_compact_length(parts.chunk_by(|a, b| a.topic == b.topic).count());
     for of_topic in parts.chunk_by(|a, b| a.topic == b.topic) {
-        e.string(of_topic[0].topic);
-        e.length(of_topic.len());
+        e.put_compact_string(of_topic[0].topic);
+        e.put_compact_length(of_topic.len());
         for part in of_topic {
-            e.i32(part.partition);
-            e.length(part.batch.len());
-            pieces.push(std::mem::take(&mut e.bytes));
-            e.no_tags();
+            e.put_i32(part.partition);
+            e.put_compact_length(part.batch.len());
+            pieces.push(std::mem::take(&mut e));
+            e.put_no_tags(true);
         }
-        e.no_tags();
+        e.put_no_tags(true);
     }
-    e.no_tags();
-    pieces.push(e.bytes);
+    e.put_no_tags(true);
+    pieces.push(e);
     pieces
 }
 
 /// Reads an answer.
 pub fn decode(r: &mut Reader<'_>) -> Result<Vec<Outcome>, Malformed> {
-    let topics = r.array_of(|r| {
-        let topic = r.string()?.to_owned();
-        let outcomes = r.array_of(|r| {
+    let topics = r.compact_array(|r| {
+        let topic = r.compact_string()?.to_owned();
+        let outcomes = r.compact_array(|r| {
             let (partition, error_code) = (r.i32()?, r.i16()?);
             r.i64()?; // base offset
             r.i64()?; // log append time
             r.i64()?; // log start offset
-            let records = r.array_of(|r| {
-                let (index, text) = (r.i32()?, r.nullable_string()?);
-                r.tags()?;
+            let records = r.compact_array(|r| {
+                let (index, text) = (r.i32()?, r.compact_nullable_string()?);
+                r.skip_tags(true)?;
                 Ok(format!("record {index}: {}", text.unwrap_or("refused")))
             })?;
-            let message = r.nullable_string()?.map(ToOwned::to_owned);
-            r.tags()?;
+            let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
+            r.skip_tags(true)?;
             let message = records.into_iter().next().or(message);
             Ok(Outcome {
                 topic: topic.clone(),
@@ -84,10 +84,10 @@ pub fn decode(r: &mut Reader<'_>) -> Result<Vec<Outcome>, Malformed> {
                 message,
             })
         })?;
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(outcomes)
     })?;
     r.i32()?; // throttle time
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(topics.into_iter().flatten().collect())
 }

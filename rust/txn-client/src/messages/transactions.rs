@@ -1,41 +1,41 @@
 //! Producer identities and the life of a transaction.
 
-use crate::wire::{Encoder, Malformed, Reader};
+use txn_protocol::{Malformed, Put, Reader};
 
 /// (producer id, producer epoch).
 pub type Identity = (i64, i16);
 
 /// Writes `InitProducerId` v3–5.
 pub fn encode_init_producer_id(
-    e: &mut Encoder,
+    e: &mut Vec<u8>,
     transactional_id: Option<&str>,
     timeout_ms: i32,
     current: Identity,
 ) {
-    e.nullable_string(transactional_id);
-    e.i32(timeout_ms);
-    e.i64(current.0);
-    e.i16(current.1);
-    e.no_tags();
+    e.put_compact_nullable_string(transactional_id);
+    e.put_i32(timeout_ms);
+    e.put_i64(current.0);
+    e.put_i16(current.1);
+    e.put_no_tags(true);
 }
 
 /// Reads `InitProducerId` v3–5: (error code, identity).
 pub fn decode_init_producer_id(r: &mut Reader<'_>) -> Result<(i16, Identity), Malformed> {
     r.i32()?; // throttle time
     let answer = (r.i16()?, (r.i64()?, r.i16()?));
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(answer)
 }
 
-fn encode_who(e: &mut Encoder, transactional_id: &str, (producer_id, producer_epoch): Identity) {
-    e.string(transactional_id);
-    e.i64(producer_id);
-    e.i16(producer_epoch);
+fn encode_who(e: &mut Vec<u8>, transactional_id: &str, (producer_id, producer_epoch): Identity) {
+    e.put_compact_string(transactional_id);
+    e.put_i64(producer_id);
+    e.put_i16(producer_epoch);
 }
 
 /// Writes `AddPartitionsToTxn` v3.
 pub fn encode_add_partitions(
-    e: &mut Encoder,
+    e: &mut Vec<u8>,
     transactional_id: &str,
     who: Identity,
     partitions: &[(&str, i32)],
@@ -46,12 +46,12 @@ pub fn encode_add_partitions(
             .iter()
             .map(|&(topic, partition)| (topic, partition)),
     );
-    e.array_of(topics.iter(), |e, (topic, partitions)| {
-        e.string(topic);
-        e.array_of(partitions.iter(), |e, partition| e.i32(*partition));
-        e.no_tags();
+    e.put_compact_array(topics.iter(), |e, (topic, partitions)| {
+        e.put_compact_string(topic);
+        e.put_compact_array(partitions.iter(), |e, partition| e.put_i32(*partition));
+        e.put_no_tags(true);
     });
-    e.no_tags();
+    e.put_no_tags(true);
 }
 
 /// Groups pairs by their topic, keeping the order in which topics and members first came.
@@ -69,74 +69,74 @@ fn by_topic<'a, T>(pairs: impl Iterator<Item = (&'a str, T)>) -> Vec<(&'a str, V
 /// Reads `AddPartitionsToTxn` v3 or `TxnOffsetCommit` v3–5, whose answers look alike: (topic, partition, error code).
 pub fn decode_partition_errors(r: &mut Reader<'_>) -> Result<Vec<(String, i32, i16)>, Malformed> {
     r.i32()?; // throttle time
-    let topics = r.array_of(|r| {
-        let topic = r.string()?.to_owned();
-        let partitions = r.array_of(|r| {
+    let topics = r.compact_array(|r| {
+        let topic = r.compact_string()?.to_owned();
+        let partitions = r.compact_array(|r| {
             let (partition, error_code) = (r.i32()?, r.i16()?);
-            r.tags()?;
+            r.skip_tags(true)?;
             Ok((topic.clone(), partition, error_code))
         })?;
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(partitions)
     })?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(topics.into_iter().flatten().collect())
 }
 
 /// Writes `AddOffsetsToTxn` v3–4.
-pub fn encode_add_offsets(e: &mut Encoder, transactional_id: &str, who: Identity, group: &str) {
+pub fn encode_add_offsets(e: &mut Vec<u8>, transactional_id: &str, who: Identity, group: &str) {
     encode_who(e, transactional_id, who);
-    e.string(group);
-    e.no_tags();
+    e.put_compact_string(group);
+    e.put_no_tags(true);
 }
 
 /// Reads `AddOffsetsToTxn` v3–4: the error code.
 pub fn decode_add_offsets(r: &mut Reader<'_>) -> Result<i16, Malformed> {
     r.i32()?; // throttle time
     let error_code = r.i16()?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(error_code)
 }
 
 /// Writes `TxnOffsetCommit` v3–5 for a simple group: no generation, no member.
 pub fn encode_txn_offset_commit(
-    e: &mut Encoder,
+    e: &mut Vec<u8>,
     transactional_id: &str,
     who: Identity,
     group: &str,
     offsets: &[(String, i32, i64)],
 ) {
-    e.string(transactional_id);
-    e.string(group);
-    e.i64(who.0);
-    e.i16(who.1);
-    e.i32(-1); // generation
-    e.string(""); // member
-    e.nullable_string(None); // group instance
+    e.put_compact_string(transactional_id);
+    e.put_compact_string(group);
+    e.put_i64(who.0);
+    e.put_i16(who.1);
+    e.put_i32(-1); // generation
+    e.put_compact_string(""); // member
+    e.put_compact_nullable_string(None); // group instance
     let topics = by_topic(
         offsets
             .iter()
             .map(|(topic, partition, offset)| (topic.as_str(), (*partition, *offset))),
     );
-    e.array_of(topics.iter(), |e, (topic, partitions)| {
-        e.string(topic);
-        e.array_of(partitions.iter(), |e, (partition, offset)| {
-            e.i32(*partition);
-            e.i64(*offset);
-            e.i32(-1); // leader epoch: unknown
-            e.nullable_string(None); // metadata
-            e.no_tags();
+    e.put_compact_array(topics.iter(), |e, (topic, partitions)| {
+        e.put_compact_string(topic);
+        e.put_compact_array(partitions.iter(), |e, (partition, offset)| {
+            e.put_i32(*partition);
+            e.put_i64(*offset);
+            e.put_i32(-1); // leader epoch: unknown
+            e.put_compact_nullable_string(None); // metadata
+            e.put_no_tags(true);
         });
-        e.no_tags();
+        e.put_no_tags(true);
     });
-    e.no_tags();
+    e.put_no_tags(true);
 }
 
 /// Writes `EndTxn` v3–5.
-pub fn encode_end_txn(e: &mut Encoder, transactional_id: &str, who: Identity, commit: bool) {
+pub fn encode_end_txn(e: &mut Vec<u8>, transactional_id: &str, who: Identity, commit: bool) {
     encode_who(e, transactional_id, who);
-    e.boolean(commit);
-    e.no_tags();
+    e.put_bool(commit);
+    e.put_no_tags(true);
 }
 
 /// Reads `EndTxn` v3–5: the error code, and in version 5 the identity to use next.
@@ -151,7 +151,7 @@ pub fn decode_end_txn(
     } else {
         None
     };
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok((error_code, next))
 }
 
@@ -175,25 +175,28 @@ pub struct Description {
 }
 
 /// Writes `DescribeTransactions` v0.
-pub fn encode_describe(e: &mut Encoder, transactional_ids: &[&str]) {
-    e.array_of(transactional_ids.iter(), |e, id| e.string(id));
-    e.no_tags();
+pub fn encode_describe(e: &mut Vec<u8>, transactional_ids: &[&str]) {
+    e.put_compact_array(transactional_ids.iter(), |e, id| e.put_compact_string(id));
+    e.put_no_tags(true);
 }
 
 /// Reads `DescribeTransactions` v0.
 pub fn decode_describe(r: &mut Reader<'_>) -> Result<Vec<Description>, Malformed> {
     r.i32()?; // throttle time
-    let descriptions = r.array_of(|r| {
+    let descriptions = r.compact_array(|r| {
         let error_code = r.i16()?;
-        let (transactional_id, state) = (r.string()?.to_owned(), r.string()?.to_owned());
+        let (transactional_id, state) = (
+            r.compact_string()?.to_owned(),
+            r.compact_string()?.to_owned(),
+        );
         let (timeout_ms, start_time_ms) = (r.i32()?, r.i64()?);
         let (producer_id, producer_epoch) = (r.i64()?, r.i16()?);
-        r.array_of(|r| {
-            r.string()?;
-            r.skip_i32s()?;
-            r.tags()
+        r.compact_array(|r| {
+            r.compact_string()?;
+            r.skip_compact_array(4)?;
+            r.skip_tags(true)
         })?;
-        r.tags()?;
+        r.skip_tags(true)?;
         Ok(Description {
             transactional_id,
             error_code,
@@ -204,7 +207,7 @@ pub fn decode_describe(r: &mut Reader<'_>) -> Result<Vec<Description>, Malformed
             timeout_ms,
         })
     })?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(descriptions)
 }
 
@@ -220,23 +223,27 @@ pub struct Listing {
 }
 
 /// Writes `ListTransactions` v0; no states: all.
-pub fn encode_list(e: &mut Encoder, states: &[String]) {
-    e.array_of(states.iter(), |e, state| e.string(state));
-    e.length(0); // producer ids: all
-    e.no_tags();
+pub fn encode_list(e: &mut Vec<u8>, states: &[String]) {
+    e.put_compact_array(states.iter(), |e, state| e.put_compact_string(state));
+    e.put_compact_length(0); // producer ids: all
+    e.put_no_tags(true);
 }
 
 /// Reads `ListTransactions` v0.
 pub fn decode_list(r: &mut Reader<'_>) -> Result<Listing, Malformed> {
     r.i32()?; // throttle time
     let error_code = r.i16()?;
-    let unknown_states = r.array_of(|r| r.string().map(ToOwned::to_owned))?;
-    let transactions = r.array_of(|r| {
-        let entry = (r.string()?.to_owned(), r.i64()?, r.string()?.to_owned());
-        r.tags()?;
+    let unknown_states = r.compact_array(|r| r.compact_string().map(ToOwned::to_owned))?;
+    let transactions = r.compact_array(|r| {
+        let entry = (
+            r.compact_string()?.to_owned(),
+            r.i64()?,
+            r.compact_string()?.to_owned(),
+        );
+        r.skip_tags(true)?;
         Ok(entry)
     })?;
-    r.tags()?;
+    r.skip_tags(true)?;
     Ok(Listing {
         error_code,
         unknown_states,
