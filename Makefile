@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 PYTHON ?= python3
 JOBS   ?= 2
 CORE   := python/txn/_core.abi3.so
+QUICK  := $(addprefix tests/,sim model unit golden test_layers.py test_words.py)
 RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-rust test-python soak check fmt bench micro black-box hostile demo wheel clean prerequisites
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile demo wheel clean prerequisites
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +21,10 @@ build: setup  ## build the Rust extension and install txn in place
 
 demo: setup  ## flights through Spark and back, killed five times, every row checked
 	$(BIN)/txn demo
+
+quick: setup  ## for every edit, 2 minutes: rules, models, bytes, layers, a small simulation; no peers
+	cargo test --quiet --workspace --exclude txn-py --lib
+	SEEDS=500 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(QUICK)
 
 test: test-rust test-python  ## all tests
 

@@ -1,4 +1,4 @@
-"""Every code block of README.md and of docs/ is run, or held against the thing it describes.
+"""Every code block of README.md, CONTRIBUTING.md and docs/ is run, or held against its subject.
 
 The Python of a page runs in one process from top to bottom, as a reader types it. Each line of
 a shell block is tried by the row of `LINES` that it matches. A block or a line that no row
@@ -30,7 +30,11 @@ from support.command_line import run_txn
 from transactions_page import diagram
 
 ROOT: Final = Path(__file__).parent.parent
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES: Final = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 SHOWN: Final = {
     ("README.md", False): [],

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 import txn
 from support.clients import commit_values, create_topic, read_all, send, transactional_producer
 from support.command_line import run_txn
+from support.damaged import KAFKA_STORAGE_ERROR, events, fetch_code, flip_bit
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
@@ -75,10 +76,7 @@ def unread(left: tuple[Path, txn.Broker]) -> Path:
     producer.begin_transaction()
     send(producer, "orders", [b"open"])
     kill(broker, path)
-    log = path / shard("__transaction_state", BROKEN) / f"{0:020}.log"
-    stored = bytearray(log.read_bytes())
-    stored[100] ^= 1
-    log.write_bytes(stored)
+    flip_bit(path / shard("__transaction_state", BROKEN) / f"{0:020}.log", 100)
     return path
 
 
@@ -127,8 +125,7 @@ def test_P2_what_a_damaged_log_has_decided_is_finished_once_it_is_put_back(
     send(producer, "orders", [b"open"])
     kill(broker, path)
     log = path / shard("__transaction_state", BROKEN) / f"{0:020}.log"
-    whole = log.read_bytes()
-    log.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    whole = flip_bit(log, 100)
     with txn.Broker(path):
         """It leaves the transaction alone."""
     log.write_bytes(whole)
@@ -150,10 +147,7 @@ def test_P9_groups_of_a_damaged_log_have_no_coordinator_and_others_go_on(
     for group in (BROKEN, SOUND, BROKEN):
         commit_offset(broker.bootstrap_servers, group, 7)
     kill(broker, path)
-    log = path / shard("__consumer_offsets", BROKEN) / f"{0:020}.log"
-    stored = bytearray(log.read_bytes())
-    stored[100] ^= 1
-    log.write_bytes(stored)
+    flip_bit(path / shard("__consumer_offsets", BROKEN) / f"{0:020}.log", 100)
     with txn.Broker(path) as damaged:
         found = ask(damaged, FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[BROKEN, SOUND])
         codes = {each.key: each.error_code for each in found.coordinators}
@@ -208,12 +202,9 @@ def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused
     code, out, _ = run_txn("log", "verify", path)
     assert (code, "'pay' completed it as COMMIT at 20" in out) == (1, True)
     with txn.Broker(path) as damaged:
-        client = _core.KafkaClient(damaged.bootstrap_servers, timeout_ms=1000)
-        with pytest.raises(_core.KafkaError) as refused:
-            list(client.fetch("orders", 0, 0, 1))
-        assert refused.value.args[1] == ErrorCode.kafka_storage_error
+        assert fetch_code(damaged.bootstrap_servers, "orders") == KAFKA_STORAGE_ERROR
         commit_values(transactional_producer(damaged.bootstrap_servers, BROKEN), "other", [b"x"])
-    (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
+    (told,) = events(caplog, "log.damaged")
     assert "partition=0" in told
     assert "producer 0 with epoch 0 has a transaction open since offset 0" in told
     assert "'pay' completed it as COMMIT at " in told
@@ -243,16 +234,9 @@ def test_P2_only_where_an_operator_gave_it_up_is_what_lost_its_marker_aborted(
         servers = again.bootstrap_servers
         commit_values(transactional_producer(servers, SOUND), "orders", [b"after"])
         assert read_all(servers, "orders") == [b"after"]
-        client = _core.KafkaClient(servers, timeout_ms=1000)
-        with pytest.raises(_core.KafkaError) as refused:
-            list(client.fetch("other", 0, 0, 1))
-        assert refused.value.args[1] == ErrorCode.kafka_storage_error
-    (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
+        assert fetch_code(servers, "other") == KAFKA_STORAGE_ERROR
+    (told,) = events(caplog, "log.damaged")
     assert "topic=other" in told
-
-
-def message_of(record: object) -> str:
-    return str(record.getMessage())  # type: ignore[attr-defined]
 
 
 def test_P2_records_of_the_coordinator_that_are_gone_are_found_by_what_partitions_hold_open(
@@ -269,7 +253,7 @@ def test_P2_records_of_the_coordinator_that_are_gone_are_found_by_what_partition
     code, out, _ = run_txn("log", "verify", path)
     assert (code, "'pay' is in Empty with producer 0 and epoch 0" in out) == (1, True)
     with txn.Broker(path):
-        (told,) = [line for line in map(message_of, caplog.records) if "log.damaged" in line]
+        (told,) = events(caplog, "log.damaged")
     assert "'pay' is in Empty with producer 0 and epoch 0" in told
     assert "without this partition" in told
 

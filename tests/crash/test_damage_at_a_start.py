@@ -18,7 +18,16 @@ import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, commit_values, create_topic, plain_producer, read_all, send
 from support.clients import transactional_producer as opened_producer
-from txn import _core
+from support.damaged import (
+    KAFKA_STORAGE_ERROR,
+    VALUES,
+    closed_directory,
+    events,
+    fetch_code,
+    flip_bit,
+    segment_of,
+    write,
+)
 from txn.errors import CorruptLogError
 from txn.inspect.verify import verify
 from txn.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
@@ -27,18 +36,7 @@ from txn.storage.refusals import REFUSED_PARTITIONS
 
 pytestmark = pytest.mark.crash
 
-KAFKA_STORAGE_ERROR = 56
-VALUES = [b"%d" % number for number in range(21)]
 SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-
-
-def write(servers: str) -> None:
-    """21 batches to each of two topics."""
-    for topic in ("bad", "good"):
-        create_topic(servers, topic)
-        producer = plain_producer(servers)
-        for value in VALUES:
-            send(producer, topic, [value])
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +52,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory whose broker was stopped in order."""
-    data = tmp_path_factory.mktemp("closed") / "data"
-    with txn.Broker(data) as broker:
-        write(broker.bootstrap_servers)
-    return data
+    return closed_directory(tmp_path_factory.mktemp("closed") / "data")
 
 
 @pytest.fixture
@@ -71,27 +66,9 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     return iter([None])
 
 
-def segment_of(data: Path, topic: str = "bad") -> Path:
-    return data / f"{topic}-0" / f"{0:020}.log"
-
-
 def contents(directory: Path) -> dict[str, bytes]:
     paths = directory.rglob("*")
     return {str(path): path.read_bytes() for path in paths if path.is_file()}
-
-
-def fetch_code(servers: str, topic: str) -> int:
-    """The error code a fetch is answered with, 0 for none."""
-    client = _core.KafkaClient(servers, timeout_ms=3000)
-    try:
-        list(client.fetch(topic, 0, 0, 1))
-    except _core.KafkaError as error:
-        return int(error.args[1])
-    return 0
-
-
-def events(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
-    return [line for line in caplog.messages if line.startswith(event)]
 
 
 def require_refused(data: Path, caplog: pytest.LogCaptureFixture, *named: str) -> None:
@@ -125,8 +102,7 @@ def test_P2_a_flipped_bit_of_the_last_commit_marker_is_refused_and_the_commit_is
     commit_values(opened_producer(process.bootstrap_servers, "pay"), "bad", [b"paid"])
     process.kill()
     segment = segment_of(data)
-    intact = segment.read_bytes()
-    segment.write_bytes(intact[:-3] + bytes([intact[-3] ^ 8]) + intact[-2:])
+    intact = flip_bit(segment, -3, 8)
     damaged = segment.read_bytes()
     with txn.Broker(data) as broker:
         assert fetch_code(broker.bootstrap_servers, "bad") == KAFKA_STORAGE_ERROR

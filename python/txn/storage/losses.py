@@ -12,7 +12,6 @@ An entry leaves the file once nothing of the loss is left to do.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,16 +19,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from txn.errors import StorageError
 from txn.storage.checkpoints import Place
-from txn.storage.plain_files import read_plain
-from txn.storage.private import force_directory, replace_file
+from txn.storage.partition_list import read_partition_list, write_partition_list
 
 if TYPE_CHECKING:
     from txn._core import LossPlan
 
 ACCEPTED_LOSSES: Final = "accepted-losses.json"
-VERSION: Final = 1
 
 
 class Progress(Enum):
@@ -119,40 +115,25 @@ def read_losses(root: Path) -> dict[Place, Loss]:
     Raises:
         StorageError: the file is there, and cannot be read.
     """
-    path = root / ACCEPTED_LOSSES
-    try:
-        stored = json.loads(read_plain(path))
-        if stored["version"] != VERSION:
-            raise ValueError(f"its version is {stored['version']!r}; known is {VERSION}")
-        return {(each["topic"], each["partition"]): _loss(each) for each in stored["losses"]}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"cannot read {path}: {error!r}. Remove it, and accept the losses again with "
-            "`txn log accept-loss`"
-        ) from error
+    return read_partition_list(
+        root / ACCEPTED_LOSSES,
+        "losses",
+        _loss,
+        remedy="Remove it, and accept the losses again with `txn log accept-loss`",
+    )
 
 
 def write_losses(root: Path, losses: Mapping[Place, Loss]) -> None:
-    """Replace what was accepted, durably; nothing is left of an empty one. Raises OSError."""
-    path = root / ACCEPTED_LOSSES
-    if losses:
-        entries = [
-            {
-                "topic": topic,
-                "partition": index,
-                "progress": loss.progress.value,
-                "files": loss.files,
-                "plan": asdict(loss.plan),
-            }
-            for (topic, index), loss in sorted(losses.items())
-        ]
-        text = json.dumps({"version": VERSION, "losses": entries}, indent=1)
-        replace_file(path, path.with_suffix(".tmp"), text, os.fsync)
-    elif path.exists():
-        path.unlink()
-    force_directory(root)
+    """Replace the accepted losses durably. Raises OSError."""
+    entries = {
+        place: {
+            "progress": loss.progress.value,
+            "files": loss.files,
+            "plan": asdict(loss.plan),
+        }
+        for place, loss in losses.items()
+    }
+    write_partition_list(root / ACCEPTED_LOSSES, "losses", entries)
 
 
 def _loss(stored: Mapping[str, Any]) -> Loss:

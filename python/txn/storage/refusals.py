@@ -9,20 +9,15 @@ A partition whose log is sound and contradicts the coordinator's is judged anew 
 for one after a power failure: what is contradictory then may be the failure's, and passes.
 """
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from txn.errors import StorageError
 from txn.storage.checkpoints import Place
-from txn.storage.plain_files import read_plain
-from txn.storage.private import force_directory, replace_file
+from txn.storage.partition_list import read_partition_list, write_partition_list
 
 REFUSED_PARTITIONS: Final = "refused-partitions.json"
-VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +47,16 @@ def read_refusals(root: Path) -> dict[Place, Refusal]:
     Raises:
         StorageError: the file is there, and cannot be read.
     """
-    path = root / REFUSED_PARTITIONS
-    try:
-        stored = json.loads(read_plain(path))
-        if stored["version"] != VERSION:
-            raise ValueError(f"its version is {stored['version']!r}; known is {VERSION}")
-        return {
-            (each["topic"], each["partition"]): Refusal(**each["refusal"])
-            for each in stored["refused"]
-        }
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"cannot read {path}: {error!r}. Put back a copy of it; or remove it, and run "
-            "`txn log verify` before the next start: damage that it names may go unnoticed then"
-        ) from error
+    return read_partition_list(
+        root / REFUSED_PARTITIONS,
+        "refused",
+        lambda entry: Refusal(**entry["refusal"]),
+        remedy="Put back a copy of it; or remove it, and run `txn log verify` before the next "
+        "start: damage that it names may go unnoticed then",
+    )
 
 
 def write_refusals(root: Path, refusals: Mapping[Place, Refusal]) -> None:
-    """Replace the refusals, durably; nothing is left of an empty list. Raises OSError."""
-    path = root / REFUSED_PARTITIONS
-    if refusals:
-        refused = [
-            {"topic": topic, "partition": index, "refusal": asdict(refusal)}
-            for (topic, index), refusal in sorted(refusals.items())
-        ]
-        text = json.dumps({"version": VERSION, "refused": refused}, indent=1)
-        replace_file(path, path.with_suffix(".tmp"), text, os.fsync)
-    elif path.exists():
-        path.unlink()
-    force_directory(root)
+    """Replace the refusals durably. Raises OSError."""
+    entries = {place: {"refusal": asdict(refusal)} for place, refusal in refusals.items()}
+    write_partition_list(root / REFUSED_PARTITIONS, "refused", entries)
