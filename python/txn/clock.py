@@ -1,9 +1,9 @@
 """The time, as an argument.
 
-Everything below the server takes the time from whoever calls it; this is the one place that
-asks the operating system. There are two clocks. The time of day is for what is stored and
-shown; it steps when an operator or NTP sets it. The monotonic clock is for durations:
-timeouts, sessions, retries and intervals; it never steps, and starts anew with the machine.
+Everything below the server takes the time from its caller; this is the one place that asks the
+operating system. There are two clocks. The time of day is for stored and displayed times; it steps
+when an operator or NTP sets it. The monotonic clock is for durations: timeouts, sessions, retries
+and intervals; it never steps, and starts anew with the machine.
 """
 
 import time

@@ -1,9 +1,9 @@
 """The broker's and the topics' settings, by Kafka's own property names.
 
-A setting that is not in these tables is refused, with the closest known name; a value
-that does not fit is refused with what would. A topic's setting is the topic's own, else the
-broker's default for topics (`TOPIC_SYNONYMS`); a broker's setting is, in this order, the one
-changed for this broker, the one changed for every broker, the one given at the start, or the
+An unknown setting is refused with the closest known name, and a value that does not fit is refused
+with the range or values that do. A topic's setting is the topic's own, else the broker's default
+for topics (`TOPIC_SYNONYMS`). A broker's setting comes from the first of these that has it: the
+value changed for this broker, the value changed for every broker, the value given at the start, the
 default.
 
 Deviations from Apache Kafka 4.2:
@@ -11,10 +11,10 @@ Deviations from Apache Kafka 4.2:
 - `group.initial.rebalance.delay.ms` is 0 (Kafka: 3000), since a broker inside a program or a
   test has no fleet of consumers to wait for; `num.network.threads` is 2 (Kafka: 3), since a
   reactor does the work of many of Kafka's threads.
-- What one node without tiered storage cannot honour is refused: more than one replica,
+- A setting that one node without tiered storage cannot honour is refused: more than one replica,
   `remote.storage.enable`, a `compression.type` other than the producer's.
-- Kafka's settings for what txn does not have (quotas, replication between brokers, …) are
-  unknown here.
+- Kafka's settings for features that txn lacks (quotas, replication between brokers, …) are unknown
+  here.
 
 Source: Apache Kafka 4.2, its definitions of broker and topic configs; KIP-226 (layers).
 """
@@ -40,7 +40,7 @@ SEGMENT_BYTES_MIN: Final = 1 << 20
 
 
 class Kind(IntEnum):
-    """What a property's value is, by the numbers of DescribeConfigs."""
+    """The type of a property's value, by the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -52,7 +52,7 @@ class Kind(IntEnum):
 
 
 class Property(NamedTuple):
-    """One setting: how its text is read, its default, and what it is for.
+    """One setting: the parser of its text, its default, and its purpose.
 
     `is_dynamic`: of a broker's property, whether it may change while the broker runs.
     `is_internal`: for tests and tools; taken, but not described.
@@ -593,10 +593,11 @@ def as_text(value: object) -> str:
 
 
 class BrokerSettings:
-    """The broker's settings, in layers: each counts for what those before it leave out.
+    """The broker's settings, in layers: a layer counts for the names that the layers before it
+    lack.
 
-    `changed` and `changed_everywhere` hold what was altered while the broker ran, for it alone
-    and for every broker of the cluster; `given` what it was started with.
+    `changed` and `changed_everywhere` hold the values altered while the broker ran, for it alone
+    and for every broker of the cluster; `given` holds those of the start.
     """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
@@ -617,10 +618,10 @@ class BrokerSettings:
             )
 
     def change(self, *, here: Mapping[str, str], everywhere: Mapping[str, str]) -> None:
-        """Replace what was altered, for this broker and for every broker.
+        """Replace the altered values, for this broker and for every broker.
 
-        What is not known, may not change or does not fit, as another broker may have stored it,
-        counts for nothing.
+        Another broker may have stored settings that are unknown, may not change or do not fit; they
+        count for nothing.
         """
         self.changed = _dynamic(here)
         self.changed_everywhere = _dynamic(everywhere)

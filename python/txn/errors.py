@@ -1,4 +1,4 @@
-"""What can go wrong, arranged by what the caller does next.
+"""The errors of txn, arranged by the caller's next step.
 
 TxnError
 ├── RetriableError   send it again after a pause
@@ -15,8 +15,8 @@ TxnError
 ├── CorruptLogError  stored bytes are damaged
 └── BrokerFailedError   a bug ended the broker's service
 
-A message says what happened, the values, and what to do. The values are attributes too, declared
-on the classes: those of `TxnError` are None where an error has no such value.
+A message states the event, the values, and what to do. The values are attributes too, declared on
+the classes: those of `TxnError` are None where an error has no such value.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from enum import Enum
 
 
 class Action(Enum):
-    """What the caller of a failed operation should do next."""
+    """The next step for the caller of a failed operation."""
 
     RETRY = "retry"
     ABORT_AND_REWIND = "abort-and-rewind"
@@ -36,7 +36,7 @@ class TxnError(Exception):
     """The root of every error txn raises on purpose.
 
     Attributes:
-        message: What `str` gives.
+        message: The text that `str` gives.
         action: What to do next.
         code: The number of the error, if Kafka (above 0) or librdkafka (below) reported one.
         name: Its name, `PRODUCER_FENCED`.
@@ -64,7 +64,7 @@ class RetriableError(TxnError):
     """Nothing changed; send it again after a pause.
 
     Attributes:
-        waiting: How many records are still on their way, if that is what took too long.
+        waiting: Number of records still on their way, if they are the reason for the time-out.
         count: How many records were not stored, if some were not.
     """
 
@@ -77,7 +77,7 @@ class UnreachableError(RetriableError):
     """No broker was ever reached at the bootstrap servers.
 
     Attributes:
-        reasons: Address → what is wrong there.
+        reasons: Address → the fault there.
     """
 
     reasons: Mapping[str, str]
@@ -159,7 +159,7 @@ class AddressError(TxnError):
 
 
 class BrokerFailedError(TxnError):
-    """A bug broke the broker's service off. What it acknowledged is stored; start it again."""
+    """A bug broke the broker's service off. Its acknowledged records are stored; start it again."""
 
     reason: str
 

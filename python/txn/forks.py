@@ -1,9 +1,9 @@
-"""Forked children: what a parent runs stays the parent's.
+"""Forked children: a parent's brokers and clients stay the parent's.
 
 A fork copies memory and shares descriptors, but only the forking thread goes on in the child. The
-copy of a broker or of a client there has no threads, its locks may be held by threads that are
-gone, and its files, sockets and epoll sets are the parent's. So a child never closes, frees or
-uses a copy: `abandon` is called on it once, and its memory is kept until the child ends.
+copy of a broker or of a client there has no threads, and its locks may be held by threads that are
+gone. Its files, sockets and epoll sets are the parent's. So a child never closes, frees or uses a
+copy: `abandon` is called on it once, and its memory is kept until the child ends.
 
 Only forks that Python knows of are seen (`os.fork`, `multiprocessing`, gunicorn, uWSGI).
 """
@@ -17,7 +17,8 @@ class Runs(Protocol):
     """Something with threads, sockets or locks of its own."""
 
     def abandon(self, parent: int) -> None:
-        """Become unusable in a child of process `parent`, and let go of what the child shares.
+        """Become unusable in a child of process `parent`, and close the descriptors that the child
+        shares.
 
         Called in the child, right after the fork. Must take no lock that another thread may hold.
         """
@@ -46,8 +47,8 @@ def _abandon_all() -> None:
 
 
 def _keep_for_ever(thing: object) -> None:
-    """Keep an object from being freed, at the end of the interpreter too: that would join threads
-    that do not exist, and close descriptors by numbers that belong to others by then.
+    """Keep an object from being freed, at the end of the interpreter too. Freeing it would join
+    threads that do not exist, and close descriptors by numbers that belong to others by then.
     """
     import ctypes  # only here: few programs fork
 

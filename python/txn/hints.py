@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 CLOSE: Final = 0.8
-"""Of 1: two letters of ten may differ."""
+"""Least similarity, of 1: two letters of ten may differ."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

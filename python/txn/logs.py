@@ -2,7 +2,7 @@
 
 Inside a program they go to the standard library's logger "txn", silent until somebody
 gives it a handler; `txn serve` sends them to standard error. A fact whose text would be
-taken for something else is quoted. What a client can bring about at will goes to `rare_log`.
+taken for something else is quoted. Events that a client can cause at will go to `rare_log`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Text that others chose, as a terminal may be given it.
 
-Names of files, topics and clients, keys, values: whatever a terminal would obey or hide is written
-out, line ends, escape sequences and marks that turn the direction of text among it.
+Names of files, topics and clients, keys, values: characters that a terminal would obey or hide are
+written out, line ends, escape sequences and marks that turn the direction of text among them.
 """
 
 

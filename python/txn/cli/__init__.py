@@ -2,10 +2,10 @@
 
 Exit codes: 0 done, 1 refused, 2 wrong usage.
 
-A broker is started often, and somebody waits for it. So a `txn serve` that is written plainly
-is read by `plain_serve`, and `commands`, which loads typer and what typer loads (three fifths of
-the time until a broker serves), by every other command, for help, and for mistakes. Hence the
-imports inside `main`: it is the fork in the road.
+A broker is started often, and somebody waits for it. So `plain_serve` reads a `txn serve` that is
+written plainly. `commands` reads every other command, help and mistakes; it loads typer and its
+imports, three fifths of the time until a broker serves. Hence the imports inside `main`: it is the
+fork in the road.
 """
 
 import gc
@@ -23,7 +23,7 @@ def main() -> None:
     try:
         asked = read_plain_serve(sys.argv[1:])
         if asked is not None:
-            gc.disable()  # what is being loaded is no garbage; looking for it takes 6 % of a start
+            gc.disable()  # modules being loaded are no garbage; looking for it takes 6 % of a start
             _load_asyncio_without_ssl()
             from txn.server.serve import serve
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _load_asyncio_without_ssl() -> None:
-    """Load asyncio as on a Python that was built without ssl; whoever imports that later has it.
+    """Load asyncio as on a Python that was built without ssl; a later import of ssl gets it.
 
     asyncio speaks TLS for its own connections, and a broker's loop has none: the sockets are
     Rust's. ssl takes 8 ms and 4 MB.

@@ -1,4 +1,4 @@
-"""Accepting losses by name: what `txn log accept-loss` does."""
+"""Accepting losses by name: the work of `txn log accept-loss`."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class NothingDamagedError(TxnError):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedLoss:
-    """What is given up of one partition."""
+    """The loss of one partition."""
 
     partition: str
     reason: str
@@ -30,7 +30,7 @@ class AcceptedLoss:
 
     @property
     def kept(self) -> str:
-        """What stays, in words."""
+        """The part that stays, in words."""
         plan = self.loss.plan
         if plan.last_kept is None:
             return "nothing is kept"
@@ -48,11 +48,11 @@ class AcceptedLoss:
 
     @property
     def in_the_way(self) -> tuple[str, ...]:
-        """What is no file and stands in the place of one."""
+        """Paths that are no files and stand in the place of one."""
         return self.loss.plan.in_the_way
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """The loss as a JSON object."""
         plan = self.loss.plan
         return {
             "partition": self.partition,

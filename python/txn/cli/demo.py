@@ -1,4 +1,4 @@
-"""`txn demo`: the main job, with a table of what was killed and what was checked."""
+"""`txn demo`: the main job, with a table of the kills and the checks."""
 
 import json
 import shutil
@@ -55,10 +55,10 @@ def demo(
 ) -> None:
     """Send 336,776 flights through Spark and back, exactly once, killing it again and again.
 
-    Loads the flights of 2013 from New York City into topics, runs a Structured Streaming
-    job that joins and aggregates them, kills Spark and the broker with SIGKILL at random
-    moments, then checks every flight, every enriched row and every statistic. Exit code 0
-    only if all of it holds.
+    Loads the flights of 2013 from New York City into topics, and runs a Structured Streaming job
+    that joins and aggregates them. Kills Spark and the broker with SIGKILL at random moments, then
+    checks every flight, every enriched row and every statistic. Exit code 0 only if all of it
+    holds.
     """
     _require_spark()
     from txn.demo.kills import plan

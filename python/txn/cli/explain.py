@@ -48,9 +48,9 @@ def explain(
 ) -> None:
     """Say why read_committed readers of a topic stand where they do.
 
-    Names the transaction that holds the last stable offset: whose it is, since when, from which
-    client and host, how many records wait behind it, what will end it and when, what is safe to
-    do, and its life so far. Changes nothing.
+    Names the transaction that holds the last stable offset: its owner, its begin, its client and
+    host, and the number of records behind it. Also tells which event will end it and when, the safe
+    action, and its life so far. Changes nothing.
 
     \b
     Examples:
@@ -60,8 +60,8 @@ def explain(
       txn explain orders --json | jq '.[].held_by'
 
     \b
-    Exit codes: 0 nothing hangs (readers may still wait for a transaction that is at work),
-    1 something hangs or is overdue, 2 wrong usage or nobody to ask.
+    Exit codes: 0 nothing hangs (readers may still wait for a transaction that is at work), 1
+    something hangs or is overdue. 2 is wrong usage, or no source answers.
     """
     from txn.cli.transaction_texts import explanation_data, explanation_lines
     from txn.explain.questions import explain as explain_partitions
@@ -80,7 +80,7 @@ def explain(
 
 @contextmanager
 def asked(bootstrap: str | None, data: Path | None) -> Iterator["Source"]:
-    """Whom to ask; an error from there ends the command with `NOT_ASKED`."""
+    """The source to ask; an error from there ends the command with `NOT_ASKED`."""
     if bootstrap is not None and data is not None:
         raise ConfigError("--bootstrap asks running brokers, --data reads files: give one of them")
     try:

@@ -1,4 +1,4 @@
-"""`txn log`: what is in a log's files, whether they are sound, and giving up what is not.
+"""`txn log`: the contents of a log's files, their verification, and giving up damaged parts.
 
 `dump` and `verify` read directories of txn and of Apache Kafka, write nothing and take no lock,
 so they may run beside a broker. `accept-loss` wants the broker stopped, and writes one file.
@@ -49,7 +49,7 @@ def dump(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is in the files of a log: batches, index entries, producers, checkpoints.
+    """Print the contents of a log's files: batches, index entries, producers, checkpoints.
 
     Records of `__transaction_state`, `__consumer_offsets` and `__cluster_metadata` are
     decoded. With --json every entry is an object on a line of its own and names its file.
@@ -93,9 +93,9 @@ def verify(
     """Check that the files of a log are sound and fit together.
 
     Reads every batch, follows offsets, replays producers and transactions, and holds indexes,
-    snapshots, checkpoints and metadata against that. Each finding names the file, the
-    position, what is wrong, and what to do; nothing is changed. Exit code 1 if there are
-    findings, 2 if a file could not be read: it is named, and all others are looked at.
+    snapshots, checkpoints and metadata against that. Each finding names the file, the position, the
+    fault, and what to do; nothing is changed. Exit code 1 if there are findings, 2 if a file could
+    not be read: it is named, and all others are looked at.
     """
     from txn.inspect.verify import verify as look_at
 
@@ -126,12 +126,12 @@ def accept_loss(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up what is damaged or missing of partitions, so that they are served again.
+    """Give up the damaged or missing part of partitions, so that they are served again.
 
-    What lies before the damage is kept; the next start gives up the rest, if the files are
-    still as they were seen here. No offset is given out again, and transactions that were open
-    are aborted. Put back a copy instead if there is one. Exit code 1 if one of the partitions
-    is not damaged, 2 if the directory is in use or cannot be read; nothing is accepted then.
+    Records before the damage are kept; the next start gives up the rest, if the files are still as
+    they were seen here. No offset is given out again, and transactions that were open are aborted.
+    Put back a copy instead if there is one. Exit code 1 if one of the partitions is not damaged, 2
+    if the directory is in use or cannot be read. In both cases nothing is accepted.
     """
     from txn.cli.accepting import AcceptedLoss, NothingDamagedError, accept
     from txn.errors import StorageError
@@ -255,7 +255,7 @@ def _bytes_as_json(value: bytes) -> str | dict[str, str]:
 
 
 def _as_text(entry: dict[str, Any]) -> str:
-    """One line: what it is, then `name=value` for all there is; records stand further in."""
+    """One line: the kind, then `name=value` for each field; records stand further in."""
     kind, *fields = entry.items()
     words = [
         f"{printable(name)}={_word(value)}" for name, value in fields if value not in (None, [])

@@ -33,14 +33,14 @@ def duration(length_ms: int) -> str:
 
 
 def relative(at_ms: int, now_ms: int) -> str:
-    """How long ago something was, or in how long it will be."""
+    """Text for a time in the past, or in the future, relative to now."""
     if at_ms <= now_ms:
         return f"{duration(now_ms - at_ms)} ago"
     return f"in {duration(at_ms - now_ms)}"
 
 
 def distance(length_ms: int) -> str:
-    """How far something is from a beginning, to the millisecond within an hour of it."""
+    """Text for the distance from a beginning, to the millisecond within an hour of it."""
     if abs(length_ms) < UNITS_MS["h"]:
         return f"{length_ms / 1000:+.3f} s"
     return f"{'-' if length_ms < 0 else '+'}{duration(abs(length_ms))}"

@@ -1,7 +1,7 @@
 """`txn serve` as nearly everybody writes it, read without typer.
 
-Knows the options of `serve.py` as pairs of a name and a value. Whatever else stands there, help
-and mistakes among it, is left to typer, so that it is answered in one voice.
+Knows the options of `serve.py` as pairs of a name and a value. Everything else, help and mistakes
+included, is left to typer, so that it is answered in one voice.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 
 
 class PlainServe(NamedTuple):
-    """What a plain `txn serve` asks for; `txn.server.serve.serve` takes it."""
+    """The options of a plain `txn serve`; `txn.server.serve.serve` takes it."""
 
     data: Path | None
     listen: str

@@ -1,7 +1,7 @@
 """`txn serve`: a broker as a process of its own.
 
-What typer is told of the command. When it is called plainly typer is not loaded, and
-`plain_serve` reads the same words; so an option changes in both, and a test holds them together.
+The command as typer sees it. When it is called plainly typer is not loaded, and `plain_serve` reads
+the same words. So an option changes in both, and a test compares them.
 """
 
 from pathlib import Path

@@ -158,7 +158,7 @@ def description_lines(
 
 
 def timeline_lines(timeline: Timeline) -> Iterator[str]:
-    """Tell what happened to a transaction, with the time since its coordinator first wrote."""
+    """List the events of a transaction, with the time since its coordinator first wrote."""
     yield "  timeline"
     by_coordinator = (event.at_ms for event in timeline.events if event.kind not in FROM_CLIENTS)
     start_ms = next(by_coordinator, timeline.events[0].at_ms if timeline.events else 0)
@@ -199,7 +199,7 @@ def list_lines(owners: Sequence[Owner], now_ms: int) -> Iterator[str]:
 
 
 def hanging_lines(found: Sequence[Held], source: Source) -> Iterator[str]:
-    """What holds readers back and will not end by itself in time."""
+    """Transactions that hold readers back and will not end by themselves in time."""
     for held in found:
         name = _name(held.open.partition)
         yield f"{name} since offset {held.open.first_offset}: {held.verdict.standing.value}"
@@ -209,7 +209,7 @@ def hanging_lines(found: Sequence[Held], source: Source) -> Iterator[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns as wide as what is in them; never cut off, for scripts read them too."""
+    """Rows in columns as wide as their contents; never cut off, for scripts read them too."""
     widths = [max(len(row[nth]) for row in rows) for nth in range(len(rows[0]))]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

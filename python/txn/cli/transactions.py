@@ -1,4 +1,4 @@
-"""`txn transactions`: which there are, what became of one, which hang, and to end one."""
+"""`txn transactions`: list them, describe one, find those that hang, and end one."""
 
 import sys
 from enum import StrEnum
@@ -137,8 +137,8 @@ def hanging(
     """Find transactions that hold readers back and will not end by themselves in time.
 
     Those whose coordinator does not know them (nobody will ever end them), those past their
-    timeout, and those that are decided and whose marker does not come. What looks so is looked
-    at twice, so a transaction that ends just now is not named.
+    timeout, and decided ones whose marker does not come. Each such transaction is looked at twice,
+    so one that ends just now is not named.
 
     \b
     Examples:
@@ -188,12 +188,13 @@ def abort(
     ] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """End a transaction from outside. Says what will happen and asks first.
+    """End a transaction from outside. Prints the consequences and asks first.
 
     By transactional id the coordinator aborts it as a whole and fences its producer; that is
-    always safe. By partition an abort marker goes past the coordinator, so that is done only
-    to what no coordinator knows; `txn transactions hanging` names it, with the offset. What the
-    coordinator committed is refused: its marker may be lost, and an abort would hide its records.
+    always safe. By partition an abort marker goes past the coordinator, so that is done only to a
+    transaction that no coordinator knows; `txn transactions hanging` names it, with the offset.
+    A transaction that the coordinator committed is refused: its marker may be lost, and an abort
+    would hide its records.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """A call that may never come back, made on a thread of its own so that a deadline holds.
 
-librdkafka's `send_offsets_to_transaction` can wait for ever once the broker that coordinates
-the group has restarted, whatever timeout it is given (its issues 5456 and 5511).
+librdkafka's `send_offsets_to_transaction` can wait for ever once the broker that coordinates the
+group has restarted, with any timeout (its issues 5456 and 5511).
 """
 
 import threading
@@ -14,18 +14,18 @@ from txn.client.deadline import Deadline
 class BoundedCall:
     """One call: run at most once, and waited for only so long.
 
-    Whoever stops waiting, at a deadline or by a signal, asks `is_over` before going on: a call
-    that has not begun by then never will, and one that has begun may still take effect.
+    A caller that stops waiting, at a deadline or by a signal, asks `is_over` before going on: a
+    call that has not begun by then never will, and one that has begun may still take effect.
     """
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
-        self._permit = deque([None])  # taken once: by the thread, or by who forbids the call
+        self._permit = deque([None])  # taken once: by the thread, or to forbid the call
         self._done = threading.Event()
         self._raised: BaseException | None = None
 
     def run(self, deadline: Deadline) -> bool:
-        """Make the call and raise what it raises; return whether it came back in time."""
+        """Make the call and raise its exception; return whether it came back in time."""
         threading.Thread(target=self._run, name="txn-bounded-call", daemon=True).start()
         if not self._done.wait(deadline.remaining):
             return False

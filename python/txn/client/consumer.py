@@ -10,11 +10,11 @@ output covers the input. Three rules make that so:
    again. The block that would commit their output is aborted. So is one after a signal
    interrupted `poll` or `consume`: records these had taken never reached the program. (A
    `seek`, `assign` or `unassign` by the program is the program's decision.)
-3. *An aborted block never happened.* The consumer goes back to what its group committed;
-   where the group has committed nothing, to the first record it was given.
+3. *An aborted block never happened.* The consumer goes back to its group's committed offsets; where
+   the group has committed nothing, to the first record it was given.
 
-`Consumer` observes its own rebalances and hand-outs, so rules 2 and 3 hold to the letter. A
-plain `confluent_kafka.Consumer` cannot be observed; `PlainState` says what is done instead.
+`Consumer` observes its own rebalances and hand-outs, so rules 2 and 3 hold to the letter. A plain
+`confluent_kafka.Consumer` cannot be observed; `PlainState` describes the substitute.
 
 Sources: KIP-98 (offsets in transactions), KIP-447 (group metadata fences them).
 """
@@ -54,15 +54,15 @@ PAUSE_SECONDS: Final = 0.1
 NOT_FETCHED: Final = frozenset(
     {KafkaError._STATE, KafkaError._PREV_IN_PROGRESS, KafkaError._UNKNOWN_PARTITION}
 )
-"""What seeking answers for a partition that comes or goes: it will start at what is committed."""
+"""The answer of a seek to a partition that comes or goes: it will start at the committed offset."""
 
 
 class Consumer(confluent_kafka.Consumer):
     """A `confluent_kafka.Consumer` for use in transactions: `producer.transaction(consumer)`.
 
-    The same class with the same methods, which besides refuses settings that break
+    The same class with the same methods, and three additions. It refuses settings that break
     exactly-once (`enable.auto.commit=true`, `isolation.level=read_uncommitted`), turns
-    `enable.auto.commit` off by default, and keeps track of what it handed out.
+    `enable.auto.commit` off by default, and keeps track of the records it handed out.
 
     Args:
         config: Properties by their Kafka names, passed on as they are.
@@ -104,7 +104,7 @@ class Consumer(confluent_kafka.Consumer):
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
-        self._was_interrupted = False  # poll or consume raised: what it had taken is gone
+        self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
 
     def abandon(self, parent: int) -> None:
@@ -224,7 +224,7 @@ class Consumer(confluent_kafka.Consumer):
         return self._origins.get(place)
 
     def lost(self) -> str | None:
-        """Say what has been handed out since the last rewind and is out of reach now."""
+        """Describe the records handed out since the last rewind that are out of reach now."""
         if self._lost:
             return f"it lost {_named(self._lost)} with records handed out and not committed"
         if self._was_interrupted:
@@ -236,7 +236,7 @@ class Consumer(confluent_kafka.Consumer):
         self._committed.update(offsets)
 
     def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remember that the partitions are back at what is committed."""
+        """Remember that the partitions are back at the committed offsets."""
         self._lost.clear()
         self._was_interrupted = False
         for place in _places(partitions):
@@ -257,7 +257,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _swallowed(self) -> None:
         self._was_interrupted = True
-        self._awaited.clear()  # what comes next need not be the first
+        self._awaited.clear()  # the next record need not be the first
 
     def _gained(self, partitions: Iterable[TopicPartition]) -> None:
         for place in _places(partitions):
@@ -293,18 +293,18 @@ class _Abandoned(Consumer):
 
 @dataclass(frozen=True, slots=True)
 class PlainState:
-    """What can be known of a plain `confluent_kafka.Consumer` when a block begins.
+    """The observable state of a plain `confluent_kafka.Consumer` when a block begins.
 
     The group's metadata names the generation and the member, so a rebalance that reaches the
-    member's end changes them; a partition that is revoked without that yet is missing from
-    the assignment. A block during which either changes is aborted. A consumer that has no
-    partitions when a block begins is made to join its group first (`join`).
+    member's end changes them. A partition that is revoked without that yet is missing from the
+    assignment. A block during which either changes is aborted. A consumer that has no partitions
+    when a block begins is made to join its group first (`join`).
 
-    What stays unseen here, and what `Consumer` sees: a partition that comes and goes within
-    one block and one generation; records handed out before the block from a partition that
-    went away before it; records that a `poll` before the block had taken when a signal
-    interrupted it; and, for a group that never committed, the first record handed out, without
-    which a rewind under `auto.offset.reset=latest` skips what an aborted block read.
+    Some cases stay unseen here that `Consumer` sees. A partition comes and goes within one block
+    and one generation. Records were handed out before the block from a partition that went away
+    before it. A `poll` before the block had taken records when a signal interrupted it. And for a
+    group that never committed, the first record handed out is unknown; without it a rewind under
+    `auto.offset.reset=latest` skips the records that an aborted block read.
     """
 
     metadata: object
@@ -321,7 +321,7 @@ def state_of(consumer: confluent_kafka.Consumer) -> PlainState | None:
 def what_was_lost(
     consumer: confluent_kafka.Consumer, before: PlainState | None, *, produced: bool
 ) -> str | None:
-    """Say what the consumer lost since a block began; None when nothing.
+    """Describe the partitions that the consumer lost since a block began; None if none.
 
     Args:
         consumer: The block's consumer.
@@ -371,7 +371,7 @@ def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
 
 
 def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
-    """Put a consumer back to what its group has committed, as if nothing more had been read.
+    """Put a consumer back to its group's committed offsets, as if nothing more had been read.
 
     Every assigned partition is sought to its committed offset. Where nothing is committed, a
     `txn.Consumer` goes back to the first record it was given, a plain one to where

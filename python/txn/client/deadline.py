@@ -1,10 +1,10 @@
-"""How long an operation may still take."""
+"""The time that an operation has left."""
 
 import time
 from collections.abc import Callable
 
 SLICE_SECONDS = 1.0
-"""How long one call into librdkafka may block: between two calls Ctrl-C is heard."""
+"""Longest block of one call into librdkafka: between two calls Ctrl-C is heard."""
 
 
 class Deadline:
@@ -27,7 +27,7 @@ class Deadline:
 
     @property
     def has_passed(self) -> bool:
-        """Whether no time is left."""
+        """True if no time is left."""
         return self.remaining == 0.0
 
     def slice(self) -> float:

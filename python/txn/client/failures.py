@@ -1,8 +1,8 @@
-"""What librdkafka reports, as the errors of `txn.errors`: what went wrong and what to do.
+"""librdkafka's errors as the errors of `txn.errors`: the event and what to do.
 
 librdkafka marks an error *fatal* (this producer is finished), *requires abort* (this
-transaction is) or *retriable*. Where it sets no mark, the error's code decides, by the
-tables below; a code in none of them is one nothing here knows how to help with.
+transaction is) or *retriable*. Where it sets no mark, the error's code decides, by the tables
+below. For a code in none of them nothing here knows a remedy.
 
 Sources: librdkafka's transactional producer API (its handling of marks), KIP-98, KIP-360
 and KIP-447 (which answers fence, and which only end the transaction).
@@ -120,11 +120,11 @@ def error_of(raised: KafkaException) -> KafkaError:
 
 
 def reported_by(raised: BaseException) -> KafkaError | None:
-    """Return what librdkafka reported with this exception; None if it is none of its.
+    """Return the librdkafka error of this exception; None if it is none of its.
 
-    confluent-kafka raises a fatal error out of whatever call serves callbacks. If another
-    callback runs in the same call, the interpreter wraps it into a SystemError ("returned a
-    result with an exception set"), whose cause is then the report.
+    confluent-kafka raises a fatal error out of any call that serves callbacks. If another callback
+    runs in the same call, the interpreter wraps it into a SystemError ("returned a result with an
+    exception set"), whose cause is then the report.
     """
     if isinstance(raised, SystemError) and isinstance(raised.__cause__, KafkaException):
         return error_of(raised.__cause__)
@@ -132,12 +132,12 @@ def reported_by(raised: BaseException) -> KafkaError | None:
 
 
 def translate(error: KafkaError, *, whose: str, doing: str) -> TxnError:
-    """Return the error to raise for what librdkafka reported.
+    """Return the error to raise for librdkafka's report.
 
     Args:
         error: The report, with its marks.
-        whose: Who failed, as a message begins: `producer 'pay-3'`.
-        doing: What was being done: `committing`.
+        whose: The failed party, as a message begins: `producer 'pay-3'`.
+        doing: The failed operation: `committing`.
 
     Returns:
         An error whose `action` says what to do next, with the attributes `code` (Kafka's or
@@ -195,7 +195,7 @@ def undelivered(
 
     Args:
         failures: At least one.
-        whose: Who produced them, as a message begins.
+        whose: Their producer, as a message begins.
         in_transaction: Whether they were part of a transaction, which then cannot commit.
     """
     cause = next((f for f in failures if f.error.code() not in PURGED), failures[0])

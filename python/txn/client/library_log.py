@@ -1,8 +1,8 @@
 """librdkafka's log lines, to the standard library's logger "txn.client".
 
 By itself it prints them to standard error, the same line ten times a second while a broker is
-away. Lines that differ in numbers alone count as the same: one goes out, and the next one not
-before `QUIET_SECONDS` have passed, with the number of those left out.
+away. Lines that differ in numbers alone count as the same. One goes out; the next one follows after
+`QUIET_SECONDS` at the earliest, with the number of those left out.
 """
 
 import logging

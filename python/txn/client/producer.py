@@ -5,12 +5,12 @@
             for record in consumer.consume(500, 1.0):
                 t.produce("out", value=work(record))
 
-What the block does is told in `transaction.py`, what it commits for the consumer in
-`consumer.py`, and what librdkafka's errors become in `failures.py`.
+`transaction.py` has the effect of the block, `consumer.py` its commit for the consumer, and
+`failures.py` the errors made from librdkafka's.
 
-Opening a producer with a transactional id *takes the id over*: every older producer of that
-name is fenced at once and a transaction it left open is ended, before the constructor
-returns. So open the producer before asking what is committed.
+Opening a producer with a transactional id *takes the id over*. Before the constructor returns,
+every older producer of that name is fenced and a transaction it left open is ended. So open the
+producer before asking for committed offsets.
 """
 
 from collections import deque
@@ -63,8 +63,8 @@ TIMEOUT_MS: Final = 60_000
 class Producer:
     """A producer whose records are stored exactly once, in transactions if it has an id.
 
-    Without a transactional id it is a plain idempotent producer: `produce`, then `flush`,
-    which raises what could not be delivered.
+    Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
+    raises an error for undelivered records.
 
     One thread at a time runs transactions; `produce` may be called from any thread. It belongs
     to the process that opened it: in a forked child closing it does nothing, and every other use
@@ -112,7 +112,7 @@ class Producer:
         settings["on_delivery"] = self._note_delivery
         self._on_error = _take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
-        self._last_report = ""  # what librdkafka said last of a connection
+        self._last_report = ""  # librdkafka's last message about a connection
         settings.setdefault("logger", LibraryLog())
         self._reach = Reach(settings, self._whose, connect_timeout)
         self._failures: deque[DeliveryFailure] = deque()
@@ -149,8 +149,8 @@ class Producer:
         """Return a transaction for a `with` statement: begun on entry, ended on exit.
 
         Leaving the block commits: first every record, then the consumer's offsets, then the
-        transaction. An exception in the block, Ctrl-C included, aborts it, puts the consumer
-        back to what its group has committed, and goes on its way.
+        transaction. An exception in the block, Ctrl-C included, aborts it, puts the consumer back
+        to its group's committed offsets, and goes on its way.
 
         Args:
             consumer: Whose offsets to commit with the transaction: everything it handed out,
@@ -231,7 +231,7 @@ class Producer:
 
         Raises:
             RejectedError: a transaction is open; leave its block first.
-            TxnError: what `flush` raises; the producer is closed all the same.
+            TxnError: the error of `flush`; the producer is closed all the same.
         """
         if self._kafka is None or self._forked_from is not None:
             return
@@ -285,7 +285,7 @@ class Producer:
             self._broken = reason
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
-        """Return what to raise for a report, after noting what it means for this producer."""
+        """Return the error to raise for a report, after noting its meaning for this producer."""
         failure = self._timed_out(error) or translate(error, whose=self._whose, doing=doing)
         if error.fatal() or isinstance(failure, FencedError):
             self._give_up(failure)
@@ -379,8 +379,8 @@ class Producer:
     def _raise_cause(self) -> NoReturn:
         """Raise why the open transaction has failed in the background.
 
-        librdkafka tells it to whoever asks for a transition it then refuses; beginning is
-        one that is refused in every state but that in which no transaction is open.
+        librdkafka tells it in the refusal of a transition; beginning is one that is refused in
+        every state but that in which no transaction is open.
         """
         try:
             self._client().begin_transaction()
@@ -442,7 +442,7 @@ class Producer:
             self._on_error(error)
 
     def _drop(self) -> None:
-        """Let librdkafka's producer go, with whatever it still holds."""
+        """Let librdkafka's producer go, with all that it still holds."""
         client, self._kafka = self._kafka, None
         if client is not None:
             client.purge()

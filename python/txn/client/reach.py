@@ -1,4 +1,4 @@
-"""Whether the bootstrap servers are brokers: told in seconds, with the server and the reason.
+"""Check that the bootstrap servers are brokers; a failure names server and reason within seconds.
 
 librdkafka tries for ever, which is right for a cluster that restarts and wrong for a wrong
 address. So a client that no broker has answered yet asks the addresses itself:
@@ -7,7 +7,7 @@ address. So a client that no broker has answered yet asks the addresses itself:
     something that answers, but not as Kafka does           told at once
     no answer at all                                        told at the caller's own deadline
 
-One address that answers ends this for good: what breaks later is librdkafka's to wait for.
+One address that answers ends this for good: librdkafka waits for later outages.
 """
 
 import math
@@ -26,7 +26,7 @@ CONNECT_TIMEOUT: Final = 5.0
 """Seconds that addresses may refuse a client that no broker has answered yet."""
 
 PROBE_SECONDS: Final = 1.5
-"""How long one address may take to be connected to, and then to answer."""
+"""Time that one address has to be connected to, and then to answer."""
 
 FIRST_PROBE_SECONDS: Final = 0.9
 """A broker that is there has answered librdkafka by then."""
@@ -44,7 +44,7 @@ TLS_ALERT: Final = 0x15
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong at an address; `is_final` if waiting cannot help."""
+    """The fault of an address; `is_final` if waiting cannot help."""
 
     what: str
     is_final: bool = False
@@ -59,7 +59,7 @@ class Reach:
         whose: Which client, as a message begins: `producer 'pay-3'`.
         patience_s: How long addresses may refuse before that is an error.
         clock: Monotonic seconds.
-        probe: What is wrong at (host, port), spoken to with TLS or not.
+        probe: The fault at (host, port), spoken to with TLS or not.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ def addresses_in(servers: str) -> list[tuple[str, int]]:
 
 
 def look(host: str, port: int, has_tls: bool) -> Fault | None:
-    """Say what is wrong at an address; None where a broker answers."""
+    """Return the fault of an address; None where a broker answers."""
     try:
         with socket.create_connection((host, port), PROBE_SECONDS) as connection:
             return _greet_tls(connection) if has_tls else _greet(connection)

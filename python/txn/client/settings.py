@@ -1,9 +1,9 @@
 """Kafka's settings for producers and consumers, checked where exactly-once depends on them.
 
-Every property keeps its Kafka (librdkafka) name and its value; nothing is renamed. Three
-things are done with them: what was given twice or contradicts exactly-once is refused before
-any I/O, keywords turn into names (`linger_ms` is `linger.ms`), and the few properties that
-exactly-once needs are set when they were left out.
+Every property keeps its Kafka (librdkafka) name and its value; nothing is renamed. Three things are
+done with them. Settings that were given twice or contradict exactly-once are refused before any
+I/O. Keywords turn into names (`linger_ms` is `linger.ms`). The few properties that exactly-once
+needs are set when they were left out.
 """
 
 import re
@@ -30,7 +30,7 @@ USUAL: Final = {"request.required.acks": "acks"}
 """The name that people know a property by, where it is not the one looked at."""
 
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
-"""With librdkafka's own mock cluster there is nothing to name as bootstrap servers."""
+"""The property of librdkafka's own mock cluster, for which no bootstrap servers are named."""
 
 
 PROPERTIES: Final = frozenset(

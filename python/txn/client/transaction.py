@@ -1,6 +1,6 @@
 """One transaction as a `with` block: begun, and then committed or aborted, never left open.
 
-The life of a block, and what each failure in it leads to:
+The life of a block, and the consequence of each failure in it:
 
     begin ── the body ── flush ── offsets ── commit ── over
                 │          │         │          ├── requires abort ─► abort ─► rewind ─► raise
@@ -13,17 +13,17 @@ The life of a block, and what each failure in it leads to:
 - *Commit* is asked for in slices of a second. librdkafka resumes the one commit with each
   call, so a signal is heard between slices and nothing is sent twice.
 - *A signal during the commit* (Ctrl-C) does not stop it: the commit was decided when the body
-  ended. The block learns the outcome, within its timeout, and then raises. librdkafka's
-  answer may be lost to the signal; a commit asked for again then answers "not in this state",
-  which after a commit can only mean that it is done.
+  ended. The block learns the outcome, within its timeout, and then raises. librdkafka's answer may
+  be lost to the signal. A repeated commit then answers "not in this state", which after a commit
+  can only mean that it is done.
 - *A signal anywhere else in the ending*, where Python may raise it between any two steps, leaves
-  traces that are acted on: a transaction that was not seen to end makes its producer unfit for
-  another, and a consumer whose block was not seen to commit is rewound before its next one.
+  traces that are acted on. A transaction that was not seen to end makes its producer unfit for
+  another. A consumer whose block was not seen to commit is rewound before its next one.
 - *In doubt* is a commit without an answer at the deadline. It may be done, it may still
   happen; aborting it is neither possible nor honest. `InDoubtError` says so.
 - *Offsets* are sent on a thread of their own, since librdkafka may never come back from it.
   Its producer is given up then; a transaction that was not seen to send them cannot commit.
-- *Rewind* after every failure, whatever the outcome, is right: it goes to what is committed.
+- *Rewind* after every failure, whichever the outcome, is right: it goes to the committed offsets.
 
 Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-98, KIP-447.
 """
@@ -66,20 +66,21 @@ if TYPE_CHECKING:
 JOIN_SECONDS_MAX: Final = 10.0
 
 OFFSETS_GRACE_SECONDS: Final = 5.0
-"""How long past its own timeout librdkafka may take to send offsets before it is given up."""
+"""Time past its own timeout that librdkafka may take to send offsets before it is given up."""
 
 ARRIVE_SECONDS_MAX: Final = 5.0
-"""How long an abort waits for a first record to be stored; see `_let_one_arrive`."""
+"""Time that an abort waits for a first record to be stored; see `_let_one_arrive`."""
 
 PAUSE_SECONDS: Final = 0.1
 
 _ahead: dict[int, confluent_kafka.Consumer] = {}
-"""Consumers that may stand beyond what is committed, by identity: from the begin of a block until
-it has committed or the consumer is rewound. One found here by a new block is rewound first."""
+"""Consumers that may stand beyond their committed offsets, by identity: from the begin of a block
+until it has committed or the consumer is rewound. One found here by a new block is rewound
+first."""
 
 
 class Phase(Enum):
-    """How far a block has come."""
+    """Stages of a block."""
 
     NEW = "new"
     OPEN = "open"
@@ -89,7 +90,7 @@ class Phase(Enum):
 
 
 class Transaction:
-    """An open transaction; what `producer.transaction()` gives, for one `with` statement.
+    """An open transaction; the value of `producer.transaction()`, for one `with` statement.
 
     Leaving the block commits; an exception, Ctrl-C included, aborts and goes on its way.
     `produce` may be called from any thread while the block is open; entering and leaving
@@ -115,7 +116,7 @@ class Transaction:
 
     @property
     def open_ms(self) -> int:
-        """How long it has been open; 0 before it begins."""
+        """Seconds since it began; 0 before that."""
         return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
 
     def __enter__(self) -> "Transaction":
@@ -209,8 +210,8 @@ class Transaction:
     ) -> None:
         """Commit offsets of your own choice with the transaction, in place of positions.
 
-        For programs that track what they have processed. If `consumer` is the block's own,
-        the block sends nothing for it by itself. Sending again replaces what was sent.
+        For programs that track their processed records. If `consumer` is the block's own, the block
+        sends nothing for it by itself. Sending again replaces the offsets sent before.
 
         Args:
             offsets: Per partition the *next* offset to read: the last one processed plus one.
@@ -347,7 +348,7 @@ class Transaction:
         raise failure
 
     def _commit(self, deadline: Deadline, sent: Offsets) -> None:
-        """Commit, and return only when it is done. See the module's theory for what is raised."""
+        """Commit, and return only when it is done. The module's theory lists the errors."""
         client = self._producer._client()
         interrupt: BaseException | None = None
         pause = 0.0
@@ -425,10 +426,10 @@ class Transaction:
     # ------------------------------------------------------------ the other end
 
     def _abort(self, reason: BaseException) -> None:
-        """Abort and rewind; what goes wrong with that is added to the reason as a note.
+        """Abort and rewind; a failure of either is added to the reason as a note.
 
-        A signal meanwhile waits until both are done, and is then raised in the reason's place;
-        so is what made the producer unfit for another transaction, if the reason says that
+        A signal meanwhile waits until both are done, and is then raised in the reason's place. So
+        is the error that made the producer unfit for another transaction, if the reason says that
         another would do.
         """
         self._phase = Phase.ABORTING
@@ -485,9 +486,9 @@ class Transaction:
     def _let_one_arrive(self, client: confluent_kafka.Producer) -> None:
         """Wait until a record is stored, or none is on its way any more.
 
-        An abort overtakes what librdkafka still has to tell the coordinator. A coordinator that
-        has not heard of this transaction, because it is still writing the markers of the last
-        one, refuses to abort it, and that is the end of the producer (librdkafka's issue 4849).
+        An abort overtakes librdkafka's outstanding requests to the coordinator. While it is still
+        writing the markers of the last transaction, a coordinator may not have heard of this one.
+        It then refuses to abort it, and that is the end of the producer (librdkafka's issue 4849).
         """
         if self._has_sent_offsets and self._sending is None:
             return
@@ -532,6 +533,6 @@ def _pause_after(error: KafkaError) -> float:
 
 
 def _is_state_error(error: KafkaError) -> bool:
-    """Whether librdkafka refused a call because no transaction is in a state for it."""
+    """True if librdkafka refused a call because no transaction is in a state for it."""
     is_marked = error.fatal() or error.txn_requires_abort() or error.retriable()
     return error.code() == KafkaError._STATE and not is_marked

@@ -84,7 +84,7 @@ def key_of(table: Table, row: Row) -> bytes:
 
 
 def value_of(row: Row) -> bytes:
-    """The record value of a row: JSON without what is not available."""
+    """The record value of a row: JSON without the fields that are not available."""
     return json.dumps({name: value for name, value in row.items() if value is not None}).encode()
 
 

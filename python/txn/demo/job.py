@@ -1,8 +1,7 @@
 """The Spark program: flights in, enriched flights and delay statistics out.
 
-`python -m txn.demo.job` is what `txn demo` kills and starts again. It keeps nothing but
-Spark's checkpoints; `--stock` swaps txn's source and sink for Spark's own and changes
-nothing else.
+`python -m txn.demo.job` is the process that `txn demo` kills and starts again. It keeps nothing but
+Spark's checkpoints; `--stock` swaps txn's source and sink for Spark's own and changes nothing else.
 """
 
 import argparse
@@ -26,7 +25,7 @@ COLUMNS = {
     WEATHER.name: "origin time_hour temp wind_speed visib",
     FLIGHTS.name: "carrier flight tailnum origin dest time_hour dep_delay arr_delay",
 }
-"""What the job reads of each table."""
+"""Columns of each table that the job reads."""
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ from txn.demo.flights import AIRLINES, AIRPORTS, FLIGHTS, PLANES, WEATHER, Row
 from txn.errors import TxnError
 
 READ_TIMEOUT_S = 60.0
-"""How long a broker may say nothing before the judge gives up."""
+"""Silence of a broker after which the judge gives up."""
 
 READ_WAIT_S = 0.2
-"""How long one read gathers: it ends early only when it is full, not at a partition's end."""
+"""Time that one read gathers: it ends early only when it is full, not at a partition's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _statistics(group: tuple[object, object], members: list[Row]) -> Row:
 
 
 def compare(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Finding:
-    """Hold rows against what is expected under their `id`."""
+    """Compare rows with the expected ones of the same `id`."""
     seen: Counter[object] = Counter()
     wrong = 0
     for row in rows:
@@ -181,7 +181,7 @@ def compare(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Find
 
 
 def compare_updates(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Finding:
-    """Hold the last update of every group against what is expected of it.
+    """Compare the last update of every group with the expected one.
 
     A group's updates count its flights upwards; a repeated or replayed one does not grow.
     """

@@ -1,4 +1,4 @@
-"""Who dies when: a plan made from a seed, before anything runs."""
+"""The kills: a plan made from a seed, before anything runs."""
 
 import random
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ EARLIEST, LATEST = 0.02, 0.95
 """No kill before this share of the flights is through, and none after."""
 
 JITTER_S = 3.0
-"""A kill comes up to this long after its share is reached: in the middle of whatever runs."""
+"""A kill comes up to this long after its share is reached: in the middle of any work."""
 
 
 class Victim(Enum):

@@ -31,7 +31,7 @@ FAILURES_MAX = 5
 POLL_S = 0.2
 
 Progress = Callable[[float, str], None]
-"""Called with the share that is done, from 0 to 1, and what is going on."""
+"""Called with the finished share, from 0 to 1, and the current phase."""
 
 
 class DemoError(TxnError):
@@ -49,7 +49,7 @@ class Death:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one run through Spark did."""
+    """The result of one run through Spark."""
 
     seconds: float = 0.0
     deaths: list[Death] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Demo:
         return _SparkRun(self, broker, kills, progress, is_stock=is_stock).finish()
 
     def verify(self, broker: BrokerProcess, progress: Progress) -> list[Finding]:
-        """Compare what is in the topics with what has to be there."""
+        """Compare the contents of the topics with the expected ones."""
         enriched, statistics = output_topics(is_stock=False)
         judge = Judge(broker.bootstrap_servers)
         checks: list[Callable[[], Finding]] = [
@@ -145,7 +145,7 @@ class Demo:
         return _all(checks, progress)
 
     def verify_stock(self, broker: BrokerProcess, progress: Progress) -> list[Finding]:
-        """Count what Spark's own sink repeated."""
+        """Count the rows that Spark's own sink repeated."""
         enriched, statistics = output_topics(is_stock=True)
         judge = Judge(broker.bootstrap_servers)
         checks: list[Callable[[], Finding]] = [
@@ -243,7 +243,7 @@ class _SparkRun:
         return self._start_driver()
 
     def _share(self) -> float:
-        """How many of the flights a read_committed reader would find by now."""
+        """Share of the flights that a read_committed reader would find by now."""
         with suppress(KafkaException):
             return min(_readable(self._broker.bootstrap_servers, self._enriched) / FLIGHT_COUNT, 1)
         return 0.0

@@ -1,6 +1,6 @@
-"""What a transaction is doing and what will end it: `txn explain` and `txn transactions`.
+"""The state of a transaction and the event that will end it: `txn explain` and `txn transactions`.
 
 `cluster` asks running brokers, `directory` reads the files of a stopped one; both give the same
-`facts`. `verdict` says what follows from them, `timeline` what happened when, `questions` puts
-the answers together, `abort` ends a transaction from outside. `txn.cli` prints.
+`facts`. `verdict` draws the conclusions, `timeline` lists the events in order, `questions` puts the
+answers together, `abort` ends a transaction from outside. `txn.cli` prints.
 """

@@ -1,12 +1,12 @@
-"""Ending a transaction from outside: what would happen, then doing it.
+"""Ending a transaction from outside: the plan first, then the abort.
 
 Two ways, and the plan says which fits:
 
-    by transactional id   InitProducerId: the coordinator aborts what is open and gives the id a
-                          later producer epoch, so whoever had it is fenced. Always safe.
+    by transactional id   InitProducerId: the coordinator aborts the open transaction and gives the
+                          id a later producer epoch, so its former owner is fenced. Always safe.
     by partition          WriteTxnMarkers: an abort marker to one partition, past every
-                          coordinator. Only for what hangs: were the transaction open at its
-                          coordinator, its other partitions could still be committed.
+                          coordinator. Only for hanging transactions: were the transaction open at
+                          its coordinator, its other partitions could still be committed.
 
 Sources: KIP-98 (fencing), KIP-360, KIP-664 (WriteTxnMarkers by an operator).
 """
@@ -32,11 +32,11 @@ TRIES_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an abort would do.
+    """The effect that an abort would have.
 
     Attributes:
-        what: What is aborted, in words.
-        consequences: What its client and its readers will see.
+        what: The transaction to abort, in words.
+        consequences: The effects that its client and its readers will see.
         owner: The transactional id, if by that.
         held: The transaction on its partition, if by that.
     """
@@ -100,13 +100,13 @@ def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
 def plan_by_offset(
     cluster: Cluster, partition: TopicPartition, first_offset: int, *, despite_commit: bool = False
 ) -> Plan:
-    """Plan to abort what hangs on a partition since an offset.
+    """Plan to abort the transaction that hangs on a partition since an offset.
 
     Args:
         cluster: Where.
         partition: Which holds it open.
         first_offset: Since when.
-        despite_commit: Also what its coordinator committed, or may have.
+        despite_commit: Also a transaction that its coordinator committed, or may have.
 
     Raises:
         RejectedError: nothing is open since there, its coordinator knows it as open, or has
@@ -151,7 +151,7 @@ def plan_by_offset(
 
 
 def carry_out(cluster: Cluster, plan: Plan) -> str:
-    """Do what was planned; return what was done. Raises RejectedError."""
+    """Carry out the plan; return the steps done. Raises RejectedError."""
     if plan.owner is not None:
         return _fence(cluster, plan.owner)
     assert plan.held is not None, "a plan is by id or by offset"

@@ -7,7 +7,8 @@
     Fetch                                 batches, markers, records of `__transaction_state`
 
 Which client it is, and from where, only txn's broker tells; see `wire.transaction_descriptions`.
-Apache Kafka shows a user only what that user may see, and does not say that it hid something.
+Apache Kafka shows a user only the topics and ids that user may see, and does not say that it hid
+any.
 
 Sources: KIP-664, KIP-98, KIP-394; Kafka's message schemas.
 """
@@ -48,7 +49,7 @@ FETCH_BYTES: Final = 4 << 20
 DESCRIBED_AT_ONCE: Final = 1_000
 
 TRANSACTION_KEY: Final = 1
-"""Of FindCoordinator: the key is a transactional id."""
+"""A FindCoordinator key type: the key is a transactional id."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
@@ -147,7 +148,7 @@ class Cluster:
         return found if found >= 0 else None
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
-        """What partitions hold open, by partition and first offset."""
+        """Open transactions of partitions, by partition and first offset."""
         answers = self._ask_leaders(DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted)
         found = [
             OpenTransaction(
@@ -167,7 +168,7 @@ class Cluster:
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too.
 
-        From the log's start, where what an open transaction wrote first was deleted.
+        The range begins at the log's start where the transaction's first records were deleted.
         """
         start = self._offsets([partition], EARLIEST, READ_UNCOMMITTED).get(partition, 0)
         for piece in self._pieces(partition, max(first_offset, start)):
@@ -253,7 +254,7 @@ class Cluster:
         return self._connections.to(found.host, found.port)
 
     def history(self, transactional_id: str) -> list[StateRecord]:
-        """What `__transaction_state` still has of an id, oldest first."""
+        """Records of an id that `__transaction_state` still has, oldest first."""
         count = len(self._topics.get(TRANSACTIONS_TOPIC, ()))
         if not count:
             return []

@@ -1,9 +1,9 @@
 """A bare connection to a broker, for the few requests that no client library sends.
 
 librdkafka has neither ListTransactions nor DescribeTransactions, DescribeProducers or
-WriteTxnMarkers (KIP-664), and hides markers from whoever fetches. So all that is asked of a
-cluster goes this way; one connection, one request at a time. Listeners without TLS and SASL only.
-What a broker answers is not trusted: whatever is wrong with it is one error that says so.
+WriteTxnMarkers (KIP-664), and hides markers from its consumers. So all that is asked of a cluster
+goes this way; one connection, one request at a time. Listeners without TLS and SASL only. A
+broker's answers are not trusted: any fault in one becomes one error that names it.
 """
 
 import socket
@@ -61,7 +61,7 @@ class Connection:
             fields: By the names of the protocol library; those a version lacks are left out.
 
         Raises:
-            RejectedError: the broker has none of the versions, or answers what cannot be read.
+            RejectedError: the broker has none of the versions, or its answer is unreadable.
             RetriableError: the connection broke.
         """
         version, body = self.call_raw(api_key, versions, fields)
@@ -70,7 +70,7 @@ class Connection:
 
     @contextmanager
     def reading(self, api_key: int) -> Iterator[None]:
-        """Around what reads an answer: raises RejectedError, whatever is wrong with it."""
+        """Context for reading an answer: turns any fault in it into RejectedError."""
         try:
             yield
         except TxnError:

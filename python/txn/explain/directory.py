@@ -3,7 +3,7 @@
     __transaction_state      the newest record of each id, and those before it
     .snapshot, then .log     the producers of a partition and what they hold open
 
-A broker may be at work on the files; then this is what they say at the moment, and to ask the
+A broker may be at work on the files; the result is then their present content, and asking the
 broker itself tells more.
 """
 
@@ -84,7 +84,7 @@ class Directory:
         return {partition: self._replay(partition).ends for partition in sorted(partitions)}
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
-        """What partitions hold open, by partition and first offset."""
+        """Open transactions of partitions, by partition and first offset."""
         found = [
             OpenTransaction(
                 partition,
@@ -156,7 +156,7 @@ class Directory:
         )
 
     def history(self, transactional_id: str) -> list[StateRecord]:
-        """What `__transaction_state` still has of an id, oldest first."""
+        """Records of an id that `__transaction_state` still has, oldest first."""
         return self._histories.get(transactional_id, [])
 
     def unread(self) -> list[str]:
@@ -191,7 +191,7 @@ class Replayed:
     """The rules of a partition, fed with its files as a start would; done when it is made.
 
     Attributes:
-        gate: What it knows of producers and transactions.
+        gate: Producers and transactions by the records of the log.
         ends: Where the log begins and ends.
 
     Raises:

@@ -1,8 +1,8 @@
-"""What is known of open transactions, wherever it comes from.
+"""Facts about open transactions, from any source.
 
-Two sides tell of a transaction: the partition, which holds records of it back since some
-offset, and the coordinator, which knows whose it is and when its time is up. A transaction
-that one side has and the other has not is the one that hangs.
+Two sides tell of a transaction. The partition holds its records back since some offset; the
+coordinator knows its owner and its time-out. A transaction that one side has and the other has not
+is the one that hangs.
 
 Offsets are inclusive unless they are called `end` or `next`; times are milliseconds since
 the epoch, by the broker's clock; None is *not known*.
@@ -40,13 +40,13 @@ class Ends:
     end_offset: int
 
     def first_of(self, held: OpenTransaction) -> int:
-        """Where a transaction begins; what it wrote first may have been deleted."""
+        """First known offset of a transaction; its first records may have been deleted."""
         return max(held.first_offset, self.log_start_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who last asked the coordinator something for a transactional id."""
+    """The client that last asked the coordinator for a transactional id."""
 
     client_id: str
     client_host: str
@@ -67,7 +67,7 @@ class Owner:
         start_ms: When the newest transaction began.
         partitions: Those of the open transaction; while it ends, those without a marker.
         updated_ms: When this state was reached.
-        client: Who last acted for it, since the broker was started; None if nobody did.
+        client: The last client since the start of the broker; None if there was none.
         tells_client: Whether its coordinator tells such things; Apache Kafka's does not.
     """
 
@@ -84,7 +84,7 @@ class Owner:
 
     @property
     def has_timeout(self) -> bool:
-        """Whether its transactions time out; those of a two-phase commit do not (KIP-939)."""
+        """True if its transactions time out; those of a two-phase commit do not (KIP-939)."""
         return self.timeout_ms != NO_TIMEOUT_MS
 
     @property
@@ -99,7 +99,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How the coordinator completed a transaction of some producer id and epoch.
+    """The end that the coordinator gave to a transaction of some producer id and epoch.
 
     `at_ms` is None where only the state tells of it, and not when it came to that.
     """
@@ -134,7 +134,7 @@ def state_record(partition: int, record: Record) -> StateRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """A batch of a log, with what kind of marker it is, if it is one."""
+    """A batch of a log, with its kind of marker, if it is one."""
 
     batch: Batch
     marker: str | None
@@ -148,7 +148,7 @@ class Source(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether brokers are at work, so that time passes for a transaction."""
+        """True if brokers are at work, so that time passes for a transaction."""
         ...
 
     @property
@@ -169,7 +169,7 @@ class Source(Protocol):
         ...
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
-        """What partitions hold open, by partition and first offset."""
+        """Open transactions of partitions, by partition and first offset."""
         ...
 
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
@@ -181,7 +181,7 @@ class Source(Protocol):
         ...
 
     def history(self, transactional_id: str) -> list[StateRecord]:
-        """What `__transaction_state` still has of an id, oldest first."""
+        """Records of an id that `__transaction_state` still has, oldest first."""
         ...
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:

@@ -44,7 +44,7 @@ def fetched(data: bytes) -> Iterator[FetchedPiece]:
 
 
 def logged(path: Path, batch: Batch) -> LoggedBatch:
-    """Tell of a batch what kind of marker it is. Raises CorruptLogError."""
+    """Return the kind of marker that a batch is. Raises CorruptLogError."""
     if not (batch.is_control and batch.is_transactional):
         return LoggedBatch(batch, None)
     records = records_in(path, batch)

@@ -1,8 +1,8 @@
 """The questions an operator has, and their answers from a source of facts.
 
-Facts come one after the other while the cluster goes on. So what looks as if it hung is
-looked at again: only what both looks find open counts, since a transaction that ends in
-between is gone from its partitions before its coordinator forgets them.
+Facts come one after the other while the cluster goes on. So an apparent hanging transaction is
+looked at again, and only one that is open in both looks counts. A transaction that ends in between
+is gone from its partitions before its coordinator forgets it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -41,10 +41,10 @@ from txn.explain.timeline import (
 from txn.explain.verdict import Verdict, judge, owns
 
 SCAN_BYTES_MAX: Final = 64 << 20
-"""How much of a log is read to count what waits, or to find what a transaction wrote."""
+"""Bytes read from a log at most, to count waiting records or to find those of a transaction."""
 
 OLDER_MS: Final = 60_000
-"""How much older than its transaction a record may be: a client sets its time, then waits."""
+"""The age by which a record may precede its transaction: a client sets its time, then waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What read_committed cannot see yet.
+    """Records that read_committed cannot see yet.
 
     Attributes:
         offsets: From the last stable offset to the end of the log; markers count too.
@@ -88,7 +88,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What happened to a transaction, oldest first, and what the list lacks."""
+    """Events of a transaction, oldest first, and the gaps of the list."""
 
     events: tuple[Event, ...]
     notes: tuple[str, ...]
@@ -158,7 +158,7 @@ def all_partitions(source: Source) -> list[TopicPartition]:
 
 
 def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
-    """What partitions hold open, by partition and first offset."""
+    """Open transactions of partitions, by partition and first offset."""
     found = _look(source, partitions)
     doubtful = {held.open.partition for held in found if held.verdict.standing.is_finding}
     if not doubtful or not source.is_running:
@@ -204,7 +204,7 @@ def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
 
 
 def _completion_of(source: Source, held: OpenTransaction, owner: Owner | None) -> Completion | None:
-    """Find out how the coordinator completed what a partition holds open, if it did.
+    """Find the end that the coordinator gave to a partition's open transactions, if any.
 
     Of an id that has another producer id by now only a directory tells: there all ids are looked
     through.
@@ -246,7 +246,7 @@ def _with_times(source: Source, owner: Owner) -> Owner:
 
 
 def findings(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
-    """What holds readers back and will not end by itself in time."""
+    """Transactions that hold readers back and will not end by themselves in time."""
     return [held for held in held_open(source, partitions) if held.verdict.standing.is_finding]
 
 
@@ -269,7 +269,7 @@ def explain(source: Source, partitions: Sequence[TopicPartition]) -> list[Explan
 
 
 def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
-    """Count what is behind the oldest of a partition's open transactions."""
+    """Count the records behind the oldest of a partition's open transactions."""
     oldest = held[0].open
     first_offsets = {each.open.producer_id: each.open.first_offset for each in held}
     counts = dict.fromkeys(("own", "others_open", "decided", "plain"), 0)
@@ -296,7 +296,7 @@ def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
 def _bounded(batches: Iterator[LoggedBatch], end_offset: int | None) -> Iterator[LoggedBatch]:
     """Batches below an offset, up to as many bytes as are read for one question.
 
-    None where the user may not read the topic: what is known without is worth telling.
+    None where the user may not read the topic: the other facts are worth telling without it.
     """
     left = SCAN_BYTES_MAX
     with suppress(RejectedError):
@@ -352,7 +352,7 @@ def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransa
 def _begin_of(
     source: Source, partition: TopicPartition, producer_id: int, start_ms: int
 ) -> int | None:
-    """Where to begin to look for what a transaction wrote to a partition."""
+    """First offset to search for the records of a transaction in a partition."""
     if partition[1] not in source.topics().get(partition[0], ()):
         return None  # it was deleted since
     for held in source.open_transactions([partition]):
@@ -362,7 +362,7 @@ def _begin_of(
 
 
 def described(source: Source, transactional_id: str) -> tuple[Owner, Timeline, list[Held]]:
-    """Tell of a transactional id: where it stands, its newest transaction, what it holds.
+    """Describe a transactional id: its state, its newest transaction, its open partitions.
 
     Raises:
         RejectedError: nobody knows it.
@@ -404,7 +404,7 @@ def listed(
         source: Where to look.
         states: In any of these; all if there is none.
         longer_than_ms: With a transaction open for longer.
-        prefix: What their names begin with.
+        prefix: The beginning of their names.
     """
     now_ms = source.now_ms()
 

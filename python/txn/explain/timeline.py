@@ -1,4 +1,4 @@
-"""The life of one transaction: what its coordinator wrote, and what its partitions got.
+"""The life of one transaction: the records of its coordinator and of its partitions.
 
 Pure: records of `__transaction_state` and batches go in, events come out. The coordinator's topic
 is compacted, so its oldest records may be gone; then the timeline says where it begins.
@@ -13,7 +13,7 @@ from txn.explain.facts import LoggedBatch, StateRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
 KINDS: Final = ("producer", "records", "open", "decision", "marker", "end")
-"""What events are; in this order if they have the same time. A client stamps its first records
+"""Kinds of events; in this order if they have the same time. A client stamps its first records
 before it asks for the transaction they begin."""
 
 _KIND_OF: Final = {
@@ -38,10 +38,10 @@ class Event:
     Attributes:
         at_ms: When; of records the newest timestamp in their first batch, which clients set.
         kind: One of `KINDS`.
-        what: In words.
+        what: The event in words.
         log: The partition where it stands.
-        first_offset: Of what was written there.
-        last_offset: Of what was written there.
+        first_offset: First offset written there.
+        last_offset: Last offset written there.
         until_ms: When the last of several was written, None for one.
     """
 
@@ -72,7 +72,7 @@ def newest_transaction(history: Sequence[StateRecord]) -> list[StateRecord]:
 
 
 def transaction_in(records: Iterable[StateRecord]) -> Txn | None:
-    """What was known of a transaction last before it was completed: its partitions and times."""
+    """The last known state of a transaction before it was completed: its partitions and times."""
     found = None
     for record in records:
         if record.txn is not None and record.txn.state in PREPARED | {TxnState.ONGOING}:
@@ -81,7 +81,7 @@ def transaction_in(records: Iterable[StateRecord]) -> Txn | None:
 
 
 def coordinator_events(records: Sequence[StateRecord]) -> list[Event]:
-    """What a coordinator wrote, one event for each record."""
+    """The records of a coordinator, one event for each."""
     events = []
     joined: frozenset[TopicPartition] = frozenset()
     for record in records:
@@ -112,13 +112,13 @@ def partition_events(
     *,
     is_open: bool,
 ) -> list[Event]:
-    """What a partition got of a producer's newest transaction: records, then a marker.
+    """Batches of a producer's newest transaction in a partition: records, then a marker.
 
     Args:
         partition: Whose batches they are.
         batches: From an offset on that is not behind the transaction's first.
         producer_id: Whose transaction.
-        is_open: Whether it may still be open there; else what follows its marker is another's.
+        is_open: True if it may still be open there; else records after its marker are another's.
     """
     log = f"{partition[0]}-{partition[1]}"
     written: list[LoggedBatch] = []

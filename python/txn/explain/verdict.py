@@ -1,6 +1,6 @@
-"""What a transaction that a partition holds open is waiting for, and what to do about it.
+"""The reason why a transaction is open on a partition, and the remedy.
 
-Pure: facts and a time go in. What the coordinator knows decides:
+Pure: facts and a time go in. The coordinator's state decides:
 
     running    it is open there too: its client ends it, or its time-out does
     ending     it is decided, the marker is on its way
@@ -13,8 +13,8 @@ Pure: facts and a time go in. What the coordinator knows decides:
 All but the first two are findings. How a transaction comes to hang: a batch that came in after
 its transaction had ended opens it again on that partition. Apache Kafka before 3.6 lets that
 happen, later versions with `transaction.partition.verification.enable=false`; txn never does.
-The same is seen where a marker is lost. So an abort is never advised of what was committed, nor
-of what an unread record may have decided.
+The same is seen where a marker is lost. So the advice is never to abort a committed transaction, or
+one that an unread record may have decided.
 
 Sources: KIP-664 (hanging transactions), KIP-890 (how they come about), KIP-939 (time-outs).
 """
@@ -29,12 +29,12 @@ from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
 from txn.explain.facts import Completion, OpenTransaction, Owner
 
 GRACE_MS: Final = 30_000
-"""How late a coordinator may be: Apache Kafka looks every 10 s for what has timed out, and
-its clock need not be ours."""
+"""The delay that a coordinator may have: Apache Kafka looks every 10 s for timed-out transactions,
+and its clock need not be ours."""
 
 
 class Standing(Enum):
-    """How an open transaction stands; see the table at the top."""
+    """The standing of an open transaction; see the table at the top."""
 
     RUNNING = "running"
     ENDING = "ending"
@@ -46,17 +46,18 @@ class Standing(Enum):
 
     @property
     def is_finding(self) -> bool:
-        """Whether somebody has to do something."""
+        """True if somebody has to act."""
         return self not in (Standing.RUNNING, Standing.ENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an open transaction stands.
+    """The standing of an open transaction, and its consequences.
 
     Attributes:
         standing: In one word.
-        ends: What will end it, in words; `%s` stands for `ends_ms` where that is not None.
+        ends: The event that will end it, in words; `%s` stands for `ends_ms` where that is not
+            None.
         ends_ms: When at the latest.
         advice: The safe thing to do.
         command: The command that ends it from outside, without the source's options; None if
@@ -91,8 +92,8 @@ def judge(
     """Say how an open transaction stands.
 
     Args:
-        held: What the partition holds open.
-        owner: Who uses its producer id, if anybody does.
+        held: The open transaction of the partition.
+        owner: The user of its producer id, if there is one.
         now_ms: The time.
         is_running: Whether brokers are at work; else the files are looked at.
         completed: How the coordinator completed a transaction of its producer id and epoch, as

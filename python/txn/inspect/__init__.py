@@ -1,6 +1,6 @@
 """Looking into data directories, txn's and Apache Kafka's: `txn log dump` and `txn log verify`.
 
 `segments`, `indexes` and `texts` read the kinds of files, `records` makes internal records
-readable, `layout` says which file is what; `dump` tells what is in them, `verify` whether it
-fits together. Nothing here ever writes, locks or syncs a file.
+readable, `layout` names the kind of each file. `dump` prints their contents, `verify` checks that
+they fit together. Nothing here ever writes, locks or syncs a file.
 """

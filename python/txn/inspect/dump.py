@@ -1,7 +1,7 @@
-"""What is in the files of a log, as entries that print as text or as JSON.
+"""Contents of the files of a log, as entries that print as text or as JSON.
 
-An entry is a dict that begins with what it is (`"batch"`, `"record"`, `"aborted"` …). Where
-something is wrong it has a `fault`; `verify` is the tool that looks for such things.
+An entry is a dict that begins with its kind (`"batch"`, `"record"`, `"aborted"` …). Where something
+is wrong it has a `fault`; `verify` is the tool that looks for such things.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ def files_to_dump(path: Path) -> Iterator[Path]:
 
 
 def dump(path: Path, *, is_deep: bool) -> Iterator[Entry]:
-    """Tell what is in a file; records only if it is to be deep. Raises OSError."""
+    """List the contents of a file; records only if `deep` is set. Raises OSError."""
     kind = kind_of(path)
     assert kind is not None, f"{path} is no file of a log"
     try:

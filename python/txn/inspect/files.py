@@ -1,6 +1,6 @@
-"""Reading files whose names alone say what they are: plain ones only, and none of absurd size.
+"""Reading files that are known by their names alone: plain ones only, and none of absurd size.
 
-Anything may lie in a directory: a FIFO that would be waited for, a device, a link to itself, a file
+Anything may lie in a directory: a FIFO that blocks its reader, a device, a link to itself, a file
 of a tebibyte that is one hole.
 """
 
@@ -34,11 +34,11 @@ _KINDS: Final = (
 
 
 class UnusableError(ValueError):
-    """The file cannot be what its name says; the message says why."""
+    """The file does not match its name; the message has the reason."""
 
 
 def require_plain(path: Path) -> None:
-    """Refuse what is no plain file, without opening it. Raises UnusableError, OSError."""
+    """Refuse any file but a plain one, without opening it. Raises UnusableError, OSError."""
     _require_plain(path.stat().st_mode)
 
 

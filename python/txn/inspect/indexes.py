@@ -7,8 +7,8 @@ All numbers are big endian:
     .txnindex   version i16 (0), producer id i64, first offset i64, last offset i64,
                 last stable offset i64
 
-Kafka reserves an index at its full size while it is written, so one that was not closed has
-zeros at its end; `without_reserve` takes them off.
+Kafka reserves an index at its full size while it is written, so an index that was not closed ends
+in zeros. `without_reserve` takes them off.
 
 Pure. Sources: Kafka's OffsetIndex, TimeIndex and TransactionIndex.
 """

@@ -1,4 +1,4 @@
-"""Which file of a data directory is what. Source: Apache Kafka's log directory layout.
+"""Kinds of files of a data directory. Source: Apache Kafka's log directory layout.
 
 <data>/                       meta.properties, checkpoints, .lock, .kafka_cleanshutdown
   <topic>-<n>/                leader-epoch-checkpoint, partition.metadata, quorum-state;
@@ -35,7 +35,7 @@ DOOMED: Final = re.compile(r".*-(delete|stray|future)$")
 
 
 class Kind(Enum):
-    """What a file is."""
+    """The kind of a file."""
 
     LOG = auto()
     INDEX = auto()
@@ -75,7 +75,7 @@ NAMED_FILES: Final = {
 
 
 class State(Enum):
-    """How a data directory was left."""
+    """The state in which a data directory was left."""
 
     CLEAN = "stopped cleanly"
     IN_USE = "in use by a broker"
@@ -103,7 +103,7 @@ class PartitionFiles:
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Say what a file is, by its name; None if it is nothing of Kafka's."""
+    """Return the kind of a file by its name; None if it is nothing of Kafka's."""
     named = NAMED_FILES.get(path.name)
     if named is not None:
         return named
@@ -124,7 +124,7 @@ def partition_of(directory: Path) -> tuple[str, int] | None:
 
 
 def is_partition(directory: Path) -> bool:
-    """Say whether a directory is a partition's, by its name and what is in it."""
+    """Return True if a directory is a partition's, by its name and contents."""
     return partition_of(directory) is not None and not (directory / META).exists()
 
 

@@ -16,13 +16,13 @@ from txn.storage.ids import encode_id
 from txn.wire.checksums import crc32c
 
 CHUNK_BYTES: Final = 1 << 23
-"""How much of a segment is read between two reports of progress."""
+"""Bytes read of a segment between two reports of progress."""
 
 SUSPECTS: Final = (".log", ".index", ".timeindex")
 """The files that the check of a segment finds fault with, by its numbers for them."""
 
 Fault = tuple[int, int, int, bool, str]
-"""Which of `SUSPECTS`, position, end, whether it may be a torn write, and what is wrong."""
+"""Entry of `SUSPECTS`, position, end, True if it may be a torn write, and the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PartitionLook:
     """One look at a partition's directory; done when it is made.
 
     Attributes:
-        outcome: What was found.
+        outcome: The findings.
         ends: Base offset of the first segment and log end offset, None without segments. An end
             that could not be read is beyond every offset: nothing contradicts it.
         metadata_snapshots: Names of its `.checkpoint` files, which are not looked at here.
@@ -261,7 +261,7 @@ class PartitionLook:
                 self.outcome.find(path, None, what)
 
     def _first_offset_with_epoch(self, epochs: list[tuple[int, int]]) -> int:
-        """From where on leader epochs are kept: below the log start they are forgotten."""
+        """First offset with leader epochs: those below the log start are forgotten."""
         if self._around.state is State.CLEAN:
             return self._around.log_start_offset
         return epochs[0][1] if epochs else 0

@@ -2,7 +2,7 @@
 
 Asked of a stopped directory alone: beside a broker the two are never seen at the same moment.
 A directory without `__transaction_state`, in its metadata too, is a part of one. After a power
-failure the next start ends what the coordinator does not know, so that is a note.
+failure the next start ends the transactions that the coordinator does not know, so that is a note.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -36,7 +36,7 @@ def verify_open_transactions(
         root: The data directory.
         partitions: The directories of all its partitions.
         image: Its metadata.
-        outcome: Of the partitions, with what they hold open; takes what is found.
+        outcome: The partitions and their open transactions; new findings are added to it.
     """
     if not outcome.held_open or outcome.state is State.IN_USE:
         return
@@ -96,7 +96,7 @@ def _read_segment(path: Path, known: dict[str, Txn]) -> None:
 
 
 def _file_of(root: Path, found: OpenTransaction) -> Path:
-    """The segment in which a transaction begins; of what was deleted, the first one."""
+    """The segment in which a transaction begins; the first one, if that was deleted."""
     topic, index = found.partition
     files = list_partition(root / f"{topic}-{index}")
     below = [base for base in files.segments if base <= found.first_offset]

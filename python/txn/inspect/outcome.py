@@ -1,4 +1,4 @@
-"""What a verification found: findings, notes, and how much was looked at."""
+"""The result of a verification: findings, notes, and the amount of data read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """Something that is wrong: where, what, and what to do about it."""
+    """A fault: its place, its nature, and what to do about it."""
 
     path: Path
     position: int | None
@@ -59,7 +59,7 @@ class Unread:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was found, and how much was looked at."""
+    """Findings, and the amount of data read."""
 
     state: State = State.CLEAN
     findings: list[Finding] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Outcome:
     records: int = 0
     bytes_read: int = 0
     held_open: list[OpenTransaction] = field(default_factory=list)
-    """What partitions hold open, of those whose log could be followed to its end."""
+    """Open transactions of the partitions whose log could be followed to its end."""
 
     def find(self, path: Path, position: int | None, what: str) -> None:
         """Add a finding, with the advice for that kind of file."""
@@ -87,7 +87,7 @@ class Outcome:
         self.unread.append(Unread(path, error.strerror or str(error)))
 
     def take(self, other: "Outcome") -> None:
-        """Add what was found in a part."""
+        """Add the findings of a part."""
         self.findings += other.findings
         self.notes += other.notes
         self.unread += other.unread
@@ -101,7 +101,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known of a partition from outside its directory.
+    """Facts about a partition from outside its directory.
 
     `cleaned_to` is the offset below which compaction has been; None if it never was there.
     `log_start_offset` is that of the checkpoint, 0 without one.
@@ -115,14 +115,14 @@ class Surroundings:
     log_start_offset: int = 0
 
     def may_be_missing(self, offset: int) -> bool:
-        """Say whether compaction may have taken what stood right before an offset."""
+        """Return True if compaction may have removed the records right before an offset."""
         if self.is_compacted and self.state is not State.CLEAN:
             return True  # it may have been there since the checkpoint was written
         return self.cleaned_to is not None and offset <= self.cleaned_to
 
 
 def read_text(path: Path, read: Callable[[str], T], outcome: Outcome) -> T | None:
-    """Read a text file; what is wrong with it is found, and nothing is known then."""
+    """Read a text file; a fault in it becomes a finding, and the result is None."""
     data = read_bytes(path, outcome)
     if data is None:
         return None

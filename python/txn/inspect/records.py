@@ -1,7 +1,7 @@
 """Internal records made readable: coordinators' records, metadata records, control records.
 
-What cannot be decoded is shown as it is, with the reason: a tool that is asked what is in a
-file must not fail at what it does not know.
+An undecodable record is shown raw, with the reason: a tool that prints the contents of a file must
+not fail at an unknown record.
 
 Pure. Sources: Kafka's ControlRecordType, MetadataRecordType and CoordinatorRecordType; the
 schemas named in the modules that decode.

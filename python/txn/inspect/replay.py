@@ -1,8 +1,9 @@
-"""The rules of a partition, fed with its batches: what they say against what is stored.
+"""The rules of a partition, fed with its batches, and compared with the stored state.
 
 A partition's producers and aborted transactions follow from its batches alone, by
 `txn.partition.ProducerStateManager.replay`. So a `.snapshot` has to be the state of that replay at
-its offset, and a `.txnindex` what the replay found aborted in its segment.
+its offset, and a `.txnindex` has to list the transactions that the replay saw aborted in its
+segment.
 """
 
 from bisect import bisect_left
@@ -26,8 +27,8 @@ ABORT_MARKER: Final = 2
 class Replay:
     """The rules of a partition, fed with its batches; holds snapshots and indexes against them.
 
-    Begins with the snapshot of where the first segment begins; without one it knows only what
-    is left of the log. Behind damage nothing more can be said.
+    Begins with the snapshot at the start of the first segment; without one it knows only the rest
+    of the log. Behind damage nothing more can be said.
     """
 
     def __init__(self, found: PartitionFiles, around: Surroundings, outcome: Outcome) -> None:
@@ -72,7 +73,7 @@ class Replay:
         self._take(batches[start:])
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """What the log holds open at its end; nothing behind damage."""
+        """Open transactions at the log's end; nothing behind damage."""
         partition = partition_of(self._files.directory)
         if self._is_stopped or partition is None:
             return []
@@ -87,7 +88,7 @@ class Replay:
         ]
 
     def finish(self, log_end_offset: int) -> None:
-        """Compare what is left: the snapshots up to the log's end, and the indexes."""
+        """Compare the rest: the snapshots up to the log's end, and the indexes."""
         for offset in self._snapshots:
             if offset <= log_end_offset:
                 self._compare(offset)
@@ -159,7 +160,7 @@ class Replay:
                 self._outcome.find(path, None, what)
 
     def _can_tell(self, name: str, there: object) -> bool:
-        """Say whether what is left of a log tells a fact as the whole log would."""
+        """Return True if the rest of a log tells a fact as the whole log would."""
         return name != OPEN_TRANSACTION and there not in (None, -1)
 
     # -------------------------------------------------------- transaction indexes

@@ -1,4 +1,4 @@
-"""Segments as the Rust extension reads them: batches, records, and what is wrong with them."""
+"""Segments as the Rust extension reads them: batches, records, and their faults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from txn import _core
 from txn.partition.producer_state_entry import last_sequence_of
 
 READ_BYTES: Final = 1 << 22
-"""How much is read at once."""
+"""Bytes read at once."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -28,8 +28,8 @@ class UnreadableBatchError(Exception):
 class Batch:
     """One stored batch; offsets are inclusive.
 
-    `fault` says what is wrong with its checksum, None if it is right. `delete_horizon_ms` is
-    set by compaction: when markers and tombstones in the batch may go.
+    `fault` describes its wrong checksum, None if it is right. `delete_horizon_ms` is set by
+    compaction: when markers and tombstones in the batch may go.
     """
 
     position: int
@@ -55,17 +55,17 @@ class Batch:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """True if it belongs to a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a marker or another record that no application sees."""
+        """True if it holds a marker or another record that no application sees."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker set its time."""
+        """True if the broker set its time."""
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property

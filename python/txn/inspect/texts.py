@@ -25,10 +25,10 @@ OFFSET_MAX: Final = (1 << 63) - 1
 
 
 def read_checkpoint(text: str) -> dict[Place, int]:
-    """Read offsets by partition; stricter than a start, which passes over what it cannot use.
+    """Read offsets by partition; stricter than a start, which passes over unusable lines.
 
     Raises:
-        ValueError: it is no checkpoint; says what is wrong.
+        ValueError: it is no checkpoint; the message has the reason.
     """
     if not text:
         return {}
@@ -45,7 +45,7 @@ def read_leader_epochs(text: str) -> list[tuple[int, int]]:
     """Read (leader epoch, start offset), both growing.
 
     Raises:
-        ValueError: it is no leader epoch checkpoint; says what is wrong.
+        ValueError: it is no leader epoch checkpoint; the message has the reason.
     """
     epochs: list[tuple[int, int]] = []
     for line in _lines(text):
@@ -63,7 +63,7 @@ def read_txn_index_sums(text: str) -> dict[int, tuple[int, int]]:
     """Read (entries, CRC-32C) of transaction indexes by their base offset.
 
     Raises:
-        ValueError: it is no such checkpoint; says what is wrong.
+        ValueError: it is no such checkpoint; the message has the reason.
     """
     sums: dict[int, tuple[int, int]] = {}
     for line in _lines(text):

@@ -1,6 +1,6 @@
-"""Whether a data directory fits together.
+"""Verification of a whole data directory.
 
-What is held against what:
+The comparisons are:
 
     .log             checksums and headers of every batch; offsets from batch to batch, from
                      segment to segment, and where each segment begins
@@ -14,18 +14,18 @@ What is held against what:
     checkpoints      the first and the last offset of each log
     open transactions         the records of `__transaction_state` (a stopped directory's)
 
-A stopped directory is also asked what the next start would refuse it for (`_core.examine_log`),
-so that both say the same.
+For a stopped directory, `_core.examine_log` is also asked for the reasons that the next start would
+have to refuse it, so that both say the same.
 
-What cannot be known. A checkpoint has no checksum: a recovery point or a high watermark that
-is too low only means more work at the next start, and a log start offset inside the log is
-taken as it is. What a kill came to before any checkpoint was written may be gone without a
-trace. Where a log was compacted, or its beginning deleted, batches are missing that a replay
-would need: there only what is left is compared. Without a clean stop the end of a log may be
-torn; what the next start cuts off is a note, not a finding.
+Some faults cannot be found. A checkpoint has no checksum. A recovery point or a high watermark that
+is too low only means more work at the next start. A log start offset inside the log is taken as it
+is. Records that were lost in a kill before any checkpoint was written may leave no trace. Where a
+log was compacted, or its beginning deleted, a replay lacks batches, so only the rest is compared.
+Without a clean stop the end of a log may be torn; the part that the next start cuts off is a note,
+not a finding.
 
-A broker may be at work. Then sizes and checkpoints are taken before the logs are read, and
-what is found in a partition counts only if a second look finds it again.
+A broker may be at work. Then sizes and checkpoints are taken before the logs are read, and a
+finding in a partition counts only if a second look repeats it.
 
 Nothing is written, locked or synced.
 """
@@ -78,7 +78,7 @@ Ends = dict[Place, tuple[int, int]]
 """By partition: base offset of the first segment, and the offset after the last batch."""
 
 Plan = tuple[Path, Surroundings]
-"""A partition's directory, and what is known of it."""
+"""A partition's directory, and the facts known of it."""
 
 
 def verify(
@@ -93,7 +93,7 @@ def verify(
 
     Raises:
         DirectoryError: there is nothing of Kafka's.
-        OSError: the directory itself cannot be read; of what is in it the outcome tells.
+        OSError: the directory itself is unreadable; faults of its files are in the outcome.
     """
     path = path.absolute()
     if not path.exists():
@@ -107,7 +107,7 @@ def verify(
         outcome = Outcome()
         _verify_metadata_snapshot(path, outcome)
         return outcome
-    # What a file has to agree with stands beside it.
+    # Each file stands beside the sources that it has to agree with.
     outcome = _verify_directory(path.parent, is_deep, report)
     outcome.findings = [finding for finding in outcome.findings if finding.path == path]
     outcome.notes = [note for note in outcome.notes if note.path == path]
@@ -116,7 +116,7 @@ def verify(
 
 
 def contradiction_in(root: Path, name: str) -> str | None:
-    """Say what contradicts an open transaction of a partition, None if nothing does.
+    """Return the contradiction to an open transaction of a partition, None if there is none.
 
     Args:
         root: A data directory that no broker uses.
@@ -169,7 +169,7 @@ class DirectoryLook:
         return outcome
 
     def open_in(self, name: str) -> Outcome:
-        """Hold what one partition has open against the coordinator's records, and no more."""
+        """Compare only the open transactions of one partition with the coordinator's records."""
         directory = self._root / name
         surroundings = replace(self._surroundings(directory), state=State.LEFT)
         outcome = Outcome(state=State.LEFT)
@@ -204,7 +204,9 @@ class DirectoryLook:
         return outcome
 
     def _verify_as_a_start(self, directories: Collection[Path], outcome: Outcome) -> None:
-        """Find what the next start would refuse a partition for, if nothing was found there yet."""
+        """Find the reason for which the next start would refuse a partition, if it has no findings
+        yet.
+        """
         if outcome.state is State.IN_USE:
             return
         for directory in directories:
@@ -228,7 +230,7 @@ class DirectoryLook:
                 outcome.find(path, position, reason)
 
     def _past_of(self, directory: Path) -> dict[str, Any]:
-        """What a start would know of a log's earlier life."""
+        """Facts that a start would have about a log's earlier life."""
         place = partition_of(directory) or (directory.name, 0)
         state = self._outcome.state
         recovery_point = self._checkpoints[RECOVERY_POINTS].get(place, 0)
@@ -248,7 +250,7 @@ class DirectoryLook:
         """Find the directories that checkpoints name and that are gone."""
         if outcome.state is State.IN_USE:
             return
-        # After a power failure only a recovery point tells what was on the disk.
+        # After a power failure only a recovery point proves which bytes were on the disk.
         others = () if was_left_in_another_boot(self._root) else (HIGH_WATERMARKS, LOG_STARTS)
         for name in (RECOVERY_POINTS, *others):
             for (topic, index), offset in sorted(self._checkpoints[name].items()):
@@ -321,8 +323,8 @@ class DirectoryLook:
         for (topic, index), offset in offsets.items():
             name = f"{topic}-{index}"
             end = ends.get((topic, index), (0, 0))[1]
-            # After a crash a high watermark may lie beyond what was left of the log, and
-            # partitions may be gone that a checkpoint still names.
+            # After a crash a high watermark may lie beyond the rest of the log, and partitions may
+            # be gone that a checkpoint still names.
             is_excused = state is not State.CLEAN and (
                 path.name == HIGH_WATERMARKS or (topic, index) not in ends
             )
@@ -346,7 +348,7 @@ class DirectoryLook:
 def read_metadata(directory: Path) -> Image:
     """Fold the metadata log, from its newest snapshot on where it no longer begins at 0.
 
-    What cannot be read is left out: the verification of the partition itself finds it.
+    Unreadable parts are left out: the verification of the partition itself finds them.
     """
     replay = Replay(Image())
     if not directory.is_dir():
@@ -449,7 +451,7 @@ def _log_bytes(directory: Path) -> int:
 def _look(
     directory: Path, surroundings: Surroundings, progress: Callable[[int], None]
 ) -> PartitionLook:
-    """Verify a partition; beside a broker only what two looks find counts."""
+    """Verify a partition; beside a broker only findings of two looks count."""
     look = PartitionLook(directory, surroundings, progress)
     found = look.outcome.findings
     if found and surroundings.state is State.IN_USE:

@@ -1,9 +1,9 @@
-"""Settings as clients see and alter them: what is in force and where it comes from.
+"""Settings as clients see and alter them: the values in force and their sources.
 
 Pure. A value comes from the first layer that has one: the topic's own, then the broker's
-layers under the names of `TOPIC_SYNONYMS`. As in Kafka, a layer is told by the synonyms that
-lead to it, and the list begins with the first synonym's own name: a `retention.ms` that comes
-from `log.retention.hours` alone is told as a default without synonyms.
+layers under the names of `TOPIC_SYNONYMS`. As in Kafka, a layer is known by the synonyms that lead
+to it, and the list begins with the first synonym's own name. A `retention.ms` that comes from
+`log.retention.hours` alone is a default without synonyms.
 
 Sources: KIP-133, KIP-226 (synonyms and sources), KIP-339 (incremental alterations),
 KIP-569 (types and documentation); the answers of Apache Kafka 4.2.
@@ -82,7 +82,7 @@ def describe_broker(broker: BrokerSettings) -> list[Described]:
 
 
 def describe_every_broker(broker: BrokerSettings) -> list[Described]:
-    """What was altered for every broker of the cluster."""
+    """Values altered for every broker of the cluster."""
     return [
         _broker_setting(name, value, (Synonym(name, as_text(value), Source.EVERY_BROKER),))
         for name, value in sorted(broker.changed_everywhere.items())
@@ -114,7 +114,7 @@ _GROUPS: Final = {name: group for group in TOPIC_SYNONYMS.values() for name in g
 
 
 def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
-    """What a broker setting comes from, layer by layer; those before its own name are left out."""
+    """Sources of a broker setting, layer by layer; those before its own name are left out."""
     group = _GROUPS.get(name, (name,))
     found = [
         Synonym(synonym, as_text(layer[synonym]), source)
@@ -132,7 +132,7 @@ def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
 
 
 class Operation(IntEnum):
-    """What an alteration does to a value, by the numbers of IncrementalAlterConfigs."""
+    """Kinds of alterations, by the numbers of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -158,7 +158,7 @@ def alter(
     own: Mapping[str, str],
     alterations: Iterable[Alteration],
 ) -> Changes:
-    """Say what alterations change of a resource's own settings.
+    """Return the changes that alterations make to a resource's own settings.
 
     Args:
         table: `TOPIC_PROPERTIES` or `BROKER_PROPERTIES`.
@@ -177,7 +177,7 @@ def _altered(
     table: Mapping[str, Property], kind: str, own: Mapping[str, str], change: Alteration
 ) -> str | None:
     if change.operation is Operation.DELETE and change.name in own:
-        return None  # whatever it is: another broker may have known it
+        return None  # any value: another broker may have known it
     entry = known_property(table, kind, change.name)
     match change.operation:
         case Operation.SET:
@@ -198,7 +198,7 @@ def _altered(
 
 
 def replace(own: Mapping[str, str], given: Mapping[str, str]) -> Changes:
-    """Say what changes when a resource's own settings become the given ones and no others."""
+    """Return the changes when a resource's own settings become the given ones and no others."""
     wanted: Changes = {name: None for name in own if name not in given}
     wanted |= given
     return {name: value for name, value in wanted.items() if own.get(name) != value}

@@ -1,4 +1,4 @@
-"""What the node knows of topics, settings and producer ids: the fold of the metadata log.
+"""Topics, settings and producer ids of the node: the fold of the metadata log.
 
 Pure. `apply` is the only way the image changes; a restart is `apply` over the log.
 Source: KIP-631 (metadata image).
@@ -24,7 +24,7 @@ from txn.metadata.records import (
 )
 
 PRODUCER_ID_BLOCK = 1000
-"""How many producer ids one durable record reserves, as Apache Kafka does."""
+"""Producer ids that one durable record reserves, as in Apache Kafka."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -88,13 +88,13 @@ class Image:
         self.names: dict[uuid.UUID, str] = {}
         self._flat_names: dict[str, str] = {}
         self.broker_settings: dict[str, dict[str, str]] = {}
-        """What was altered for a broker, by its number, or for every broker, by ""."""
+        """Values altered for a broker, by its number, or for every broker, by ""."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.broker_epochs: dict[int, int] = {}
-        """Of the newest registration of an Apache Kafka broker, by node."""
+        """Broker epoch of the newest registration of an Apache Kafka broker, by node."""
         self.partition_count = 0
-        """Of all topics."""
+        """Number of partitions of all topics."""
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
 
@@ -168,7 +168,7 @@ INVALID_NAME = "Topic name is invalid:"
 
 
 def name_fault(name: str, alike: str | None = None) -> str | None:
-    """Say what is wrong with a new topic's name, None if nothing is.
+    """Return the fault in a new topic's name, None if it is valid.
 
     Args:
         name: The name.

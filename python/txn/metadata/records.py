@@ -1,11 +1,10 @@
-"""KRaft metadata records: what `__cluster_metadata-0` holds.
+"""KRaft metadata records: the contents of `__cluster_metadata-0`.
 
-A record's value is an unsigned varint frame version (1), the record type's key and its
-version as unsigned varints, then the message, always in the flexible encoding: strings and
-arrays with a varint of length + 1, tagged fields at the end. Only what a single node needs
-is read; `PASSED_OVER` names the other types of Apache Kafka 4.2, which mean nothing here and
-stay in the log for it. Types and versions that came later are refused: nobody knows what
-they would change.
+A record's value is an unsigned varint frame version (1), the record type's key and its version as
+unsigned varints, then the message. The message is always in the flexible encoding: strings and
+arrays with a varint of length + 1, tagged fields at the end. Only the types that a single node
+needs are read; `PASSED_OVER` names the other types of Apache Kafka 4.2, which mean nothing here and
+stay in the log for it. Later types and versions are refused: their effect is unknown.
 
 Sources: KIP-500, KIP-631, KIP-858 (directories), KIP-868 (metadata transactions), KIP-966;
 Apache Kafka's metadata message schemas.
@@ -135,7 +134,7 @@ KEYS: Final[Mapping[type, tuple[int, int]]] = {
     EndTransactionRecord: (24, 0),
     AbortTransactionRecord: (25, 0),
 }
-"""Record type → (key, the version written); what Kafka alone writes is not here."""
+"""Record type → (key, the version written), without the types that only Kafka writes."""
 
 VERSIONS_READ: Final[Mapping[int, int]] = {0: 3, 3: 2, 5: 2}
 """Key → the newest version that is understood, where that is not 0."""
@@ -162,10 +161,10 @@ PASSED_OVER: Final[Mapping[int, str]] = {
 UNENFORCED: Final = frozenset(
     {"AccessControlEntry", "ClientQuota", "DelegationToken", "UserScramCredential"}
 )
-"""Of these, what somebody relies on: they have to be told."""
+"""Types passed over that somebody may rely on: a start has to report them."""
 
 _LEADER_TAG, _REPLICAS_TAG, _DIRECTORIES_TAG = 1, 2, 8
-"""Of PartitionChangeRecord."""
+"""Tags of fields in PartitionChangeRecord."""
 
 
 class _Writer:
@@ -262,7 +261,7 @@ def _place(
     directories: tuple[uuid.UUID, ...],
     leader_epoch: int,
 ) -> bytes:
-    """What follows the number in a PartitionRecord: the same for all that a request makes."""
+    """The part after the number in a PartitionRecord: the same for all that a request makes."""
     out = _Writer()
     out.data += topic_id.bytes
     out.int32s(replicas)
@@ -355,7 +354,7 @@ def _read_partition(data: _Reader, version: int) -> MetadataRecord:
 def _read_place(
     rest: bytes, version: int
 ) -> tuple[uuid.UUID, tuple[int, ...], tuple[uuid.UUID, ...], int]:
-    """What follows the number in a PartitionRecord: nearly always as in the record before."""
+    """The part after the number in a PartitionRecord: nearly always as in the record before."""
     data = _Reader(rest)
     topic_id = data.uuid()
     replicas = data.int32s()

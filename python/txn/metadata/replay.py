@@ -1,6 +1,6 @@
 """Reading the metadata log back into an image. Pure.
 
-Apache Kafka's controller writes what belongs together, and is too much for one batch, as a
+Apache Kafka's controller writes records that belong together, too many for one batch, as a
 transaction: its records count once its end is there, and never if it is aborted. It ends or
 aborts one before it writes anything else, so there is one at a time.
 
@@ -35,7 +35,7 @@ class Replay:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has neither ended nor been aborted."""
+        """True while a transaction has neither ended nor been aborted."""
         return self._held is not None
 
     def read(self, value: bytes) -> None:

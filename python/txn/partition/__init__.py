@@ -1,8 +1,8 @@
 """The rules of one partition, pure: `ProducerStateManager` is the producer state every batch
 passes.
 
-`admission` decides, `producer_state` remembers, `stable_offset` and `aborted_index` say what
-a read_committed reader sees, `snapshot` is the state as bytes.
+`admission` decides and `producer_state` remembers. `stable_offset` and `aborted_index` determine
+the view of a read_committed reader, `snapshot` is the state as bytes.
 """
 
 from txn.partition.admission import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, AbortedTxn, AdmitResult

@@ -1,14 +1,14 @@
-"""The aborted transactions of a partition: what a read_committed reader has to leave out.
+"""The aborted transactions of a partition, which a read_committed reader has to leave out.
 
-A fetch below the last stable offset returns records of committed and of aborted
-transactions alike, and names the aborted ones; the client drops their records (P4).
+A fetch below the last stable offset returns records of committed and of aborted transactions alike.
+It names the aborted ones, and the client drops their records (P4).
 
 An entry is (producer_id, first_offset, last_offset, last_stable_offset): first record,
 abort marker, and the last stable offset right after that marker. Entries come in the order
 of their markers, so they are sorted by `last_offset` and the first that can overlap
-`[start, end)` is found by bisection. The search may end at an entry whose
-`last_stable_offset` is at or above `end`: whatever ended later was open then or began later
-still, so it starts there or above.
+`[start, end)` is found by bisection. The search may end at an entry whose `last_stable_offset` is
+at or above `end`: a transaction that ended later was open then or began later still, so it starts
+there or above.
 
 The log answers its readers from the entries it was told (`rust/txn-log/src/aborted.rs`); this
 is the rule that is held against.

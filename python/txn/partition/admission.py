@@ -1,6 +1,6 @@
-"""Whether a partition may store a batch of a producer, or a marker.
+"""Admission of a producer's batch, or of a marker, to a partition.
 
-A batch is judged by what the log already holds of its producer id, from left to right:
+A batch is judged by the log's records of its producer id, from left to right:
 
     producer id          duplicate?    joined?   sequence (else 45)   then
     unknown              -             asked     any; 0 under TV2     in
@@ -8,29 +8,28 @@ A batch is judged by what the log already holds of its producer id, from left to
     known, same epoch    one of five   asked     the next one         48 if open and batch is not
     known, older epoch   -             -         -                    47
 
-*Joined* is asked only of transactional client batches, and only while no transaction of
-that epoch is open here: the coordinator must have told this partition that it belongs to
-the producer's ongoing transaction, and the batch show its transactional id, else the batch
-has to wait while the coordinator is asked (`JOIN`).
-That is what keeps a late batch of a finished transaction from opening another one that
-nobody would ever end. Duplicates and epochs come before it: a retry of a stored batch is
-answered with the offset it has, even if its transaction is over, and changes nothing.
+*Joined* is asked only of transactional client batches, and only while no transaction of that epoch
+is open here. The coordinator must have told this partition that it belongs to the producer's
+ongoing transaction, and the batch must show its transactional id. Else the batch waits while the
+coordinator is asked (`JOIN`). That keeps a late batch of a finished transaction from opening
+another one that nobody would ever end. Duplicates and epochs come before it. A retry of a stored
+batch is answered with its offset, even if its transaction is over, and changes nothing.
 
 An unknown producer id may begin anywhere: its state may have expired, or its records been
 deleted. Under transaction version 2 (TV2) it may not, because there every transaction
 starts an epoch, and an epoch starts at 0.
 
 A coordinator's batches carry no sequences, so only their epoch and their transaction are
-checked. They would reset the sequences of a client's batches; but a partition gets batches
-from clients or from a coordinator, never from both: internal topics refuse Produce.
+checked. They would reset the sequences of a client's batches. But a partition gets batches from
+clients or from a coordinator, never from both: internal topics refuse Produce.
 
 Functions here return a verdict that keeps the batch out, or None: let it in, and apply it.
 
-Where Kafka differs: it takes a batch with a sequence that an abort left for a retry, answers with
-the offset of the aborted one, and records of a committed transaction are lost (P3); here it is out
-of order. It lets a batch of a newer epoch continue a transaction that
-an older epoch left open here. Then a commit would show records of a fenced producer (P7), so it
-is refused until a marker ends the old one. And a negative producer epoch is refused.
+Here Kafka differs. It takes a batch with a sequence that an abort left for a retry and answers with
+the offset of the aborted batch, and records of a committed transaction are lost (P3). In txn such a
+batch is out of order. Kafka also lets a batch of a newer epoch continue a transaction that an older
+epoch left open. Then a commit would show records of a fenced producer (P7), so txn refuses the
+batch until a marker ends the old transaction. And a negative producer epoch is refused.
 
 Pure; `refusal` is on the path of every idempotent batch.
 
@@ -83,7 +82,7 @@ def refusal(
     """Decide on a data batch.
 
     Args:
-        state: What the partition knows of the producer id; None if nothing.
+        state: The partition's entry of the producer id; None if there is none.
         origin: `COORDINATOR`, 1 (a client under TV1) or `CLIENT_V2`.
         producer_epoch: Of the batch, as are the sequences.
         base_sequence: Of the first record; -1 from the coordinator.
@@ -151,8 +150,8 @@ def is_out_of_turn(
 ) -> bool:
     """Say whether an earlier batch of this unknown producer was asked to join and is not here yet.
 
-    A client sends ahead. If the coordinator turned its first batch away for the moment, the
-    second must not take the first's place, or the first could never be stored.
+    A client sends ahead. If the coordinator turned its first batch away for the moment, the second
+    must not take the first's place. Else the first could never be stored.
 
     Args:
         waiting: (producer_epoch, lowest sequence) of the batches asked to join, if any.

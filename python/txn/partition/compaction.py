@@ -1,16 +1,16 @@
 """Which part of a log compaction may take next, and which log is in most need of it.
 
-A log has a clean part, up to where earlier cleanings came, and a dirty part behind it. Of
-the dirty part only whole sealed segments may be cleaned, below the last stable offset (what
-is undecided may yet be aborted), and none from the first on whose newest record is younger
-than `min.compaction.lag.ms`:
+A log has a clean part, up to where earlier cleanings came, and a dirty part behind it. Of the dirty
+part only whole sealed segments below the last stable offset may be cleaned, since undecided records
+may yet be aborted. Cleaning stops at the first segment whose newest record is younger than
+`min.compaction.lag.ms`:
 
     log start        first dirty offset           end                   log end
        |    clean            |      cleanable       |  not yet cleanable   |
 
-A log is cleaned when its cleanable part is more than `min.cleanable.dirty.ratio` of what is
-before `end`, or when a dirty segment began longer than `max.compaction.lag.ms` ago. The
-largest ratio goes first.
+A log is cleaned when its cleanable part is more than `min.cleanable.dirty.ratio` of the bytes
+before `end`, or when a dirty segment began longer than `max.compaction.lag.ms` ago. The largest
+ratio goes first.
 
 Pure. Source: Kafka, `LogCleanerManager`, `LogToClean`; KIP-58, KIP-354.
 """
@@ -36,14 +36,14 @@ class SealedSegment(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How old records have to be to be cleaned, and may get at most without it."""
+    """The least age of a record to be cleaned, and the greatest age without a cleaning."""
 
     min_ms: int
     max_ms: int
 
 
 class Cleanable(NamedTuple):
-    """What a cleaning of a log would take.
+    """The range of a log that a cleaning would take.
 
     Attributes:
         first_dirty_offset: Where the dirty part begins.
@@ -66,12 +66,14 @@ class Cleanable(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, dirty_ratio_min: float) -> bool:
-        """Whether it is worth cleaning."""
+        """True if a cleaning is worth its cost."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > dirty_ratio_min)
 
 
 def segment_ms(cleanup_policies: Collection[str], segment_ms: int, max_lag_ms: int) -> int:
-    """How long a segment may grow: what is to be compacted in time has to be sealed in time."""
+    """The time for which a segment may grow: one that is to be compacted in time has to be sealed
+    in time.
+    """
     return min(segment_ms, max_lag_ms) if "compact" in cleanup_policies else segment_ms
 
 
@@ -93,7 +95,7 @@ def cleanable(
     lag: Lag,
     now_ms: int,
 ) -> Cleanable:
-    """Decide what of a log may be cleaned. `segments` are all sealed ones, oldest first."""
+    """Decide which part of a log may be cleaned. `segments` are all sealed ones, oldest first."""
     clean = [segment for segment in segments if segment.end_offset <= first_dirty_offset]
     dirty = segments[len(clean) :]
     taken: list[SealedSegment] = []
@@ -113,7 +115,7 @@ def cleanable(
 
 
 class Candidate(NamedTuple, Generic[Log]):
-    """A log, what may be cleaned of it, and its `min.cleanable.dirty.ratio`."""
+    """A log, its cleanable part, and its `min.cleanable.dirty.ratio`."""
 
     log: Log
     cleanable: Cleanable

@@ -1,4 +1,4 @@
-"""What one partition remembers of one producer id, and how a stored batch changes it.
+"""State of one producer id in one partition, and the changes that a stored batch makes to it.
 
 A producer numbers its records per partition with a *sequence*; a batch covers
 `base_sequence … last_sequence`. Sequences are int32 and go from 2147483647 on to 0. The
@@ -6,10 +6,9 @@ A producer numbers its records per partition with a *sequence*; a batch covers
 are consecutive, a new epoch starts at 0. The last five batches are kept, because a client
 may have five requests under way and retry any of them.
 
-`append` and `end_transaction` are `apply` for one producer: they ask nothing and refuse
-nothing, so a live append and the replay of the log arrive at the same state (P8), but for
-producers that expired and came back: see `expiry`. Whether a batch may be stored at all is
-decided in `admission`.
+`append` and `end_transaction` are `apply` for one producer: they ask nothing and refuse nothing. So
+a live append and the replay of the log arrive at the same state (P8), but for producers that
+expired and came back: see `expiry`. Whether a batch may be stored at all is decided in `admission`.
 
 Pure, and on the path of every idempotent batch: slots, and plain tuples in the window.
 
@@ -26,7 +25,7 @@ NO_TIMESTAMP_MS: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
 
 SEQUENCE_COUNT: Final = 1 << 31
-"""How many sequences there are; the largest is one less."""
+"""Number of sequences; the largest is one less."""
 
 BATCHES_KEPT: Final = 5
 """A client may have this many requests under way (`max.in.flight.requests.per.connection`)."""

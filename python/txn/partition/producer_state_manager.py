@@ -1,7 +1,7 @@
 """The producer state of one partition: every batch with a producer id passes through here.
 
-`ProducerStateManager` composes the pure rules of this package and is what `PartitionLog` calls
-through the protocol `ProducerStateManager` of `txn/_core.pyi`:
+`ProducerStateManager` composes the pure rules of this package. `PartitionLog` calls it through the
+protocol `ProducerStateManager` of `txn/_core.pyi`:
 
     admit         = decide (`admission.refusal`)           → apply (`_apply_data`)
     admit_marker  = decide (`admission.refusal_of_marker`) → apply (`_apply_marker`)
@@ -10,9 +10,8 @@ through the protocol `ProducerStateManager` of `txn/_core.pyi`:
 Live appends and recovery change the state in the same two functions, so the state after a
 restart is the state before it (P8). Only expiry changes it besides, and no batch tells of
 that: a producer that expired and came back may be known by more after a restart (`expiry`).
-The state changes as soon as a batch is admitted,
-before the bytes are written; if that write fails the log restores and replays it before it
-takes another batch.
+The state changes as soon as a batch is admitted, before the bytes are written. If that write fails,
+the log restores and replays the state before it takes another batch.
 
 Threads. The log calls the producer state's methods under the partition's lock, one at a time. The
 control loop calls `allow_txn`, `forget`, `block_txn` and `expire` beside them and without the lock:
@@ -21,15 +20,15 @@ control loop calls `allow_txn`, `forget`, `block_txn` and `expire` beside them a
   expectation only spares asking the coordinator again, so a stale *no* costs a question. A
   stale *yes* cannot outlive its transaction: markers are written by the same loop that
   expects, and deletes the expectation under the partition's lock.
-  A batch that was admitted beside `block_txn` came before whoever asked for it is answered.
+  A batch that was admitted beside `block_txn` came before the answer to that request.
 * `expire` leaves the time in one attribute; the sweep is done by the next call that holds
   the lock. Sweeping beside `admit` could drop a state that is just being appended to.
 * `describe` and `aborted_entries` copy in one step. Fields of one producer may be a batch apart.
 
-Idle producers (where Kafka differs). Kafka compares the clock with the newest *record*
-timestamp, which a client may set to any past time; its state then expires at once, and a
-retried batch is stored twice. Here a producer is idle from the first sweep that finds
-nothing new of it, so it lives for `producer.id.expiration.ms` and up to one sweep more.
+Idle producers (where Kafka differs). Kafka compares the clock with the newest *record* timestamp,
+which a client may set to any past time. Its state then expires at once, and a retried batch is
+stored twice. Here a producer is idle from the first sweep that finds nothing new of it. So it lives
+for `producer.id.expiration.ms` and up to one sweep more.
 
 Sources: KIP-98, KIP-360, KIP-664 (describe), KIP-890, KIP-939 (sealed transactions);
 `producer.id.expiration.ms`.
@@ -72,7 +71,7 @@ COMMIT_MARKER: Final = 3
 
 
 class ActiveProducer(NamedTuple):
-    """What DescribeProducers tells of one producer id; -1 where there is nothing."""
+    """The DescribeProducers entry of one producer id; -1 where there is no value."""
 
     producer_id: int
     producer_epoch: int
@@ -218,8 +217,9 @@ class ProducerStateManager:
     def forget_aborted(self, last_offsets: Sequence[int]) -> None:
         """Forget the aborted transactions with these markers, since nothing is left of them.
 
-        A reader that is told of one skips its producer's records up to the marker; if
-        compaction has dropped that, it would skip committed ones behind it (P4).
+        A reader that is told of an aborted transaction skips its producer's records up to the
+        marker. If compaction has dropped that marker, the reader would skip committed records
+        behind it (P4).
         """
         self._aborted.forget(frozenset(last_offsets))
 
@@ -246,10 +246,10 @@ class ProducerStateManager:
         return encode_snapshot(self._producers)
 
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
-        """Begin recovery: forget what the log tells, and load what is given.
+        """Begin recovery: forget the log's state, and load the given one.
 
-        What is expected and what is sealed stay so until the marker that ends it is admitted: of
-        these the log cannot tell, and a disk may refuse a batch meanwhile.
+        Allowed and blocked transactions stay so until the marker that ends them is admitted: the
+        log cannot tell of them, and a disk may refuse a batch meanwhile.
 
         Args:
             snapshot: Bytes of a `.snapshot` file; None to begin empty.
@@ -315,9 +315,9 @@ class ProducerStateManager:
     def backfill(self, batches: Sequence[ReplayedBatch]) -> None:
         """Recall batches older than the snapshot, so that producers get their last five back.
 
-        A snapshot holds one batch per producer, and without this a retry of the second
-        newest would be refused as out of order after a restart. Any order, before or after
-        `replay`, a piece at a time; what is of another epoch than the producer's is passed over.
+        A snapshot holds one batch per producer. Without this a retry of the second newest would be
+        refused as out of order after a restart. Any order, before or after `replay`, a piece at a
+        time; batches of another epoch than the producer's are passed over.
         """
         for base_offset, last_offset, producer_id, epoch, base_sequence, _, kind, _ in batches:
             state = self._producers.get(producer_id)
@@ -345,8 +345,8 @@ class ProducerStateManager:
     def block_txn(self, producer_id: int) -> None:
         """Let nothing more into a producer's open transaction; holds until the marker.
 
-        Its client has prepared it and left, and another now decides how it ends: what the
-        first still sends must not be decided with it (P7).
+        Its client has prepared it and left, and another now decides its end: batches that the first
+        still sends must not be decided with it (P7).
         """
         self.forget(producer_id)
         self._sealed.add(producer_id)

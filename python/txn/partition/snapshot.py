@@ -63,7 +63,7 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry]:
     """Decode a snapshot into the state of each producer id.
 
     Raises:
-        ValueError: The bytes are no snapshot, or damaged; says what is wrong.
+        ValueError: The bytes are no snapshot, or damaged; the message has the reason.
     """
     if len(data) < _HEADER_BYTES:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says, where it lies on a local path.
+"""Spark's checkpoint, where it lies on a local path.
 
 `<checkpoint>/metadata` holds the query's id; `<checkpoint>/offsets/<batch>` holds, a line
 each, a version, Spark's own settings, and where every source ends in that batch.

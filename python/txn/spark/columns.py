@@ -252,7 +252,7 @@ def header_buffers(column: pa.Array) -> HeaderBuffers:
     """The buffers of a headers column, starting at its first row."""
     plain = _plain(column, HEADERS_TYPE)
     validity, offsets = plain.buffers()[:2]
-    # The pairs of the rows, without what a slice may have left out before and after.
+    # The pairs of the rows, without those outside of the slice, before and after.
     first, end = (plain.offsets[0].as_py(), plain.offsets[-1].as_py()) if len(plain) else (0, 0)
     pairs = plain.values.slice(first, end - first)
     key_offsets, key_data, _ = buffers(_child(pairs, 0))
@@ -282,7 +282,7 @@ def _plain(column: Any, type_: pa.DataType) -> Any:
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    # Text is bytes already; a cast would only check what Spark made.
+    # Text is bytes already; a cast would only check Spark's own data.
     if column.type != type_ and not (pa.types.is_string(column.type) and type_ == pa.binary()):
         column = column.cast(type_)
     if column.offset or _starts_late(column):

@@ -1,12 +1,12 @@
 """The jars of Spark's own Kafka connector, to compare with it or to use it beside txn.
 
 `spark.jars.packages` also asks for jars that PySpark has already, and fails where one
-artifact is missing from a mirror. So exactly the four missing jars are fetched, by the Ivy
-that comes with PySpark or by `mvn`, checked against the SHA-256 known here, and kept in
+artifact is missing from a mirror. So exactly the four missing jars are fetched, by the Ivy that
+comes with PySpark or by `mvn`, and checked against the SHA-256 known here. They are kept in
 `~/.cache/txn/spark-4.2` (`TXN_CACHE` names another place).
 
-The token provider is of a preview: its release of 4.2.0 is not everywhere, and only its
-classes have to be there unless delegation tokens are used.
+The token provider is of a preview: its release of 4.2.0 is not everywhere. Only its classes have to
+be there unless delegation tokens are used.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ SPARK: Final = "4.2"
 
 
 class JarsUnavailableError(RetriableError):
-    """The jars could not be fetched; the message says what was tried."""
+    """The jars could not be fetched; the message lists the attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ JARS: Final = (
 
 
 def jars() -> list[Path]:
-    """Return the paths for `spark.jars`, fetching what is not in the cache.
+    """Return the paths for `spark.jars`, fetching those that are not in the cache.
 
     Raises:
         ConfigError: another Spark is installed than the one these jars belong to.
-        JarsUnavailableError: they could not be fetched, or are not what they should be.
+        JarsUnavailableError: they could not be fetched, or their checksum is wrong.
     """
     installed = version("pyspark")
     if not installed.startswith(f"{SPARK}."):

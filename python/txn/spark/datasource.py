@@ -1,4 +1,4 @@
-"""`format("txn")`: what Spark finds by name, and what it makes of it."""
+"""`format("txn")`: the class that Spark finds by name, and its readers and writers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,10 +45,9 @@ assert tuple(TYPES) == COLUMNS
 class TxnDataSource(DataSource):
     """An exactly-once source and sink for Kafka and txn.
 
-    Spark makes one object per query on the driver and pickles it for the process that
-    commits micro-batches; for the process that plans the tasks of a micro-batch it makes a
-    new one each time. The two have to do different things when asked for a writer, and are
-    told apart by that.
+    Spark makes one object per query on the driver and pickles it for the process that commits
+    micro-batches. For the process that plans the tasks of a micro-batch it makes a new one each
+    time. The two have to do different things when asked for a writer, and are told apart by that.
     """
 
     def __init__(self, options: Any) -> None:
@@ -69,13 +68,13 @@ class TxnDataSource(DataSource):
         return StructType([StructField(name, TYPES[name]) for name in self._source().columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there now."""
+        """Read the records present now."""
         from txn.spark.reader import BatchReader
 
         return BatchReader(self._source(), _known(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read what comes."""
+        """Read records as they come."""
         from txn.spark.reader import StreamReader
 
         return StreamReader(self._source(), _known(schema))

@@ -1,11 +1,11 @@
 """The driver's half of an exactly-once micro-batch.
 
 Tasks write in transactions of their own and leave them open. The driver then decides once,
-in a transaction of its own, and commits them. Its transactional id is `<txn.id>.driver`;
-the producer id and epoch it got are its *token*: whoever asks for a token fences the one
-before, so of two drivers only the newer can decide.
+in a transaction of its own, and commits them. Its transactional id is `<txn.id>.driver`; the
+producer id and epoch it got are its *token*: a request for a token fences the one before, so of two
+drivers only the newer can decide.
 
-    begin     take the token; finish the last decision; abort what nobody decided; say which
+    begin     take the token; finish the last decision; abort undecided ones; say which
               producers are free
     (tasks)   write and keep their transactions open
     decide    check that all are open; write DECIDED in the driver's transaction and commit
@@ -20,19 +20,19 @@ before, so of two drivers only the newer can decide.
 | of a task                     | its transaction, undecided  | aborted, here or by `decide` |
 
 # A driver that was replaced and does not know it
-It may stand still anywhere and go on after its successor has decided. What it then does to
-tasks' transactions must not matter, so:
+It may stand still anywhere and go on after its successor has decided. Its later actions on tasks'
+transactions must not matter, so:
 
 1. A driver ends tasks' transactions only by their exact identity, producer id *and* epoch.
-   It never asks for a new epoch under their names: that would abort whatever is open now.
-2. It commits only what was decided, which its successor commits too: the answer is the same.
+   It never asks for a new epoch under their names: that would abort a transaction that is open now.
+2. It commits only decided transactions, which its successor commits too: the answer is the same.
 3. It aborts only transactions that it saw open *before* it proved that its token was still
    good. Those of its successor were opened later, and have other identities.
 
 # The window that is left
-Between the commit point and the last task's commit, a few milliseconds, a driver may die; if
-no other begins before the tasks' transactions time out (`txn.timeout.ms`, 15 minutes), the
-cluster aborts what was decided. That is found, and `txn.on.lost` says what to do.
+Between the commit point and the last task's commit, a few milliseconds, a driver may die. If no
+other begins before the tasks' transactions time out (`txn.timeout.ms`, 15 minutes), the cluster
+aborts decided transactions. That is found, and `txn.on.lost` says what to do.
 
 Source of the idea: two-phase commit with a log of decisions, as in KIP-939; the requests
 are those of any Kafka since 3.0.
@@ -58,8 +58,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 DRIVER_TIMEOUT_MS: Final = 60_000
-"""The driver's transaction lives for two requests; its timeout is what another query that
-shares the progress topic may have to wait for when this driver dies between them."""
+"""The driver's transaction lives for two requests. Another query that shares the progress topic may
+have to wait for its timeout when this driver dies between them."""
 
 STABLE_WAIT_MS: Final = DRIVER_TIMEOUT_MS + 30_000
 """Apache Kafka looks for expired transactions every 10 seconds."""
@@ -77,7 +77,7 @@ PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": s
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """What the driver's half needs of the options."""
+    """The options of the driver's half."""
 
     id: str
     progress_topic: str
@@ -90,13 +90,13 @@ class DriverSettings:
 
 @dataclass(frozen=True, slots=True)
 class Handout:
-    """What a begun batch gives to its tasks; it travels to them pickled."""
+    """The values that a begun batch gives to its tasks; it travels to them pickled."""
 
     id: str
     token: Identity
     progress: Progress | None
     began_ms: int
-    """By the driver's clock; no task's transaction is older."""
+    """Begin by the driver's clock; no task's transaction is older."""
 
     @property
     def spares(self) -> tuple[Spare, ...]:
@@ -125,7 +125,7 @@ def task_id(txn_id: str, unique: str) -> str:
 def is_task_id(txn_id: str, transactional_id: str) -> bool:
     """Say whether a transactional id is that of a task under this `txn.id`.
 
-    Exact, since one `txn.id` may begin like another: `a` must not abort what is `a.b`'s.
+    Exact, since one `txn.id` may begin like another: `a` must not abort a transaction of `a.b`.
     """
     return re.fullmatch(re.escape(txn_id) + r"\.[0-9a-f]{16}", transactional_id) is not None
 
@@ -135,7 +135,7 @@ class Driver:
 
     Args:
         client: For this thread.
-        settings: What was asked for.
+        settings: The requested settings.
         connect: Opens a client for another thread, when there are many transactions to end.
         now_ms: The time of day in milliseconds.
         pause: Waits for some seconds.
@@ -158,7 +158,8 @@ class Driver:
         self._timeout_ms = min(DRIVER_TIMEOUT_MS, settings.timeout_ms)
 
     def begin(self) -> Handout:
-        """Take over: settle what earlier batches left, and hand out what the next one needs.
+        """Take over: settle the transactions of earlier batches, and hand out identities for the
+        next one.
 
         Raises:
             LostError: decided transactions are gone, and `txn.on.lost` is fail.
@@ -190,7 +191,7 @@ class Driver:
         """Commit a batch: all these transactions, or none.
 
         Args:
-            handout: What `begin` gave for this batch; a newer `begin` makes it worthless.
+            handout: The result of `begin` for this batch; a newer `begin` makes it worthless.
             query: The id in the checkpoint, kept to be compared.
             batch: Its number.
             slots: The tasks' transactions; tasks without rows have none.
@@ -239,7 +240,7 @@ class Driver:
             return Identity(name, *self._client.init_producer_id(name, self._timeout_ms, *producer))
 
     def _finish(self, decided: Progress, token: Identity) -> tuple[Progress, Identity]:
-        """Commit what was decided, write that down, and abort what else is open.
+        """Commit the decided transactions, write that down, and abort the other open ones.
 
         That is left by attempts that failed or lost; it would hold back readers of the
         output until the next batch.
@@ -300,9 +301,9 @@ class Driver:
     def _check_open(self, slots: Sequence[Slot], began_ms: int) -> None:
         """Check that every transaction is open and stays so while it is committed.
 
-        How long it stays is reckoned twice: from the start of the batch, by this machine's
-        clock alone, and from its own start, which is later but by the cluster's clock. The
-        first never promises too much; the second is for batches that write late.
+        Its remaining time is reckoned twice: from the start of the batch, by this machine's clock
+        alone, and from its own start. The latter is later, but by the cluster's clock. The first
+        never promises too much; the second is for batches that write late.
         """
         if not slots:
             return
@@ -353,8 +354,8 @@ class Driver:
             if group and source_offsets:
                 client.add_offsets(*who, group, source_offsets)
             following = Identity(who[0], *client.end_txn(*who, commit=True))
-            # Version 1 leaves the epoch as it is, and a second writer with the same epoch
-            # would start its sequences at 0 again: taken for duplicates, dropped.
+            # Version 1 leaves the epoch as it is. A second writer with the same epoch would start
+            # its sequences at 0 again, and its records would be dropped as duplicates.
             return following if client.transaction_version >= 2 else self._proved(following)
 
     @contextmanager
@@ -375,8 +376,8 @@ class Driver:
     def _read(self) -> Progress | None:
         """The newest committed record.
 
-        The driver's own transactions have ended, the token saw to that; but another query's
-        may be open in front of the newest record and hide it. Then that has to end first.
+        The driver's own transactions have ended, the token saw to that. But another query's may be
+        open in front of the newest record and hide it. Then that has to end first.
         """
         topic = self._settings.progress_topic
         high = self._end(read_committed=False)

@@ -1,4 +1,4 @@
-"""What stops a query, arranged by whether starting it again can help.
+"""Errors that stop a query, arranged by whether starting it again can help.
 
 | error | starting the query again |
 |---|---|
@@ -7,9 +7,9 @@
 | `FencedError` (of `txn.errors`) | helps once, if the other driver was its own predecessor |
 | `RefusedError`, `LostError`, `DataLossError`, `ConfigError`, `RejectedError` | cannot help |
 
-Errors of tasks and planner processes reach the user as text, so `txn.spark.run` tells them
-by these class names: `is_hopeless`, `is_fenced`, `is_outage`; and `reason_of` finds in that
-text, between Java's lines and Python's, the one that says what happened.
+Errors of tasks and planner processes reach the user as text, so `txn.spark.run` tells them by these
+class names: `is_hopeless`, `is_fenced`, `is_outage`. `reason_of` finds the line with the reason in
+that text, between Java's lines and Python's.
 """
 
 import re

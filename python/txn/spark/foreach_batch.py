@@ -1,8 +1,8 @@
 """The sink for `foreachBatch`: every output mode, and the only way to update mode.
 
 Each micro-batch is written by one batch write of `format("txn")` that is told its number
-and its query. So there is one implementation of the protocol; pandas is not needed; and a
-batch that is in the output already is still run to its end, which stateful operators need.
+and its query. So there is one implementation of the protocol, and pandas is not needed. A batch
+that is in the output already is still run to its end, which stateful operators need.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from txn.spark.options import sink_settings
 
 @dataclass(frozen=True, slots=True)
 class ForeachBatchSink:
-    """What `txn.spark.sink` returns; call it with a micro-batch."""
+    """The result of `txn.spark.sink`; call it with a micro-batch."""
 
     options: dict[str, str]
 

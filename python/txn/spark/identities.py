@@ -1,21 +1,21 @@
 """Producer identities of the tasks: made by a process, used by it alone, each once.
 
 A transactional producer must never be two: batches of the second would be taken for
-duplicates of the first one's and dropped. Spark may run a task twice, one after the other
-or at the same time: retries, speculation, and stages that are started again after a lost
-shuffle file, where the attempt number begins at 0 once more. So identities are not tied to
-tasks. A Python worker makes its own under a random name, and takes one again only when
+duplicates of the first one's and dropped. Spark may run a task twice, one after the other or at the
+same time. Causes are retries, speculation, and stages that are started again after a lost shuffle
+file, where the attempt number begins at 0 once more. So identities are not tied to tasks. A Python
+worker makes its own under a random name, and takes one again only when
 
 1. this very process made it, so no attempt elsewhere can hold it,
 2. the driver handed it out for this batch, so its last transaction has ended and no decision
    waits for it, and
 3. its epoch was not used before.
 
-Otherwise it makes a new one. So nobody but this process ever asks for an epoch under a name,
-and only when nothing is open there: a task of a driver that was replaced can fail, but never
-abort what another task has prepared. In the steady state no task sends InitProducerId: a
-worker gets its producers back with the epoch that the driver's EndTxn answered. Under
-transaction version 1, where EndTxn leaves the epoch as it is, it asks for the next one.
+Otherwise it makes a new one. So only this process ever asks for an epoch under a name, and only
+when nothing is open there. A task of a driver that was replaced can fail, but never abort a
+transaction that another task has prepared. In the steady state no task sends InitProducerId: a
+worker gets its producers back with the epoch that the driver's EndTxn answered. Under transaction
+version 1, where EndTxn leaves the epoch as it is, it asks for the next one.
 """
 
 import os

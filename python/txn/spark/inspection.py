@@ -1,4 +1,4 @@
-"""What a query has decided, and what it left open: for people and for monitoring."""
+"""Decided and open transactions of a query: for people and for monitoring."""
 
 import json
 from collections.abc import Iterable
@@ -30,11 +30,11 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a query's output has come.
+    """Progress of a query's output.
 
-    `state` is "done" when the last decided batch is in the output; "decided" while its
-    transactions are being committed, or after a crash there; "lost" when some of them timed
-    out; None when nothing was decided yet.
+    `state` is "done" when the last decided batch is in the output; "decided" while its transactions
+    are being committed, or after a crash there. It is "lost" when some of them timed out; None when
+    nothing was decided yet.
     """
 
     id: str
@@ -83,7 +83,7 @@ def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TO
 
 
 def offsets(bootstrap_servers: str, group: str, topics: Iterable[str] | None = None) -> str:
-    """Return what `txn.group` committed, as JSON for the option `startingOffsets`.
+    """Return the committed offsets of `txn.group`, as JSON for the option `startingOffsets`.
 
     For a stateless query whose checkpoint is lost: start it with these offsets and a new
     `txn.id`. Partitions that have no committed offset are left out.

@@ -1,6 +1,6 @@
 """The Kafka client as the Spark side uses it, and one per process to share.
 
-`Client` names what the protocol needs of `txn._core.KafkaClient`, so that tests can put a
+`Client` names the parts of `txn._core.KafkaClient` that the protocol needs, so that tests can put a
 cluster of their own in its place.
 """
 
@@ -34,7 +34,7 @@ GONE: Final = FENCED | {INVALID_TXN_STATE, TRANSACTIONAL_ID_NOT_FOUND}
 
 
 class Writer(Protocol):
-    """What is used of `txn._core.Writer`."""
+    """The used part of `txn._core.Writer`."""
 
     def write(
         self,
@@ -53,7 +53,7 @@ class Writer(Protocol):
 
 
 class Client(Protocol):
-    """What the exactly-once protocol uses of `txn._core.KafkaClient`."""
+    """The part of `txn._core.KafkaClient` that the exactly-once protocol uses."""
 
     @property
     def transaction_version(self) -> int:
@@ -87,12 +87,12 @@ class Client(Protocol):
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> tuple[int, int]:
-        """Fence what went before; with an identity: only if that is the current one."""
+        """Fence earlier producers; with an identity: only if that is the current one."""
 
     def end_txn(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool
     ) -> tuple[int, int]:
-        """End a transaction of whatever process; return the identity to use next."""
+        """End a transaction of any process; return the identity to use next."""
 
     def describe_transactions(
         self, transactional_ids: Sequence[str]

@@ -1,8 +1,8 @@
 """The logger "txn.spark", heard also where nobody has set up logging.
 
-Python workers and planner processes of Spark have no logging of their own, and most
-notebooks and scripts have none either; a warning about lost records must not be silent
-there. So warnings go to standard error, which Spark passes on, unless a handler is set.
+Python workers and planner processes of Spark have no logging of their own, and most notebooks and
+scripts have none either. A warning about lost records must not be silent there. So warnings go to
+standard error, which Spark passes on, unless a handler is set.
 """
 
 import logging

@@ -1,14 +1,14 @@
-"""How far a query has read: an offset per partition, and the topics' ids.
+"""The read position of a query: an offset per partition, and the topics' ids.
 
 Kept in Spark's offset log as JSON, as Spark's own Kafka source keeps offsets, with the ids
 under a key that no topic can have:
 
     {"orders": {"0": 23, "1": 7}, "topic ids": {"orders": "wJz1X0yBQ4m8cV1tq2n6Jg"}}
 
-A topic that was deleted and made anew has another id under the same name. Its offsets start
-at 0 again, so without the id they would be taken for those of the old topic: rows of the new
-one would be skipped, or read as the continuation of the old one. Checkpoints of earlier
-versions and of Spark's Kafka source have no ids; they get them with the next batch.
+A topic that was deleted and made anew has another id under the same name. Its offsets start at 0
+again, so without the id they would be taken for those of the old topic. Rows of the new one would
+be skipped, or read as the continuation of the old one. Checkpoints of earlier versions and of
+Spark's Kafka source have no ids; they get them with the next batch.
 
 Pure: no client. Source: KIP-516 (topic ids).
 """
@@ -33,7 +33,7 @@ class Mark:
 
     at: Offsets
     ids: Mapping[str, str]
-    """By topic; without those whose id is not known."""
+    """Topic ids by topic; topics of unknown id are left out."""
 
     @staticmethod
     def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> "Mark":

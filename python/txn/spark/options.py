@@ -10,8 +10,8 @@ becomes `format("txn")` and nothing else changes.
 | would change what is read or written, and cannot be honoured | is refused with its reason |
 | nobody knows | is refused, for silence about a misspelled option has lost data before |
 
-Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceProvider, Spark
-4.2 (what it refuses); ConsumerConfig and ProducerConfig, Apache Kafka 3.9.
+Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceProvider, Spark 4.2
+(the options it refuses); ConsumerConfig and ProducerConfig, Apache Kafka 3.9.
 """
 
 import json
@@ -41,7 +41,7 @@ COLUMNS: Final = (
     "timestampType",
     "headers",
 )
-"""What can be read, in the order of Spark's Kafka source."""
+"""Readable columns, in the order of Spark's Kafka source."""
 
 ID_LENGTH_MAX: Final = 200
 
@@ -60,7 +60,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the cluster."""
+    """Access to the cluster."""
 
     bootstrap_servers: str
     client_id: str
@@ -69,7 +69,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """What the reader was asked for."""
+    """The options of a reader."""
 
     connection: Connection
     topics: Topics
@@ -83,12 +83,12 @@ class SourceSettings:
     fetch_bytes: int
     fetch_batch_bytes: int
     progress_topic: str
-    """Of a sink; subscribePattern leaves it out."""
+    """Options of a sink; subscribePattern leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """What the writer was asked for."""
+    """The options of a writer."""
 
     connection: Connection
     id: str | None
@@ -278,7 +278,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "kafka.value.deserializer": "values are read as bytes. Cast the column value instead",
     "kafka.value.serializer": "values are written as bytes. Cast the column value instead",
 }
-"""Options that would change what is read or written, as Spark's connector refuses them."""
+"""Options that would change the rows read or written, as Spark's connector refuses them."""
 
 _REFUSED_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "kafka.exclude.internal.topics": (
@@ -301,7 +301,7 @@ _NOT_YET: Final = {
         *("startingOffsetsByTimestampStrategy", "startingTimestamp"),
     )
 }
-"""Of Spark's guide; without them a query would read other rows than it asks for."""
+"""Options of Spark's guide; without them a query would read other rows than it asks for."""
 
 _TUNING: Final = frozenset(
     (
@@ -309,7 +309,7 @@ _TUNING: Final = frozenset(
         "kafkaconsumer.polltimeoutms",
     )
 )
-"""Of Spark's guide; they tune a consumer that is not used here."""
+"""Options of Spark's guide; they tune a consumer that is not used here."""
 
 _KAFKA: Final = frozenset(
     """acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter
@@ -336,7 +336,7 @@ _OTHERS: Final = frozenset(
 """Options of both directions; one that the other direction has is without effect in this one."""
 
 _ignored: set[tuple[str, str]] = set()
-"""What this process was told already: planner processes read the options of every batch."""
+"""Warnings that this process has given: planner processes read the options of every batch."""
 
 
 def source_settings(given: Mapping[str, str]) -> SourceSettings:

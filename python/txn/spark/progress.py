@@ -1,16 +1,16 @@
-"""What is known of a query's micro-batches: the decision record, and what follows from it.
+"""Knowledge of a query's micro-batches: the decision record, and its consequences.
 
-Pure: no client, no clock. `driver.py` reads and writes these records; they live in a
-compacted topic, keyed by the query's `txn.id`, and are written only inside transactions of
-the query's driver. So a driver that was replaced can write none, whatever it still does.
+Pure: no client, no clock. `driver.py` reads and writes these records. They live in a compacted
+topic, keyed by the query's `txn.id`, and are written only inside transactions of the query's
+driver. So a driver that was replaced can write none, by any action.
 
     DECIDED   these transactions of tasks are to be committed: the commit point of a batch
     DONE      all of them are committed; their producers may be used again
     LOST      some were aborted by their timeout; the batch has to run again for these tasks
 
-A record replaces the one before it. No producer identity of a batch is handed out again
-before its DONE record is written, so committing the transactions of a DECIDED record over
-and over gives the same answer each time.
+A record replaces the one before it. No producer identity of a batch is handed out again before its
+DONE record is written. So committing the transactions of a DECIDED record over and over gives the
+same answer each time.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any, Final
 from txn.spark.errors import RefusedError
 
 VERSION: Final = 1
-"""Of the JSON; a reader refuses a newer one."""
+"""Version of the JSON; a reader refuses a newer one."""
 
 SPARE_BATCHES_MAX: Final = 8
 """A producer that this many batches did not use is dropped: its process is most likely gone."""
@@ -56,11 +56,11 @@ class Spare:
 
     identity: Identity
     idle: int
-    """For how many batches it has not been used."""
+    """Number of batches for which it has not been used."""
 
 
 class State(Enum):
-    """How far the batch of a record has come."""
+    """The stage of a record's batch."""
 
     DECIDED = "decided"
     DONE = "done"
@@ -76,7 +76,10 @@ class Progress:
     """The id in Spark's checkpoint; empty for batch writes."""
     batch: int
     slots: tuple[Slot, ...]
-    """DECIDED: what is to be committed. LOST: what could not be. DONE: empty."""
+    """DECIDED: the transactions to commit.
+
+    LOST: the transactions that could not be committed. DONE: empty.
+    """
     spares: tuple[Spare, ...]
     rows: int
     written_ms: int
@@ -215,9 +218,9 @@ def spares_after(
     """The producers to hand out after a batch.
 
     Args:
-        before: What was handed out for it.
+        before: The identities handed out for it.
         used: The transactions that were committed.
-        next_identities: What those producers are from now on.
+        next_identities: The identities of those producers from now on.
     """
     busy = {slot.identity.transactional_id for slot in used}
     kept = [

@@ -1,12 +1,12 @@
 """The source: which records a batch has, and their rows as columns.
 
-Offsets are kept as Spark's Kafka source keeps them, each the first offset that is still to be
-read, with the ids of their topics: `txn.spark.mark`. Under read_committed the end of a
-partition is its last stable offset, so a batch never waits for an open transaction.
+Offsets are kept as in Spark's Kafka source, each the first offset that is still to be read, with
+the ids of their topics: `txn.spark.mark`. Under read_committed the end of a partition is its last
+stable offset, so a batch never waits for an open transaction.
 
-A query that starts at "latest" begins with an empty batch: Spark notes only where batches
-end, so without it a crash in the first batch would move the start to a later "latest", and
-what came between would never be read.
+A query that starts at "latest" begins with an empty batch, since Spark notes only the ends of
+batches. Without it a crash in the first batch would move the start to a later "latest", and the
+records in between would never be read.
 
 # Records that are not there any more
 With `failOnDataLoss=true` a DataLossError ends the query; with false, after a warning:
@@ -72,7 +72,7 @@ class Range:
 
     @property
     def size(self) -> int:
-        """How many offsets; markers and aborted records among them have no row."""
+        """Number of offsets; markers and aborted records among them have no row."""
         return self.end - self.start
 
 
@@ -85,7 +85,7 @@ class RangePartition(InputPartition):
 
 
 def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows_max: int) -> Offsets:
-    """Where a batch of at most about `rows_max` offsets ends, shared out by what is waiting.
+    """The end of a batch of at most about `rows_max` offsets, shared out by the waiting records.
 
     A partition with anything waiting moves by at least one, so none is starved.
     """
@@ -115,7 +115,7 @@ def split(ranges: Sequence[Range], partitions_min: int | None) -> list[Range]:
 
 
 class TopicPartitions:
-    """What the cluster has of the chosen topics."""
+    """The cluster's view of the chosen topics."""
 
     def __init__(self, client: KafkaClient, settings: SourceSettings) -> None:
         self._client = client
@@ -248,7 +248,7 @@ class TopicPartitions:
 
 
 class _Reader:
-    """What batch and streaming readers share; pickled to the tasks."""
+    """The common part of batch and streaming readers; pickled to the tasks."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
@@ -389,8 +389,8 @@ class _Records:
         """Check that the rows came from the topic they were planned for.
 
         Fetch names the topic, not its id. A topic that was replaced while it was read may have
-        given rows of both, so the task fails whatever `failOnDataLoss` says; its next attempt
-        or the next batch is planned without this range.
+        given rows of both, so the task fails under any `failOnDataLoss`; its next attempt or the
+        next batch is planned without this range.
         """
         topic, _ = self._span.place
         if self._span.topic_id is None:
@@ -453,10 +453,10 @@ class BatchReader(_Reader, DataSourceReader):
             ]
 
     def _within(self, place: Place, start: int, end: int, high: int, topic_id: str | None) -> Range:
-        """A range without what lies behind the end of the log.
+        """A range without the part behind the end of the log.
 
-        An end between the last stable offset and the end of the log is left: the task waits for
-        the open transactions in front of it.
+        An end between the last stable offset and the end of the log is left. The task waits for the
+        open transactions in front of it.
         """
         if max(start, end) > high:
             miss(
@@ -549,12 +549,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends: at what is there now."""
+        """Fix the end of the query: at the present end of the topics."""
         with kafka.told("read", self._settings.connection):
             self._target = self._latest()
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:
-        """What was there at the last look, for the query's progress."""
+        """Ends at the last look, for the query's progress."""
         return None if self._seen is None else Mark(self._seen.at, {}).to_json()
 
     def partitions(
@@ -566,8 +566,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         fresh = sorted(ends.at.keys() - starts.at.keys())
         with kafka.told("read", self._settings.connection):
             earliest = self._partitions().ends(fresh, EARLIEST)
-            # A place may move back: in the first batch of a query that starts at "latest", which
-            # is empty and may be planned again from a later "latest", and where records are gone.
+            # A place may move back where records are gone. It also may in the first batch of a
+            # query that starts at "latest", which is empty and may be planned again from a later
+            # "latest".
             ranges = [
                 Range(place, min((earliest | starts.at)[place], last), last, ends.ids.get(place[0]))
                 for place, last in sorted(ends.at.items())
@@ -609,7 +610,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def _moved(self, begin: Mark, now: Mark) -> Offsets:
-        """The places that move back, since what was read there is not there any more."""
+        """The places that move back, since the records read there are not there any more."""
         partitions = self._partitions()
         replaced = made_anew(begin, now)
         for topic in sorted(replaced):

@@ -17,8 +17,8 @@ ARROW_ROWS_ADVISED = 65_536
 def register(spark: SparkSession) -> None:
     """Make `format("txn")` known to a session.
 
-    Spark also finds it by itself, by the module `pyspark_txn`; what this call adds is that a
-    session whose Python workers cannot find txn is told so at once.
+    Spark also finds it by itself, by the module `pyspark_txn`. This call adds an immediate error
+    for a session whose Python workers cannot find txn.
 
     Raises:
         ConfigError: the session was made in a way that its Python workers cannot find txn.

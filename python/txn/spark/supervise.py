@@ -1,7 +1,7 @@
 """Starting a query again when it ends by a failure.
 
 Spark ends a query at the first batch that fails: a broker that restarts, a lost executor.
-Starting it again is safe, since the sink settles what was open; so somebody should do it.
+Starting it again is safe, since the sink settles open transactions; so somebody should do it.
 
 | a failure | what follows |
 |---|---|
@@ -48,7 +48,8 @@ def run(
         pause: Waits for some seconds.
 
     Returns:
-        When the query was stopped, or has read what `trigger(availableNow=True)` asked for.
+        When the query was stopped, or has read the records that `trigger(availableNow=True)` asked
+        for.
 
     Raises:
         StreamingQueryException: the failure is one that starting again cannot help

@@ -1,6 +1,6 @@
-"""The sink: what a micro-batch or a batch write does on the driver and in its tasks.
+"""The sink: the parts of a micro-batch or a batch write on the driver and in its tasks.
 
-Who calls what, and in which process (Spark 4.2):
+The calls and their processes (Spark 4.2):
 
 | call | process |
 |---|---|
@@ -9,9 +9,9 @@ Who calls what, and in which process (Spark 4.2):
 | `settle`, from the writer's commit | another planner process, which knows only the messages |
 | `recover`, from the writer's abort | the same |
 
-Spark asks whether a task may commit only after its Python function has returned, so
-`write_task` makes nothing visible. It calls abort also when commit itself failed, so abort
-must not undo anything: it settles what is open exactly as the next start would.
+Spark asks whether a task may commit only after its Python function has returned, so `write_task`
+makes nothing visible. Spark calls abort also when commit itself failed, so abort must not undo
+anything: it settles open transactions exactly as the next start would.
 
 Sources: MicroBatchWrite, WriteToDataSourceV2Exec, PythonStreamingWrite, Spark 4.2.
 """
@@ -47,12 +47,12 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Local properties of a streaming query's tasks; the batch id is missing under Spark Connect."""
 
 NO_QUERY: Final = ""
-"""What a batch write puts where a streaming query has its id."""
+"""A batch write's substitute for the id of a streaming query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a task is told; pickled with the writer."""
+    """The parameters of a task; pickled with the writer."""
 
     settings: SinkSettings
     layout: Layout
@@ -61,7 +61,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Part(WriterCommitMessage):
-    """What a task reports: its open transaction, if it wrote rows."""
+    """A task's report: its open transaction, if it wrote rows."""
 
     task: int
     handout: Handout
@@ -97,7 +97,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         settle(self._settings, _parts(messages), None, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Settle what is open; a batch that was decided stays decided."""
+        """Settle open transactions; a batch that was decided stays decided."""
         recover(self._settings)
 
 
@@ -118,7 +118,7 @@ class BatchWriter(DataSourceArrowWriter):
         settle(self._work.settings, _parts(messages), self._work.handout, _numbered(self._work)[1])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Settle what is open."""
+        """Settle open transactions."""
         recover(self._work.settings)
 
 
@@ -167,8 +167,8 @@ def write_task(
 ) -> Part:
     """Write a task's rows in a transaction of its own, and leave it open.
 
-    A batch that is in the output already is read to its end all the same: a stateful
-    operator commits its state when its rows are drained.
+    A batch that is in the output already is read to its end all the same. A stateful operator
+    commits its state when its rows are drained.
 
     Raises:
         RefusedError: the batch contradicts the progress.
@@ -226,7 +226,8 @@ def _write_with(
                 write_batch(writer, batch, work.layout)
         rows = writer.flush()
     except BaseException as error:
-        # A cluster that did not answer in time is not asked again: the driver aborts what is open.
+        # A cluster that did not answer in time is not asked again: the driver aborts the open
+        # transaction.
         if not (isinstance(error, KafkaError) and is_retriable(error)):
             with suppress(KafkaError):
                 client.end_txn(*who, commit=False)
@@ -238,12 +239,12 @@ def _write_with(
 def settle(
     settings: SinkSettings, parts: Sequence[Part], handout: Handout | None, batch: int
 ) -> None:
-    """Decide a batch from what its tasks report, unless it is in the output already.
+    """Decide a batch from its tasks' reports, unless it is in the output already.
 
     Args:
-        settings: What was asked for.
+        settings: The requested settings.
         parts: The messages of the tasks; none if the batch had no tasks.
-        handout: What was handed out, if this process knows; else the messages tell.
+        handout: The identities handed out, if this process knows; else the messages tell.
         batch: The number Spark gave it.
 
     Raises:
@@ -283,7 +284,7 @@ def settle(
 
 
 def recover(settings: SinkSettings) -> None:
-    """Settle what a failed batch left: what was decided is committed, the rest aborted."""
+    """Settle the transactions of a failed batch: decided ones are committed, the rest aborted."""
     with _driver(settings) as driver:
         driver.begin()
 
@@ -334,9 +335,9 @@ def _numbered(work: Work) -> tuple[str, int]:
 def _id_of(settings: SinkSettings) -> str:
     """`txn.id`, else the id in the checkpoint, else the query's name.
 
-    The name stands in where the checkpoint is not on this machine, or is set in the session's
-    configuration, which a data source is not told. Two queries of one name are found out by
-    their ids, which are in their records.
+    The name stands in where the checkpoint is not on this machine. It also does where the
+    checkpoint is set in the session's configuration, which a data source is not told. Two queries
+    of one name are found out by their ids, which are in their records.
     """
     if settings.id is not None:
         return settings.id
