@@ -18,6 +18,7 @@ blocks. Code spans and quoted text count as one word. The habits are:
 import ast
 import io
 import json
+import math
 import re
 import sys
 import tokenize
@@ -242,11 +243,11 @@ def budget() -> dict[str, dict[str, float]]:
 
 
 def lower_budget() -> None:
-    """Write the present rates where they are lower than the budget, rounded up to hundredths."""
+    """Write the present rates where they are lower than the budget, rounded up to tenths."""
     old = budget() if BUDGET.exists() else {}
     new = {
         tree: {
-            habit: min(-(-int(rate * 10_000) // 100) / 100, old.get(tree, {}).get(habit, 1e9))
+            habit: min(math.ceil(rate * 10) / 10, old.get(tree, {}).get(habit, 1e9))
             for habit, rate in count_tree(tree).rates().items()
         }
         for tree in TREES
