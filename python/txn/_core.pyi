@@ -6,7 +6,7 @@ requests other than Produce and Fetch reach Python.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, Protocol, TypedDict, final
 
 # ---------------------------------------------------------------- errors
 
@@ -255,6 +255,16 @@ def close_idle_files() -> None:
 def sync_count() -> int:
     """How many times this process has forced a file of a log to the disk."""
 
+def sync_metrics() -> tuple[Times, int]:
+    """How long those syncs took, and how many are under way."""
+
+Times = tuple[list[int], float]
+"""How many times fell into each bucket (one more than `bucket_bounds_s` for the longest), and all
+of them together in seconds."""
+
+def bucket_bounds_s() -> list[float]:
+    """The upper bounds of the buckets of times, inclusive, in seconds."""
+
 @final
 class Cleaner:
     """What all compactions of a broker share: memory for keys, and speed."""
@@ -410,6 +420,31 @@ ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int]
 host, number of the connection). A connection that was accepted later has a higher number.
 """
 
+class ServerMetrics(TypedDict):
+    """What a server has counted since it was made, and what waits in it now."""
+
+    apis: list[tuple[int, int, Times, Times, Times, Times, Times]]
+    """(api key, received, and the times: queue, local, remote, send, total) of each API that was
+    ever asked for; -1 stands for all keys that Kafka does not have. The count of each time is the
+    number of requests that reached its end: dequeued, decided, durable, sent, sent."""
+    reactors: list[tuple[int, int, int]]
+    """(connections, bytes received, bytes sent), reactor 0 first."""
+    produced_batches: int
+    produced_records: int
+    produced_bytes: int
+    failed_produces: int
+    """Partitions of Produce requests whose batch was refused."""
+    fetched_bytes: int
+    queued_requests: int
+    """Requests and parked Produce requests that wait for `take` and `take_joins`."""
+    delayed_fetches: int
+    """Fetches that wait for bytes."""
+    delayed_produces: int
+    """Produce requests whose answer waits for the disk."""
+    delayed_joins: int
+    """Produce requests that wait for the coordinator."""
+    refused_connections: int
+
 ParkedProduce = tuple[int, str, int, int, int, list[tuple[str, int]]]
 """(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)."""
 
@@ -532,6 +567,8 @@ class Server:
         not join.
         """
     def disconnect(self, token: int) -> None: ...
+    def metrics(self) -> ServerMetrics:
+        """What was counted so far and what waits now. Waits for nobody."""
     def stop(self) -> None:
         """Stop accepting, answer what is written, close; reactors return."""
 

@@ -11,7 +11,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
+use crate::histogram::{Histogram, Times};
 use crate::open_files::with_descriptors;
 
 /// One change to the disk.
@@ -182,19 +184,30 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-static SYNCS: AtomicU64 = AtomicU64::new(0);
+static SYNCS: Histogram = Histogram::new();
+static SYNCS_IN_PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// How many times this process has forced a file of a log to the disk.
+/// How often this process has forced a file of a log to the disk, and how long that took.
 #[must_use]
-pub fn sync_count() -> u64 {
-    SYNCS.load(Ordering::Relaxed)
+pub fn sync_times() -> Times {
+    SYNCS.times()
+}
+
+/// How many files of logs are being forced to the disk now.
+#[must_use]
+pub fn syncs_in_progress() -> u64 {
+    SYNCS_IN_PROGRESS.load(Ordering::Relaxed)
 }
 
 /// Forces an open file's bytes, and the size needed to read them back, to the disk.
 pub(crate) fn sync(file: &File, path: &Path) -> io::Result<()> {
     announce(path, &Change::Sync(path))?;
-    SYNCS.fetch_add(1, Ordering::Relaxed);
-    txn_sys::sync_data(file.as_fd())
+    SYNCS_IN_PROGRESS.fetch_add(1, Ordering::Relaxed);
+    let began = Instant::now();
+    let synced = txn_sys::sync_data(file.as_fd());
+    SYNCS.record(began.elapsed());
+    SYNCS_IN_PROGRESS.fetch_sub(1, Ordering::Relaxed);
+    synced
 }
 
 /// Forces a file to the disk, if it is there.

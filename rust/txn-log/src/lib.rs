@@ -17,6 +17,7 @@ pub mod content;
 pub mod disk;
 mod epochs;
 mod error;
+pub mod histogram;
 mod index;
 pub mod inspect;
 pub mod log;

@@ -24,6 +24,7 @@ use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
+use crate::metrics::{Marks, ReactorMetrics};
 use crate::purgatory::{DelayedResponse, Operation};
 
 /// How much a buffer grows at first, and the least a read asks for when more is to come.
@@ -217,6 +218,12 @@ pub struct Connection {
     /// How much of `input` is done with.
     start: usize,
     output: VecDeque<Chunk>,
+    /// Of the request under way.
+    pub marks: Option<Marks>,
+    /// Of the requests whose answers are queued.
+    pub unsent: Vec<Marks>,
+    /// Bytes of answers that the kernel took and nobody has counted.
+    pub sent_bytes: usize,
 }
 
 impl Connection {
@@ -237,6 +244,9 @@ impl Connection {
             input: Vec::new(),
             start: 0,
             output: VecDeque::new(),
+            marks: None,
+            unsent: Vec::new(),
+            sent_bytes: 0,
         }
     }
 
@@ -270,6 +280,32 @@ impl Connection {
         }
     }
 
+    /// The request under way is decided; its answer has to wait.
+    pub fn note_decision(&mut self, now: Instant) {
+        if let Some(marks) = &mut self.marks {
+            marks.decide(now);
+        }
+    }
+
+    /// The answer to the request under way is queued, ready since `ready`.
+    pub fn note_answer(&mut self, metrics: &ReactorMetrics, ready: Instant) {
+        if let Some(marks) = self.end(metrics, ready) {
+            self.unsent.push(marks);
+        }
+    }
+
+    /// The request under way is done, and has no answer.
+    pub fn note_end(&mut self, metrics: &ReactorMetrics, ready: Instant) {
+        self.end(metrics, ready);
+    }
+
+    fn end(&mut self, metrics: &ReactorMetrics, ready: Instant) -> Option<Marks> {
+        let mut marks = self.marks.take()?;
+        marks.let_go(ready);
+        metrics.answered(&marks);
+        Some(marks)
+    }
+
     /// Whether what is queued is better sent with the answer to the next frame: that is here, and
     /// neither is large.
     pub fn holds_answer(&self, max_request_bytes: usize) -> bool {
@@ -294,7 +330,10 @@ impl Connection {
             let more = self.output.len() > 1;
             let chunk = self.output.front_mut().expect("it is not empty");
             match chunk.send(&self.socket, more) {
-                Ok(bytes) => sent += bytes,
+                Ok(bytes) => {
+                    sent += bytes;
+                    self.sent_bytes += bytes;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Flush::Blocked);
                 }

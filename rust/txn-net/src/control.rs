@@ -7,11 +7,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
+use crate::metrics::Dequeued;
 use crate::produce::Join;
 
 /// A request that is not for Rust to answer.
@@ -33,6 +35,8 @@ pub struct ControlRequest {
     pub client_host: Arc<str>,
     /// Number of the connection: one that was accepted later has a higher number.
     pub connection: u64,
+    /// To be set when it is taken.
+    pub(crate) dequeued: Dequeued,
 }
 
 /// A parked Produce, and what it asks.
@@ -87,7 +91,15 @@ impl Undecided {
     pub fn decide(self, decide: &Decide) -> bool {
         // What the requests hold is given back when they are decided.
         let (requests, _claims): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();
+        note_dequeued(&requests);
         decide(requests, self.joins)
+    }
+}
+
+fn note_dequeued(requests: &[ControlRequest]) {
+    let now = Instant::now();
+    for request in requests {
+        let _ = request.dequeued.set(now); // it is taken once
     }
 }
 
@@ -155,7 +167,15 @@ impl ControlQueue {
         let requests = std::mem::take(&mut waiting.undecided.requests);
         self.settle(&mut waiting);
         drop(waiting);
-        requests.into_iter().map(|(request, _)| request).collect()
+        let requests: Vec<_> = requests.into_iter().map(|(request, _)| request).collect();
+        note_dequeued(&requests);
+        requests
+    }
+
+    /// How many requests and parked Produce requests wait.
+    pub fn len(&self) -> usize {
+        let waiting = self.lock();
+        waiting.undecided.requests.len() + waiting.undecided.joins.len()
     }
 
     /// Takes the parked Produce requests, oldest first.
@@ -226,6 +246,7 @@ mod tests {
             body: Vec::new(),
             client_host: "127.0.0.1".into(),
             connection: 0,
+            dequeued: Dequeued::default(),
         }
     }
 

@@ -31,6 +31,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use txn_log::histogram::Counter;
 use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
@@ -371,11 +372,12 @@ impl FetchRequest {
         })
     }
 
-    /// Locates the records and writes the answer, a whole frame in chunks.
+    /// Locates the records and writes the answer, a whole frame in chunks; adds the bytes of
+    /// batches in it to `fetched`.
     ///
     /// Partitions are served in the request's order until `max_bytes` is reached; the first that
     /// has records gets at least one whole batch.
-    pub fn answer(&self) -> Vec<Chunk> {
+    pub fn answer(&self, fetched: &Counter) -> Vec<Chunk> {
         let is_flexible = is_flexible(self.version);
         let mut answer = Answer::default();
         begin_response(&mut answer.out, self.correlation_id, is_flexible);
@@ -392,6 +394,7 @@ impl FetchRequest {
             answer.put_length(0, is_flexible);
         }
         answer.put_no_tags(is_flexible);
+        fetched.add_alone(answer.record_bytes);
         answer.finish()
     }
 
@@ -641,6 +644,8 @@ impl Found<'_> {
 struct Answer {
     out: Vec<u8>,
     chunks: Vec<Chunk>,
+    /// Bytes of batches in it.
+    record_bytes: u64,
 }
 
 impl Put for Answer {
@@ -651,6 +656,7 @@ impl Put for Answer {
 
 impl Answer {
     fn put_records(&mut self, records: Records) {
+        self.record_bytes += records.len() as u64;
         match records {
             Records::None => {}
             Records::Copied(bytes) => self.put(&bytes),
@@ -803,7 +809,7 @@ mod tests {
     }
 
     fn answer(request: &FetchRequest) -> Vec<u8> {
-        match request.answer().remove(0) {
+        match request.answer(&Counter::default()).remove(0) {
             Chunk::Bytes { data, .. } => data,
             Chunk::File { .. } => panic!("an answer begins with bytes"),
         }
@@ -1035,7 +1041,7 @@ mod tests {
         request.topics[0].partitions = 500;
         request.max_bytes = MAX_ANSWER_BYTES;
 
-        let chunks = request.answer();
+        let chunks = request.answer(&Counter::default());
 
         let sent: usize = chunks.iter().map(Chunk::left).sum();
         assert!(sent > 500 * batch.len());

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use mio::Waker;
 use mio::net::TcpStream;
@@ -73,10 +74,11 @@ pub enum Message {
     Accepted(TcpStream, SocketAddr, u64),
     /// A connection that another reactor served until now; its next frame is whole.
     Moved(Box<Connection>),
-    /// A whole frame for the request; the reactor fills in the correlation id.
-    Reply(RequestToken, Vec<u8>),
-    /// The request has no answer.
-    NoReply(RequestToken),
+    /// A whole frame for the request, and when it was ready; the reactor fills in the
+    /// correlation id.
+    Reply(RequestToken, Vec<u8>, Instant),
+    /// The request has no answer; it was decided then.
+    NoReply(RequestToken, Instant),
     /// The coordinator has decided on a parked Produce.
     Resume(RequestToken, Vec<Refused>),
     /// The batches of a Produce were opened.
@@ -102,8 +104,8 @@ impl Message {
     /// The connection it is for, if it is for one that exists already.
     pub fn slot(&self) -> Option<usize> {
         match self {
-            Self::Reply(token, _)
-            | Self::NoReply(token)
+            Self::Reply(token, ..)
+            | Self::NoReply(token, _)
             | Self::Resume(token, _)
             | Self::Opened(token, _)
             | Self::Disconnect(token)

@@ -38,6 +38,7 @@ use txn_protocol::{Malformed, Put, Reader};
 
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::delayed_produce::AppendedBatch;
+use crate::metrics::Produced;
 
 /// More partitions than this in one request are malformed: what we keep for each is larger than
 /// what it costs the sender to name it.
@@ -87,6 +88,8 @@ struct PartitionData {
     records: Option<Range<usize>>,
     content: Opened,
     outcome: Outcome,
+    /// Records that were appended now; 0 for a duplicate.
+    appended_records: u32,
 }
 
 /// What is known of a batch's content.
@@ -236,6 +239,7 @@ impl ProduceRequest {
                 records,
                 content: Opened::Not,
                 outcome: Outcome::Pending,
+                appended_records: 0,
             });
         }
         reader.skip_tags(is_flexible)?;
@@ -308,6 +312,22 @@ impl ProduceRequest {
         self.partitions
             .iter()
             .any(|partition| matches!(partition.outcome, Outcome::Failed(_)))
+    }
+
+    /// Counts what was appended, and what was refused; to be called when nothing is pending.
+    pub fn count(&self, produced: &Produced) {
+        for partition in &self.partitions {
+            if partition.appended_records > 0 {
+                let bytes = partition.records.as_ref().map_or(0, Range::len);
+                produced.batches.add_alone(1);
+                produced
+                    .records
+                    .add_alone(partition.appended_records.into());
+                produced.bytes.add_alone(bytes as u64);
+            } else if matches!(partition.outcome, Outcome::Failed(_)) {
+                produced.failures.add_alone(1);
+            }
+        }
     }
 
     fn transaction_version(&self) -> u8 {
@@ -630,6 +650,10 @@ impl Writing<'_> {
         drop(leadership);
         if let Some(content) = content {
             partition.content = Opened::Read(content);
+        }
+        if appended.is_ok() {
+            let count = BatchView::parse(batch).map_or(0, |batch| batch.record_count());
+            partition.appended_records = count.unsigned_abs();
         }
         self.stored(log, appended)
     }

@@ -68,7 +68,7 @@ pub struct Parked {
     pub request: ProduceRequest,
     pub body: Vec<u8>,
     /// For `body`, until it is dropped.
-    pub _claim: Claim,
+    pub(crate) _claim: Claim,
 }
 
 /// Logs, and the watches on them; dropping it takes them back.

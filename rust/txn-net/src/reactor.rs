@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
+use txn_log::histogram::Counter;
 use txn_protocol::apis::{FETCH, PRODUCE};
 use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
@@ -51,6 +52,7 @@ use crate::fetch::{FetchRequest, Readiness};
 use crate::forced_producers::ForcedProducers;
 use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
+use crate::metrics::{Marks, ReactorMetrics};
 use crate::opener::{Large, Opener};
 use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
@@ -97,6 +99,9 @@ pub struct Shared {
     pub mailboxes: Vec<Arc<Mailbox>>,
     pub memory: Arc<RequestMemory>,
     pub connections: AtomicUsize,
+    pub refused_connections: Counter,
+    /// One for each reactor.
+    pub metrics: Vec<ReactorMetrics>,
 }
 
 /// One thread's connections.
@@ -123,7 +128,9 @@ pub struct Reactor {
     /// Number of responses in the purgatory.
     delayed: usize,
     spin: AdaptiveSpin,
-    /// When this turn began.
+    /// When it woke up: a frame that it reads now may have waited since.
+    woke_up: Instant,
+    /// When it last read the clock.
     now: Instant,
     /// When to look for idle connections.
     reap_at: Option<Instant>,
@@ -181,6 +188,7 @@ impl Reactor {
             deadlines: Deadlines::default(),
             delayed: 0,
             spin: AdaptiveSpin::default(),
+            woke_up: Instant::now(),
             now: Instant::now(),
             reap_at: None,
             buffers: Buffers::default(),
@@ -204,7 +212,7 @@ impl Reactor {
         let mailbox = Arc::clone(&self.mailbox);
         loop {
             self.wait(&mut events)?;
-            self.now = Instant::now();
+            self.woke_up = self.read_clock();
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
@@ -347,6 +355,7 @@ impl Reactor {
 
     fn assign(&mut self, socket: TcpStream, address: SocketAddr) {
         if self.shared.connections.load(Ordering::Relaxed) >= self.shared.options.max_connections {
+            self.shared.refused_connections.add(1);
             return; // dropping the socket closes it
         }
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
@@ -397,6 +406,7 @@ impl Reactor {
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        self.metrics().connections.rise();
         connection.opened = self.stamp();
         let max_idle = self.shared.options.max_idle;
         self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
@@ -415,6 +425,7 @@ impl Reactor {
         connection.settle(&mut self.buffers);
         connection.is_listed = false;
         self.free.push(slot);
+        self.metrics().connections.fall();
         self.shared.mailboxes[DECIDING].post(Message::Moved(connection));
     }
 
@@ -422,8 +433,8 @@ impl Reactor {
     fn forget(&mut self, slot: usize, connection: &mut Connection) {
         // It fails only for a socket that was never registered.
         let _ = self.poll.registry().deregister(connection.socket_mut());
-        if matches!(connection.state, State::Delayed { .. }) {
-            self.delayed -= 1;
+        if let State::Delayed { response, .. } = &connection.state {
+            self.note_left(&response.operation);
         }
         if connection.is_starved {
             self.starved.retain(|&other| other != slot);
@@ -433,6 +444,7 @@ impl Reactor {
 
     fn free(&mut self, slot: usize) {
         self.free.push(slot);
+        self.metrics().connections.fall();
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -490,8 +502,8 @@ impl Reactor {
         match message {
             Message::Accepted(socket, address, number) => self.open(socket, address, number),
             Message::Moved(connection) => self.register(connection),
-            Message::Reply(token, frame) => self.on_reply(token, Some(frame)),
-            Message::NoReply(token) => self.on_reply(token, None),
+            Message::Reply(token, frame, ready) => self.on_reply(token, Some(frame), ready),
+            Message::NoReply(token, ready) => self.on_reply(token, None, ready),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
             Message::Opened(token, request) => self.on_opened(token, *request),
             Message::Disconnect(token) => self.on_disconnect(token),
@@ -511,8 +523,11 @@ impl Reactor {
             .filter(|one| one.state.token() == Some(token))
     }
 
-    fn on_reply(&mut self, token: RequestToken, frame: Option<Vec<u8>>) {
-        let Some(connection) = self.answering(token) else {
+    fn on_reply(&mut self, token: RequestToken, frame: Option<Vec<u8>>, ready: Instant) {
+        let metrics = &self.shared.metrics[self.index];
+        let connection = self.slots.get_mut(token.slot());
+        let connection = connection.and_then(Option::as_deref_mut);
+        let Some(connection) = connection.filter(|one| one.state.token() == Some(token)) else {
             return;
         };
         let State::InFlight { correlation_id, .. } = connection.state else {
@@ -522,6 +537,9 @@ impl Reactor {
         if let Some(mut frame) = frame {
             set_correlation_id(&mut frame, correlation_id);
             connection.push(Chunk::bytes(frame));
+            connection.note_answer(metrics, ready);
+        } else {
+            connection.note_end(metrics, ready);
         }
         self.drive(token.slot());
     }
@@ -549,7 +567,9 @@ impl Reactor {
         }
         connection.is_closing = true;
         let was_under_way = std::mem::take(&mut connection.state);
-        self.delayed -= usize::from(matches!(was_under_way, State::Delayed { .. }));
+        if let State::Delayed { response, .. } = &was_under_way {
+            self.note_left(&response.operation);
+        }
         self.drive(token.slot());
     }
 
@@ -638,6 +658,10 @@ impl Reactor {
         token: RequestToken,
         response: Box<DelayedResponse>,
     ) {
+        if !matches!(response.operation, Operation::Join(_)) {
+            connection.note_decision(self.now);
+        }
+        self.metrics().delayed(&response.operation).rise();
         self.deadlines.push(response.deadline, token);
         connection.state = State::Delayed { token, response };
         self.delayed += 1;
@@ -650,12 +674,18 @@ impl Reactor {
         });
     }
 
+    /// Counts a request that left the purgatory.
+    fn note_left(&mut self, operation: &Operation) {
+        self.delayed -= 1;
+        self.metrics().delayed(operation).fall();
+    }
+
     /// Takes a connection's request out of the purgatory, if it lies there.
     fn leave_purgatory(&mut self, slot: usize) -> Option<Operation> {
         let connection = self.slots[slot].as_deref_mut()?;
         match std::mem::take(&mut connection.state) {
             State::Delayed { response, .. } => {
-                self.delayed -= 1;
+                self.note_left(&response.operation);
                 Some(response.operation)
             }
             other => {
@@ -675,7 +705,8 @@ impl Reactor {
                 if request.is_outdated() {
                     request.refresh(&self.shared.catalog);
                 }
-                self.push(slot, request.answer());
+                let chunks = request.answer(&self.metrics().fetched_bytes);
+                self.push(slot, chunks);
             }
             Operation::Produce(produce) => {
                 self.push(slot, vec![Chunk::bytes(produce.complete())]);
@@ -689,11 +720,22 @@ impl Reactor {
     }
 
     fn push(&mut self, slot: usize, chunks: Vec<Chunk>) {
-        if let Some(connection) = self.connection(slot) {
+        let metrics = &self.shared.metrics[self.index];
+        if let Some(connection) = self.slots[slot].as_deref_mut() {
             for chunk in chunks {
                 connection.push(chunk);
             }
+            connection.note_answer(metrics, self.now);
         }
+    }
+
+    fn metrics(&self) -> &ReactorMetrics {
+        &self.shared.metrics[self.index]
+    }
+
+    fn read_clock(&mut self) -> Instant {
+        self.now = Instant::now();
+        self.now
     }
 
     // ------------------------------------------------------------ a connection's turn
@@ -727,7 +769,9 @@ impl Reactor {
         for _ in 0..TURN_FRAMES {
             let goes_on = connection.is_idle() && !connection.is_closing && self.stop_at.is_none();
             if !(goes_on && connection.holds_answer(max_request_bytes)) {
-                match connection.flush() {
+                let flushed = connection.flush();
+                self.note_sent(connection, matches!(flushed, Ok(Flush::Done)));
+                match flushed {
                     Ok(Flush::Done) if connection.is_closing => return TurnOutcome::Close,
                     Ok(Flush::Done) => {}
                     Ok(Flush::Blocked) => return TurnOutcome::Keep,
@@ -759,6 +803,21 @@ impl Reactor {
             }
         }
         TurnOutcome::Again
+    }
+
+    /// Counts what a connection has sent; `is_done`: all of its answers.
+    fn note_sent(&mut self, connection: &mut Connection, is_done: bool) {
+        let bytes = std::mem::take(&mut connection.sent_bytes);
+        if bytes > 0 {
+            self.metrics().bytes_sent.add_alone(bytes as u64);
+        }
+        if is_done && !connection.unsent.is_empty() {
+            let now = self.read_clock();
+            let metrics = self.metrics();
+            for marks in connection.unsent.drain(..) {
+                metrics.sent(&marks, now);
+            }
+        }
     }
 
     /// Reads until the next frame is whole; false if it is not all there yet, or has to wait for
@@ -800,8 +859,13 @@ impl Reactor {
         let frame = &mut input[start + frame.start..end];
         let answered = match RequestHeader::parse(frame) {
             Ok(header) => {
-                let body = header.body;
-                self.answer(slot, connection, &header, frame, body)
+                let (body, bytes) = (header.body, end - start);
+                connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
+                let answered = self.answer(slot, connection, &header, frame, body);
+                if !matches!(answered, Answered::InFlight) {
+                    self.metrics().received(header.api_key, bytes);
+                }
+                answered
             }
             Err(_) => Answered::Never,
         };
@@ -851,6 +915,7 @@ impl Reactor {
             correlation_id,
         };
         let client_id = header.client_id.clone();
+        let dequeued = connection.marks.as_mut().map(Marks::enqueue);
         let request = ControlRequest {
             token,
             api_key: header.api_key,
@@ -860,6 +925,7 @@ impl Reactor {
             body: frame[header.body..].to_vec(),
             client_host: Arc::clone(&connection.host),
             connection: connection.number,
+            dequeued: dequeued.unwrap_or_default(),
         };
         let claim = Claim::of(&self.shared.memory, frame.len());
         if self.is_decided_by_reactors(header, frame) {
@@ -1087,7 +1153,11 @@ impl Reactor {
         body: &[u8],
         correlation_id: i32,
     ) -> Answered {
+        let now = self.read_clock();
+        let metrics = self.metrics();
+        request.count(&metrics.produced);
         if !request.wants_answer() {
+            connection.note_end(metrics, now);
             // The client hears of a failure only by losing the connection, as from Kafka.
             return if request.has_failures() {
                 Answered::Never
@@ -1099,6 +1169,7 @@ impl Reactor {
         let awaiting_sync = request.encode(body, correlation_id, &mut answer);
         if awaiting_sync.is_empty() || !self.must_force(request) {
             connection.push(Chunk::bytes(answer));
+            connection.note_answer(metrics, now);
             return Answered::Yes;
         }
         let produce = DelayedProduce::new(answer, awaiting_sync);
@@ -1129,9 +1200,7 @@ impl Reactor {
         };
         // A client that sends no more does not wait for bytes either.
         if request.readiness() == Readiness::Ready || connection.is_half_closed {
-            for chunk in request.answer() {
-                connection.push(chunk);
-            }
+            self.push_fetched(connection, &request);
             return Answered::Yes;
         }
         let token = self.token(slot);
@@ -1142,11 +1211,17 @@ impl Reactor {
         if !response.is_ready() {
             self.delay(connection, token, response);
         } else if let Operation::Fetch(request) = response.operation {
-            for chunk in request.answer() {
-                connection.push(chunk);
-            }
+            self.push_fetched(connection, &request);
         }
         Answered::Yes
+    }
+
+    fn push_fetched(&mut self, connection: &mut Connection, request: &FetchRequest) {
+        for chunk in request.answer(&self.metrics().fetched_bytes) {
+            connection.push(chunk);
+        }
+        let now = self.read_clock();
+        connection.note_answer(self.metrics(), now);
     }
 
     // ------------------------------------------------------------ the end

@@ -7,10 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::Poll;
 use mio::net::TcpListener;
+use txn_log::histogram::Counter;
 use txn_protocol::Put;
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
@@ -21,6 +22,7 @@ use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
+use crate::metrics::{ReactorMetrics, Snapshot};
 use crate::opener::Opener;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
@@ -109,6 +111,7 @@ impl Server {
             .iter()
             .map(|poll| mailbox::open(poll, MAILBOX).map(Arc::new))
             .collect::<Result<_, _>>()?;
+        let metrics = polls.iter().map(|_| ReactorMetrics::default()).collect();
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
             syncer: Syncer::default(),
@@ -122,6 +125,8 @@ impl Server {
             mailboxes,
             memory: Arc::new(memory),
             connections: AtomicUsize::new(0),
+            refused_connections: Counter::default(),
+            metrics,
         });
         let reactors = polls
             .into_iter()
@@ -262,6 +267,18 @@ impl Server {
         self.shared.control.take_failures()
     }
 
+    /// What was counted so far, and what waits now. Any thread may ask; none waits for it.
+    #[must_use]
+    pub fn metrics(&self) -> Snapshot {
+        let mut snapshot = Snapshot {
+            queued_requests: self.shared.control.len(),
+            refused_connections: self.shared.refused_connections.get(),
+            ..Snapshot::default()
+        };
+        snapshot.add_reactors(&self.shared.metrics);
+        snapshot
+    }
+
     /// Answers a request; dropped if its connection is gone.
     pub fn reply(&self, token: RequestToken, has_flexible_header: bool, body: &[u8]) {
         let mut frame = Vec::with_capacity(body.len() + 9);
@@ -269,12 +286,12 @@ impl Server {
         frame.put(body);
         let length = frame.len() - 4;
         set_length(&mut frame, length);
-        self.post(token, Message::Reply(token, frame));
+        self.post(token, Message::Reply(token, frame, Instant::now()));
     }
 
     /// Goes on with a connection whose request has no answer.
     pub fn no_reply(&self, token: RequestToken) {
-        self.post(token, Message::NoReply(token));
+        self.post(token, Message::NoReply(token, Instant::now()));
     }
 
     /// Goes on with a parked Produce, except where joining was refused.

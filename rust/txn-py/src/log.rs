@@ -29,6 +29,7 @@ use txn_log::{
 };
 
 use crate::errors::{CorruptLogError, LogRefusedError};
+use crate::server::{Times, python_times};
 
 /// Largest content of one compressed batch that `decode_batches` opens.
 const DECODED_BYTES_MAX: usize = 512 << 20;
@@ -718,7 +719,20 @@ fn close_idle_files(py: Python<'_>) {
 /// How many times this process has forced a file of a log to the disk.
 #[pyfunction]
 fn sync_count() -> u64 {
-    txn_log::disk::sync_count()
+    txn_log::disk::sync_times().count()
+}
+
+/// The times of those syncs, as `Server.metrics` has times, and how many are under way.
+#[pyfunction]
+fn sync_metrics() -> (Times, u64) {
+    let times = python_times(txn_log::disk::sync_times());
+    (times, txn_log::disk::syncs_in_progress())
+}
+
+/// The upper bounds of the buckets of times, in seconds.
+#[pyfunction]
+fn bucket_bounds_s() -> Vec<f64> {
+    txn_log::histogram::bounds_s().to_vec()
 }
 
 // ---------------------------------------------------------------- batches as bytes
@@ -893,6 +907,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open_files, module)?)?;
     module.add_function(wrap_pyfunction!(close_idle_files, module)?)?;
     module.add_function(wrap_pyfunction!(sync_count, module)?)?;
+    module.add_function(wrap_pyfunction!(sync_metrics, module)?)?;
+    module.add_function(wrap_pyfunction!(bucket_bounds_s, module)?)?;
     module.add_function(wrap_pyfunction!(encode_batch, module)?)?;
     module.add_function(wrap_pyfunction!(decode_batches, module)?)
 }

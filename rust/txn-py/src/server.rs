@@ -166,9 +166,66 @@ impl Server {
         self.0.disconnect(RequestToken::from_number(token));
     }
 
+    fn metrics(&self, py: Python<'_>) -> ServerMetrics {
+        py.detach(|| self.0.metrics()).into()
+    }
+
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.0.stop());
     }
+}
+
+/// Bucket counts, and the sum in seconds.
+pub type Times = (Vec<u64>, f64);
+
+/// As Python's `ServerMetrics`.
+#[derive(IntoPyObject)]
+struct ServerMetrics {
+    /// `(api_key, received, queue, local, remote, send, total)`.
+    apis: Vec<(i16, u64, Times, Times, Times, Times, Times)>,
+    /// `(connections, bytes_received, bytes_sent)`.
+    reactors: Vec<(usize, u64, u64)>,
+    produced_batches: u64,
+    produced_records: u64,
+    produced_bytes: u64,
+    failed_produces: u64,
+    fetched_bytes: u64,
+    queued_requests: usize,
+    delayed_fetches: usize,
+    delayed_produces: usize,
+    delayed_joins: usize,
+    refused_connections: u64,
+}
+
+impl From<txn_net::Snapshot> for ServerMetrics {
+    fn from(counted: txn_net::Snapshot) -> Self {
+        let apis = counted.apis.into_iter().map(|api| {
+            let stages = [api.queue, api.local, api.remote, api.send, api.total];
+            let [queue, local, remote, send, total] = stages.map(python_times);
+            (api.api_key, api.received, queue, local, remote, send, total)
+        });
+        let reactors = counted.reactors.into_iter();
+        Self {
+            apis: apis.collect(),
+            reactors: reactors
+                .map(|one| (one.connections, one.bytes_received, one.bytes_sent))
+                .collect(),
+            produced_batches: counted.produced_batches,
+            produced_records: counted.produced_records,
+            produced_bytes: counted.produced_bytes,
+            failed_produces: counted.failed_produces,
+            fetched_bytes: counted.fetched_bytes,
+            queued_requests: counted.queued_requests,
+            delayed_fetches: counted.delayed_fetches,
+            delayed_produces: counted.delayed_produces,
+            delayed_joins: counted.delayed_joins,
+            refused_connections: counted.refused_connections,
+        }
+    }
+}
+
+pub fn python_times(times: txn_log::histogram::Times) -> Times {
+    (times.buckets, times.sum_s)
 }
 
 fn python_requests(

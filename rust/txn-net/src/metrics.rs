@@ -1,0 +1,349 @@
+//! Counts and times of requests at the choke points.
+//!
+//! ```text
+//!  received ──queue──► dequeued ──local──► decided ──remote──► durable ──send──► sent
+//!  the frame is        a reactor, or       Python has          the disk, or      the kernel has
+//!  whole               Python, takes it    answered, the log   the purgatory,    the answer's
+//!                                          has the batches     lets it go        last byte
+//! ```
+//!
+//! Each time is noted when its second point is reached, so the count of `local` is the number of
+//! requests decided, and so on. A request without an answer (`acks=0`) is never sent.
+//!
+//! Every reactor notes the requests of its own connections, alone: points that another thread
+//! reaches are brought to it with the request (`Dequeued`) or with the answer. So a request costs
+//! no locked instruction here, and two or three looks at the clock.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use txn_log::histogram::{Counter, Histogram, Times};
+
+use crate::purgatory::Operation;
+
+/// Kafka's API keys are below this; a client may send any.
+const API_KEYS: usize = 128;
+/// Stands for every key that Kafka does not have.
+const UNKNOWN_API: i16 = -1;
+
+/// When the control loop took a request; empty until then.
+pub type Dequeued = Arc<OnceLock<Instant>>;
+
+/// The points that a request has passed.
+pub struct Marks {
+    api_key: i16,
+    received: Instant,
+    dequeued: Instant,
+    /// Set by the control loop if that has the request.
+    taken: Option<Dequeued>,
+    decided: Option<Instant>,
+    durable: Option<Instant>,
+}
+
+impl Marks {
+    /// Of a request that a reactor takes at `dequeued`.
+    pub fn new(api_key: i16, received: Instant, dequeued: Instant) -> Self {
+        Self {
+            api_key,
+            received,
+            dequeued,
+            taken: None,
+            decided: None,
+            durable: None,
+        }
+    }
+
+    /// Has the request wait for the control loop, which tells when it takes it.
+    pub fn enqueue(&mut self) -> Dequeued {
+        Arc::clone(self.taken.insert(Dequeued::default()))
+    }
+
+    /// It is decided; its answer may have to wait. Only the first call counts.
+    pub fn decide(&mut self, now: Instant) {
+        self.decided.get_or_insert(now);
+    }
+
+    /// Its answer may be sent. Only the first call counts.
+    pub fn let_go(&mut self, now: Instant) {
+        self.decide(now);
+        self.durable.get_or_insert(now);
+    }
+}
+
+/// What is counted of one API.
+#[derive(Default)]
+struct ApiMetrics {
+    received: Counter,
+    queue: Histogram,
+    local: Histogram,
+    remote: Histogram,
+    send: Histogram,
+    total: Histogram,
+}
+
+/// What one reactor counts; its own thread alone writes.
+pub struct ReactorMetrics {
+    /// By API key, the unknown ones last; made when the first request of an API comes.
+    apis: [OnceLock<Box<ApiMetrics>>; API_KEYS + 1],
+    pub bytes_received: Counter,
+    pub bytes_sent: Counter,
+    pub produced: Produced,
+    /// Bytes of batches in answers to Fetch.
+    pub fetched_bytes: Counter,
+    /// Connections that it serves.
+    pub connections: Gauge,
+    delayed_fetches: Gauge,
+    delayed_produces: Gauge,
+    delayed_joins: Gauge,
+}
+
+/// A number that its reactor alone changes.
+#[derive(Default)]
+pub struct Gauge(AtomicUsize);
+
+impl Gauge {
+    pub fn rise(&self) {
+        self.0.store(self.get() + 1, Ordering::Relaxed);
+    }
+
+    pub fn fall(&self) {
+        self.0.store(self.get() - 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What Produce requests brought.
+#[derive(Default)]
+pub struct Produced {
+    pub batches: Counter,
+    pub records: Counter,
+    pub bytes: Counter,
+    /// Partitions of a request whose batch was refused.
+    pub failures: Counter,
+}
+
+impl Default for ReactorMetrics {
+    fn default() -> Self {
+        Self {
+            apis: [const { OnceLock::new() }; API_KEYS + 1],
+            bytes_received: Counter::default(),
+            bytes_sent: Counter::default(),
+            produced: Produced::default(),
+            fetched_bytes: Counter::default(),
+            connections: Gauge::default(),
+            delayed_fetches: Gauge::default(),
+            delayed_produces: Gauge::default(),
+            delayed_joins: Gauge::default(),
+        }
+    }
+}
+
+impl ReactorMetrics {
+    /// How many requests wait like this one.
+    pub fn delayed(&self, operation: &Operation) -> &Gauge {
+        match operation {
+            Operation::Fetch(_) => &self.delayed_fetches,
+            Operation::Produce(_) => &self.delayed_produces,
+            Operation::Join(_) => &self.delayed_joins,
+        }
+    }
+
+    /// A request's frame is whole.
+    pub fn received(&self, api_key: i16, bytes: usize) {
+        self.api(api_key).received.add_alone(1);
+        self.bytes_received.add_alone(bytes as u64);
+    }
+
+    /// Its answer is ready to be sent, or it has none.
+    pub fn answered(&self, marks: &Marks) {
+        let api = self.api(marks.api_key);
+        let taken = marks.taken.as_ref().and_then(|taken| taken.get());
+        let dequeued = *taken.unwrap_or(&marks.dequeued);
+        let decided = marks.decided.unwrap_or(dequeued);
+        let durable = marks.durable.unwrap_or(decided);
+        api.queue
+            .record_alone(dequeued.saturating_duration_since(marks.received));
+        api.local
+            .record_alone(decided.saturating_duration_since(dequeued));
+        api.remote
+            .record_alone(durable.saturating_duration_since(decided));
+    }
+
+    /// The kernel has its answer.
+    pub fn sent(&self, marks: &Marks, now: Instant) {
+        let api = self.api(marks.api_key);
+        let durable = marks.durable.unwrap_or(now);
+        api.send
+            .record_alone(now.saturating_duration_since(durable));
+        api.total
+            .record_alone(now.saturating_duration_since(marks.received));
+    }
+
+    fn api(&self, api_key: i16) -> &ApiMetrics {
+        let row = usize::try_from(api_key).unwrap_or(API_KEYS).min(API_KEYS);
+        self.apis[row].get_or_init(Box::default)
+    }
+}
+
+/// The requests of one API, of all reactors.
+#[derive(Clone, Debug)]
+pub struct ApiSnapshot {
+    /// Which; -1 for those that Kafka does not have.
+    pub api_key: i16,
+    /// How many were received.
+    pub received: u64,
+    /// From received to dequeued.
+    pub queue: Times,
+    /// From dequeued to decided.
+    pub local: Times,
+    /// From decided to durable.
+    pub remote: Times,
+    /// From durable to sent.
+    pub send: Times,
+    /// From received to sent.
+    pub total: Times,
+}
+
+/// What one reactor does.
+#[derive(Clone, Copy, Debug)]
+pub struct ReactorSnapshot {
+    /// Connections that it serves.
+    pub connections: usize,
+    /// Bytes of requests.
+    pub bytes_received: u64,
+    /// Bytes of answers.
+    pub bytes_sent: u64,
+}
+
+/// What a server has counted, and what waits in it now.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// By API key, those that were ever asked for.
+    pub apis: Vec<ApiSnapshot>,
+    /// Reactor 0 first.
+    pub reactors: Vec<ReactorSnapshot>,
+    /// Batches that Produce has appended.
+    pub produced_batches: u64,
+    /// Records in them.
+    pub produced_records: u64,
+    /// Bytes of them.
+    pub produced_bytes: u64,
+    /// Partitions of Produce requests whose batch was refused.
+    pub failed_produces: u64,
+    /// Bytes of batches that Fetch has answered with.
+    pub fetched_bytes: u64,
+    /// Requests and parked Produce requests that wait for the control loop.
+    pub queued_requests: usize,
+    /// Fetches that wait for bytes.
+    pub delayed_fetches: usize,
+    /// Produce requests whose answer waits for the disk.
+    pub delayed_produces: usize,
+    /// Produce requests that wait for the coordinator.
+    pub delayed_joins: usize,
+    /// Connections that were refused, for there were too many.
+    pub refused_connections: u64,
+}
+
+impl Snapshot {
+    /// Adds what reactors have counted. Cost: some 10 µs for each API that was ever asked for.
+    pub fn add_reactors(&mut self, reactors: &[ReactorMetrics]) {
+        for row in 0..=API_KEYS {
+            let counted = reactors.iter().filter_map(|one| one.apis[row].get());
+            let mut api: Option<ApiSnapshot> = None;
+            for one in counted {
+                api.get_or_insert_with(|| ApiSnapshot::of_key(row)).add(one);
+            }
+            self.apis.extend(api);
+        }
+        for one in reactors {
+            self.reactors.push(ReactorSnapshot {
+                connections: one.connections.get(),
+                bytes_received: one.bytes_received.get(),
+                bytes_sent: one.bytes_sent.get(),
+            });
+            self.produced_batches += one.produced.batches.get();
+            self.produced_records += one.produced.records.get();
+            self.produced_bytes += one.produced.bytes.get();
+            self.failed_produces += one.produced.failures.get();
+            self.fetched_bytes += one.fetched_bytes.get();
+            self.delayed_fetches += one.delayed_fetches.get();
+            self.delayed_produces += one.delayed_produces.get();
+            self.delayed_joins += one.delayed_joins.get();
+        }
+    }
+}
+
+impl ApiSnapshot {
+    fn of_key(row: usize) -> Self {
+        Self {
+            api_key: if row < API_KEYS {
+                row as i16
+            } else {
+                UNKNOWN_API
+            },
+            received: 0,
+            queue: Times::default(),
+            local: Times::default(),
+            remote: Times::default(),
+            send: Times::default(),
+            total: Times::default(),
+        }
+    }
+
+    fn add(&mut self, one: &ApiMetrics) {
+        self.received += one.received.get();
+        self.queue.add(&one.queue.times());
+        self.local.add(&one.local.times());
+        self.remote.add(&one.remote.times());
+        self.send.add(&one.send.times());
+        self.total.add(&one.total.times());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn only(metrics: ReactorMetrics) -> ApiSnapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.add_reactors(&[metrics]);
+        assert_eq!(snapshot.apis.len(), 1);
+        snapshot.apis.remove(0)
+    }
+
+    #[test]
+    fn each_time_lies_between_the_two_points_it_is_named_after() {
+        let metrics = ReactorMetrics::default();
+        let start = Instant::now();
+        let mut marks = Marks::new(0, start, start);
+        metrics.received(0, 100);
+        marks.enqueue().set(start + MS).unwrap();
+        marks.decide(start + 3 * MS);
+        marks.let_go(start + 6 * MS);
+        metrics.answered(&marks);
+        metrics.sent(&marks, start + 10 * MS);
+        let api = only(metrics);
+        let sums = [&api.queue, &api.local, &api.remote, &api.send, &api.total];
+        let sums = sums.map(|times| (times.sum_s * 1000.0).round() as u32);
+        assert_eq!(sums, [1, 2, 3, 4, 10]);
+        assert_eq!((api.received, api.total.count()), (1, 1));
+    }
+
+    #[test]
+    fn keys_that_kafka_does_not_have_share_one_row() {
+        let metrics = ReactorMetrics::default();
+        for api_key in [-7, API_KEYS as i16, i16::MAX] {
+            metrics.received(api_key, 0);
+        }
+        let api = only(metrics);
+        assert_eq!((api.api_key, api.received), (UNKNOWN_API, 3));
+    }
+}
