@@ -11,14 +11,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mio::net::TcpStream;
-use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
-use rustix::net::SendFlags;
 use txn_log::LentFile;
 use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
@@ -26,6 +22,7 @@ use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{Marks, ReactorMetrics};
 use crate::purgatory::{DelayedResponse, Operation};
+use crate::transport::{Handshake, Transport};
 
 /// How much a buffer grows at first, and the least a read asks for when more is to come.
 const STEP_BYTES: usize = 64 << 10;
@@ -97,17 +94,10 @@ impl Chunk {
     }
 
     /// Sends some of it; `more` says that other chunks follow.
-    fn send(&mut self, socket: &TcpStream, more: bool) -> io::Result<usize> {
+    fn send(&mut self, transport: &mut Transport, more: bool) -> io::Result<usize> {
         match self {
             Self::Bytes { data, at } => {
-                let flags = SendFlags::NOSIGNAL
-                    | if more {
-                        SendFlags::MORE
-                    } else {
-                        SendFlags::empty()
-                    };
-                let rest = &data[*at..];
-                let sent = rustix::io::retry_on_intr(|| rustix::net::send(socket, rest, flags))?;
+                let sent = transport.send(&data[*at..], more)?;
                 *at += sent;
                 Ok(sent)
             }
@@ -116,7 +106,7 @@ impl Chunk {
                 position,
                 left,
             } => {
-                let sent = txn_sys::send_file(socket.as_fd(), file.as_fd(), *position, *left)?;
+                let sent = transport.send_file(file, *position, *left)?;
                 if sent == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
@@ -192,7 +182,9 @@ pub enum Fill {
     reason = "five facts that hold independently"
 )]
 pub struct Connection {
-    socket: TcpStream,
+    transport: Transport,
+    /// Index of the listener that accepted it.
+    pub listener: usize,
     /// The client's address.
     pub host: Arc<str>,
     /// One more than that of the connection accepted before it.
@@ -212,6 +204,8 @@ pub struct Connection {
     pub is_listed: bool,
     /// It is in the reactor's list of connections that wait for memory.
     pub is_starved: bool,
+    /// No request is read before this time; the token stands in the reactor's deadlines.
+    mute: Option<(Instant, RequestToken)>,
     /// For `input`, and for what is still to come of a request that was begun.
     pub claim: Claim,
     input: Vec<u8>,
@@ -227,9 +221,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(socket: TcpStream, host: Arc<str>, number: u64, now: Instant, claim: Claim) -> Self {
+    pub fn new(
+        transport: Transport,
+        listener: usize,
+        host: Arc<str>,
+        number: u64,
+        now: Instant,
+        claim: Claim,
+    ) -> Self {
         Self {
-            socket,
+            transport,
+            listener,
             host,
             number,
             opened: 0,
@@ -240,6 +242,7 @@ impl Connection {
             is_half_closed: false,
             is_listed: false,
             is_starved: false,
+            mute: None,
             claim,
             input: Vec::new(),
             start: 0,
@@ -251,7 +254,44 @@ impl Connection {
     }
 
     pub fn socket_mut(&mut self) -> &mut TcpStream {
-        &mut self.socket
+        self.transport.socket_mut()
+    }
+
+    /// Goes on with the transport's handshake.
+    ///
+    /// # Errors
+    /// The client cannot be spoken with.
+    pub fn handshake(&mut self) -> io::Result<Handshake> {
+        self.transport.handshake()
+    }
+
+    /// Reads no request before `until`, unless it is muted for longer. True if `token` has to
+    /// stand in the reactor's deadlines.
+    pub fn mute(&mut self, until: Instant, token: RequestToken) -> bool {
+        let is_longer = self.mute.is_none_or(|(muted_until, _)| until > muted_until);
+        if is_longer {
+            self.mute = Some((until, token));
+        }
+        is_longer
+    }
+
+    /// Ends the mute of this token; false if it has none of that token.
+    pub fn unmute(&mut self, token: RequestToken) -> bool {
+        let is_over = self.mute.is_some_and(|(_, muted_by)| muted_by == token);
+        if is_over {
+            self.mute = None;
+        }
+        is_over
+    }
+
+    pub fn is_muted(&self) -> bool {
+        self.mute.is_some()
+    }
+
+    /// Whether a deadline of this token is still to come.
+    pub fn awaits(&self, token: RequestToken) -> bool {
+        let is_muted_by = |(_, muted_by)| muted_by == token;
+        self.state.token() == Some(token) || self.mute.is_some_and(is_muted_by)
     }
 
     pub fn is_idle(&self) -> bool {
@@ -329,7 +369,7 @@ impl Connection {
             }
             let more = self.output.len() > 1;
             let chunk = self.output.front_mut().expect("it is not empty");
-            match chunk.send(&self.socket, more) {
+            match chunk.send(&mut self.transport, more) {
                 Ok(bytes) => {
                     sent += bytes;
                     self.sent_bytes += bytes;
@@ -371,20 +411,18 @@ impl Connection {
     pub fn fill(&mut self, missing: usize, buffers: &mut Buffers) -> io::Result<Fill> {
         self.make_room(missing, buffers);
         let room = self.input.capacity() - self.input.len();
-        match rustix::io::retry_on_intr(|| {
-            rustix::io::read(&self.socket, spare_capacity(&mut self.input))
-        }) {
+        match self.transport.read(&mut self.input) {
             Ok(0) => Ok(Fill::Closed),
             Ok(bytes) => {
                 // A short read has emptied the socket; the end of the stream is read apart.
                 self.is_readable = bytes == room || self.is_half_closed;
                 Ok(Fill::Some)
             }
-            Err(Errno::AGAIN) => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.is_readable = false;
                 Ok(Fill::Blocked)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -439,6 +477,7 @@ mod tests {
     use crate::memory::RequestMemory;
     use std::io::Write;
     use std::net::TcpListener;
+    use std::time::Duration;
 
     fn pair() -> (Connection, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -446,7 +485,8 @@ mod tests {
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let connection = Connection::new(
-            TcpStream::from_std(server),
+            Transport::Plain(TcpStream::from_std(server)),
+            0,
             "127.0.0.1".into(),
             1,
             Instant::now(),
@@ -530,6 +570,20 @@ mod tests {
         fill_until(&mut connection, &mut buffers, 5);
         connection.push(Chunk::bytes(vec![0; HELD_ANSWER_BYTES]));
         assert!(!connection.holds_answer(100));
+    }
+
+    #[test]
+    fn of_several_mutes_the_longest_counts() {
+        let (mut connection, _client) = pair();
+        let now = Instant::now();
+        let [short, long] = [1, 2].map(Duration::from_secs);
+        let [first, second, third] = [1, 2, 3].map(|stamp| RequestToken::new(0, 0, stamp));
+        assert!(connection.mute(now + short, first));
+        assert!(connection.mute(now + long, second));
+        assert!(!connection.mute(now + short, third));
+        assert!(connection.awaits(second) && !connection.awaits(first));
+        assert!(!connection.unmute(first) && connection.is_muted());
+        assert!(connection.unmute(second) && !connection.is_muted());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct ControlRequest {
     pub body: Vec<u8>,
     /// The client's address.
     pub client_host: Arc<str>,
+    /// Index of the listener that accepted the connection.
+    pub listener: usize,
     /// Number of the connection: one that was accepted later has a higher number.
     pub connection: u64,
     /// To be set when it is taken.
@@ -245,6 +247,7 @@ mod tests {
             client_id: None,
             body: Vec::new(),
             client_host: "127.0.0.1".into(),
+            listener: 0,
             connection: 0,
             dequeued: Dequeued::default(),
         }

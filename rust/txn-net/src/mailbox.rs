@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::Waker;
 use mio::net::TcpStream;
@@ -70,8 +70,8 @@ impl RequestToken {
 
 /// What a reactor is told.
 pub enum Message {
-    /// A connection that is its own from now on, and its number.
-    Accepted(TcpStream, SocketAddr, u64),
+    /// A connection that is its own from now on.
+    Accepted(Accepted),
     /// A connection that another reactor served until now; its next frame is whole.
     Moved(Box<Connection>),
     /// A whole frame for the request, and when it was ready; the reactor fills in the
@@ -79,6 +79,8 @@ pub enum Message {
     Reply(RequestToken, Vec<u8>, Instant),
     /// The request has no answer; it was decided then.
     NoReply(RequestToken, Instant),
+    /// Mute the request's connection for so long.
+    Mute(RequestToken, Duration),
     /// The coordinator has decided on a parked Produce.
     Resume(RequestToken, Vec<Refused>),
     /// The batches of a Produce were opened.
@@ -106,6 +108,7 @@ impl Message {
         match self {
             Self::Reply(token, ..)
             | Self::NoReply(token, _)
+            | Self::Mute(token, _)
             | Self::Resume(token, _)
             | Self::Opened(token, _)
             | Self::Disconnect(token)
@@ -120,6 +123,16 @@ impl Message {
             Self::Panic => None,
         }
     }
+}
+
+/// A connection that reactor 0 has accepted.
+pub struct Accepted {
+    pub socket: TcpStream,
+    pub address: SocketAddr,
+    /// Index of the listener.
+    pub listener: usize,
+    /// One more than that of the connection accepted before it.
+    pub number: u64,
 }
 
 /// A reactor's inbox.

@@ -50,7 +50,8 @@ use crate::control_lock::ControlLock;
 use crate::delayed_produce::DelayedProduce;
 use crate::fetch::{FetchRequest, Readiness};
 use crate::forced_producers::ForcedProducers;
-use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
+use crate::listener::Listener;
+use crate::mailbox::{Accepted, MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{Marks, ReactorMetrics};
 use crate::opener::{Large, Opener};
@@ -58,9 +59,10 @@ use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
 use crate::server::Options;
 use crate::syncer::Syncer;
+use crate::transport::{Handshake, Transport};
 
-/// The listener's events; slots count from 0.
-pub const LISTENER: Token = Token(usize::MAX - 1);
+/// The events of the first listener; others follow. Those of connections are their slots.
+const FIRST_LISTENER: usize = MAX_SLOTS;
 /// The mailbox's events.
 pub const MAILBOX: Token = Token(usize::MAX);
 
@@ -89,6 +91,7 @@ const QUICK_BYTES: usize = 4 << 10;
 /// What all reactors share.
 pub struct Shared {
     pub options: Options,
+    pub listeners: Vec<Listener>,
     pub catalog: Catalog,
     pub control: ControlQueue,
     pub control_lock: ControlLock,
@@ -110,7 +113,8 @@ pub struct Reactor {
     poll: Poll,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
-    listener: Option<TcpListener>,
+    /// Those of `Shared::listeners`; none but in reactor 0.
+    listeners: Vec<TcpListener>,
     /// When to try accepting again, after it failed.
     accept_at: Option<Instant>,
     /// Which reactor the next connection goes to.
@@ -164,19 +168,14 @@ enum Answered {
 }
 
 impl Reactor {
-    pub fn new(
-        index: usize,
-        poll: Poll,
-        shared: Arc<Shared>,
-        listener: Option<TcpListener>,
-    ) -> Self {
+    pub fn new(index: usize, poll: Poll, shared: Arc<Shared>, listeners: Vec<TcpListener>) -> Self {
         let mailbox = Arc::clone(&shared.mailboxes[index]);
         Self {
             index,
             poll,
             shared,
             mailbox,
-            listener,
+            listeners,
             accept_at: None,
             accept_turn: 0,
             accepted: 0,
@@ -204,10 +203,10 @@ impl Reactor {
     /// epoll fails, which it does only for want of memory.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
-        if let Some(listener) = &mut self.listener {
-            self.poll
-                .registry()
-                .register(listener, LISTENER, Interest::READABLE)?;
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let token = Token(FIRST_LISTENER + index);
+            let registry = self.poll.registry();
+            registry.register(listener, token, Interest::READABLE)?;
         }
         let mailbox = Arc::clone(&self.mailbox);
         loop {
@@ -215,8 +214,8 @@ impl Reactor {
             self.woke_up = self.read_clock();
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accept(),
                     MAILBOX => {}
+                    Token(token) if token >= FIRST_LISTENER => self.accept(token - FIRST_LISTENER),
                     Token(slot) => self.on_socket(slot, event),
                 }
                 if self.again.len() >= TURN_ANSWERS {
@@ -332,11 +331,10 @@ impl Reactor {
 
     // ------------------------------------------------------------ connections come and go
 
-    fn accept(&mut self) {
-        self.accept_at = None;
-        while let Some(listener) = &self.listener {
-            match listener.accept() {
-                Ok((socket, address)) => self.assign(socket, address),
+    fn accept(&mut self, listener: usize) {
+        while let Some(accepting) = self.listeners.get(listener) {
+            match accepting.accept() {
+                Ok((socket, address)) => self.assign(socket, address, listener),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(
@@ -353,7 +351,7 @@ impl Reactor {
         }
     }
 
-    fn assign(&mut self, socket: TcpStream, address: SocketAddr) {
+    fn assign(&mut self, socket: TcpStream, address: SocketAddr, listener: usize) {
         if self.shared.connections.load(Ordering::Relaxed) >= self.shared.options.max_connections {
             self.shared.refused_connections.add(1);
             return; // dropping the socket closes it
@@ -362,15 +360,26 @@ impl Reactor {
         self.accepted += 1;
         let reactor = self.accept_turn;
         self.accept_turn = (reactor + 1) % self.shared.mailboxes.len();
+        let accepted = Accepted {
+            socket,
+            address,
+            listener,
+            number: self.accepted,
+        };
         if reactor == self.index {
-            self.open(socket, address, self.accepted);
+            self.open(accepted);
         } else {
-            let message = Message::Accepted(socket, address, self.accepted);
-            self.shared.mailboxes[reactor].post(message);
+            self.shared.mailboxes[reactor].post(Message::Accepted(accepted));
         }
     }
 
-    fn open(&mut self, socket: TcpStream, address: SocketAddr, number: u64) {
+    fn open(&mut self, accepted: Accepted) {
+        let Accepted {
+            socket,
+            address,
+            listener,
+            number,
+        } = accepted;
         let is_ready = socket.set_nodelay(true).is_ok()
             // A peer that vanished without a word is noticed by the kernel, in its own time.
             && set_socket_keepalive(&socket, true).is_ok();
@@ -385,7 +394,8 @@ impl Reactor {
         }
         let host = address.ip().to_string().into();
         let claim = Claim::of(&self.shared.memory, 0);
-        let connection = Connection::new(socket, host, number, self.now, claim);
+        let transport = Transport::new(socket, self.shared.listeners[listener].security);
+        let connection = Connection::new(transport, listener, host, number, self.now, claim);
         self.register(Box::new(connection));
     }
 
@@ -458,10 +468,11 @@ impl Reactor {
             let Some(connection) = &self.slots[slot] else {
                 continue;
             };
-            let active_at = if connection.is_idle() && !connection.is_starved {
-                connection.active_at
+            let waits = !connection.is_idle() || connection.is_starved || connection.is_muted();
+            let active_at = if waits {
+                self.now // a client that waits for an answer, or to be read, is not idle
             } else {
-                self.now // who waits for an answer, or to be read, is not idle
+                connection.active_at
             };
             if active_at + max_idle <= self.now {
                 self.close_slot(slot);
@@ -485,7 +496,8 @@ impl Reactor {
         // A client that waits for bytes and sends no more has gone. Other requests are answered
         // first: acks=0 producers write and leave.
         let has_left = connection.is_half_closed && connection.state.is_delayed_fetch();
-        if has_left || (is_broken && !connection.is_idle()) {
+        let is_read = connection.is_idle() && !connection.is_muted(); // it finds out by itself
+        if has_left || (is_broken && !is_read) {
             self.close_slot(slot);
         } else {
             self.drive(slot);
@@ -500,10 +512,11 @@ impl Reactor {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Accepted(socket, address, number) => self.open(socket, address, number),
+            Message::Accepted(accepted) => self.open(accepted),
             Message::Moved(connection) => self.register(connection),
             Message::Reply(token, frame, ready) => self.on_reply(token, Some(frame), ready),
             Message::NoReply(token, ready) => self.on_reply(token, None, ready),
+            Message::Mute(token, duration) => self.on_mute(token, duration),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
             Message::Opened(token, request) => self.on_opened(token, *request),
             Message::Disconnect(token) => self.on_disconnect(token),
@@ -555,6 +568,15 @@ impl Reactor {
         if is_parked && let Some(Operation::Join(parked)) = self.leave_purgatory(token.slot()) {
             self.resume(token.slot(), parked, refused);
             self.drive(token.slot());
+        }
+    }
+
+    fn on_mute(&mut self, token: RequestToken, duration: Duration) {
+        let until = self.now + duration;
+        let mute_token = self.token(token.slot());
+        let is_longer = |one: &mut Connection| one.mute(until, mute_token);
+        if self.answering(token).is_some_and(is_longer) {
+            self.push_deadline(until, mute_token);
         }
     }
 
@@ -636,12 +658,20 @@ impl Reactor {
 
     fn on_time(&mut self) {
         if self.accept_at.is_some_and(|at| at <= self.now) {
-            self.accept();
+            self.accept_at = None;
+            for listener in 0..self.listeners.len() {
+                self.accept(listener);
+            }
         }
         while let Some(token) = self.deadlines.pop_passed(self.now) {
             if self.answering(token).is_some() {
                 // Its time has come, or its rest is over and a log may have advanced.
                 self.guarded(token.slot(), |reactor| reactor.on_recheck(token));
+            } else if self
+                .connection(token.slot())
+                .is_some_and(|one| one.unmute(token))
+            {
+                self.drive(token.slot());
             }
         }
         if self.reap_at.is_some_and(|at| at <= self.now) {
@@ -662,15 +692,20 @@ impl Reactor {
             connection.note_decision(self.now);
         }
         self.metrics().delayed(&response.operation).rise();
-        self.deadlines.push(response.deadline, token);
+        let deadline = response.deadline;
         connection.state = State::Delayed { token, response };
         self.delayed += 1;
+        self.push_deadline(deadline, token);
+    }
+
+    fn push_deadline(&mut self, deadline: Instant, token: RequestToken) {
+        self.deadlines.push(deadline, token);
         let slots = &self.slots;
         self.deadlines.tidy(self.delayed, |old| {
             old == token
                 || slots[old.slot()]
                     .as_ref()
-                    .is_some_and(|one| one.state.token() == Some(old))
+                    .is_some_and(|one| one.awaits(old))
         });
     }
 
@@ -766,8 +801,16 @@ impl Reactor {
 
     fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> TurnOutcome {
         let max_request_bytes = self.shared.options.max_request_bytes;
+        match connection.handshake() {
+            Ok(Handshake::Done) => {}
+            Ok(Handshake::Blocked) if self.stop_at.is_none() => return TurnOutcome::Keep,
+            Ok(Handshake::Blocked) | Err(_) => return TurnOutcome::Close,
+        }
         for _ in 0..TURN_FRAMES {
-            let goes_on = connection.is_idle() && !connection.is_closing && self.stop_at.is_none();
+            let goes_on = connection.is_idle()
+                && !connection.is_closing
+                && !connection.is_muted()
+                && self.stop_at.is_none();
             if !(goes_on && connection.holds_answer(max_request_bytes)) {
                 let flushed = connection.flush();
                 self.note_sent(connection, matches!(flushed, Ok(Flush::Done)));
@@ -784,6 +827,9 @@ impl Reactor {
             }
             if self.stop_at.is_some() {
                 return TurnOutcome::Close;
+            }
+            if connection.is_muted() {
+                return TurnOutcome::Keep;
             }
             match self.next_frame(slot, connection) {
                 Ok(true) => {}
@@ -924,6 +970,7 @@ impl Reactor {
             client_id: client_id.map(|id| String::from_utf8_lossy(&frame[id]).into_owned()),
             body: frame[header.body..].to_vec(),
             client_host: Arc::clone(&connection.host),
+            listener: connection.listener,
             connection: connection.number,
             dequeued: dequeued.unwrap_or_default(),
         };
@@ -1231,7 +1278,7 @@ impl Reactor {
             return;
         }
         self.stop_at = Some(self.now + DRAIN_GRACE);
-        self.listener = None;
+        self.listeners.clear();
         for slot in 0..self.slots.len() {
             let is_fetch = |one: &mut Connection| one.state.is_delayed_fetch();
             if self.connection(slot).is_some_and(is_fetch) {

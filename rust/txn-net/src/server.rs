@@ -1,7 +1,6 @@
-//! The server: a listener, its reactors, and the door between them and Python.
+//! The server: its listeners, its reactors, and the interface between them and Python.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::Poll;
-use mio::net::TcpListener;
 use txn_log::histogram::Counter;
 use txn_protocol::Put;
 use txn_protocol::codes;
@@ -20,6 +18,7 @@ use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
+use crate::listener::{Listener, ListenerOptions};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::metrics::{ReactorMetrics, Snapshot};
@@ -81,10 +80,9 @@ impl Options {
     }
 }
 
-/// A listening socket and what serves it. Every method may be called from any thread.
+/// Listening sockets, and the reactors that serve their connections. Every method may be called from any thread.
 pub struct Server {
     shared: Arc<Shared>,
-    address: SocketAddr,
     /// Those that no thread runs yet.
     reactors: Mutex<Idle>,
 }
@@ -99,11 +97,14 @@ impl Server {
     /// Binds and listens; connections are accepted once reactor 0 runs.
     ///
     /// # Errors
-    /// The address cannot be resolved or is taken, or an option is out of range.
-    pub fn bind(host: &str, port: u16, options: Options) -> io::Result<Self> {
+    /// An address cannot be resolved or is taken, or an option is out of range.
+    pub fn bind(listeners: &[ListenerOptions], options: Options) -> io::Result<Self> {
         options.check()?;
-        let mut listener = Some(listen(host, port)?);
-        let address = listener.as_ref().expect("just made").local_addr()?;
+        let bound: Vec<_> = listeners
+            .iter()
+            .map(Listener::bind)
+            .collect::<io::Result<_>>()?;
+        let (listeners, mut sockets): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         let polls: Vec<_> = (0..options.reactors)
             .map(|_| Poll::new())
             .collect::<Result<_, _>>()?;
@@ -118,6 +119,7 @@ impl Server {
             opener: Opener::new(options.reactors),
             forced: ForcedProducers::default(),
             options,
+            listeners,
             catalog: Catalog::default(),
             control: ControlQueue::new()?,
             control_lock: ControlLock::default(),
@@ -136,13 +138,12 @@ impl Server {
                     index,
                     poll,
                     Arc::clone(&shared),
-                    listener.take(),
+                    std::mem::take(&mut sockets),
                 ))
             })
             .collect();
         Ok(Self {
             shared,
-            address,
             reactors: Mutex::new(Idle {
                 reactors,
                 is_stopped: false,
@@ -150,10 +151,10 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Its listeners; connections and requests name them by index.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn listeners(&self) -> &[Listener] {
+        &self.shared.listeners
     }
 
     /// Readable while `take`, `take_joins` or `take_failures` has something.
@@ -289,6 +290,12 @@ impl Server {
         self.post(token, Message::Reply(token, frame, Instant::now()));
     }
 
+    /// Mutes a request's connection: for that long no further request is read from it. The answer
+    /// to the request leaves as always. Of several mutes the longest counts.
+    pub fn mute(&self, token: RequestToken, duration: Duration) {
+        self.post(token, Message::Mute(token, duration));
+    }
+
     /// Goes on with a connection whose request has no answer.
     pub fn no_reply(&self, token: RequestToken) {
         self.post(token, Message::NoReply(token, Instant::now()));
@@ -335,37 +342,20 @@ impl Drop for Server {
     }
 }
 
-fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
-    let mut failure = None;
-    for address in (host, port).to_socket_addrs()? {
-        match TcpListener::bind(address) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => failure = Some(error),
-        }
-    }
-    Err(failure.unwrap_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::AddrNotAvailable,
-            format!("{host} has no address"),
-        )
-    }))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::thread;
 
     use super::*;
+    use crate::listener::SecurityProtocol;
+    use crate::transport::tests::{HELLO, MASK};
 
-    #[test]
-    fn a_panic_ends_every_reactor_and_leaves_no_connection_open() {
-        // The story: connections that reactor 0 went on handing to one that had panicked stayed
-        // open, with nobody to serve them.
-        let options = Options {
-            reactors: 2,
-            max_request_bytes: 100,
+    fn options(reactors: usize) -> Options {
+        Options {
+            reactors,
+            max_request_bytes: 1000,
             max_queued_bytes: None,
             max_connections: 100,
             max_idle: None,
@@ -373,13 +363,64 @@ mod tests {
             coordinator_timeout: Duration::from_secs(30),
             produce_versions: PRODUCE_VERSIONS,
             fetch_versions: FETCH_VERSIONS,
-        };
-        let server = Arc::new(Server::bind("127.0.0.1", 0, options).unwrap());
+        }
+    }
+
+    fn listener(security: SecurityProtocol) -> ListenerOptions {
+        ListenerOptions {
+            name: "A".to_owned(),
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            security,
+            is_inter_broker: false,
+        }
+    }
+
+    #[test]
+    fn a_transport_that_shakes_hands_and_changes_every_byte_serves_as_a_plain_one() {
+        let listener = listener(SecurityProtocol::Masked);
+        let server = Arc::new(Server::bind(&[listener], options(1)).unwrap());
+        let reactor = thread::spawn({
+            let server = Arc::clone(&server);
+            move || server.run_reactor(0)
+        });
+        let masked = |bytes: &[u8]| bytes.iter().map(|byte| byte ^ MASK).collect::<Vec<_>>();
+        let mut client = TcpStream::connect(server.listeners()[0].address).unwrap();
+        let produce_to_nothing = [
+            &[0, 0, 0, 22][..],              // length
+            &[0, 0, 0, 3, 0, 0, 0, 7],       // Produce 3, correlation id 7
+            &[0xff, 0xff, 0xff, 0xff],       // neither client id nor transactional id
+            &[0, 1, 0, 0, 0, 9, 0, 0, 0, 0], // acks 1, timeout, no topic
+        ]
+        .concat();
+        client.write_all(&[HELLO]).unwrap();
+        client.write_all(&masked(&produce_to_nothing)).unwrap();
+        let mut answer = [0; 16];
+        client.read_exact(&mut answer).unwrap();
+        let expected = [0, 0, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(masked(&answer), expected);
+
+        let mut stranger = TcpStream::connect(server.listeners()[0].address).unwrap();
+        stranger.write_all(b"no hello").unwrap();
+        let closed = stranger.read(&mut [0]);
+        assert!(closed.is_err() || matches!(closed, Ok(0)));
+
+        server.stop();
+        assert!(reactor.join().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_panic_ends_every_reactor_and_leaves_no_connection_open() {
+        // The story: connections that reactor 0 went on handing to one that had panicked stayed
+        // open, with nobody to serve them.
+        let options = options(2);
+        let listener = listener(SecurityProtocol::Plaintext);
+        let server = Arc::new(Server::bind(&[listener], options).unwrap());
         let reactors = [0, 1].map(|index| {
             let server = Arc::clone(&server);
             thread::spawn(move || server.run_reactor(index))
         });
-        let connect = |_| TcpStream::connect(server.address()).unwrap();
+        let connect = |_| TcpStream::connect(server.listeners()[0].address).unwrap();
         let mut clients: Vec<_> = (0..6).map(connect).collect();
 
         server.shared.mailboxes[1].post(Message::Panic);
@@ -398,6 +439,6 @@ mod tests {
                     || ended.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
             );
         }
-        assert!(TcpStream::connect(server.address()).is_err());
+        assert!(TcpStream::connect(server.listeners()[0].address).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
@@ -16,7 +16,10 @@ use txn_log::producer_state::{
     ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{PartitionLog, Past, Settings};
-use txn_net::{ControlRequest, Options, ParkedProduce, PartitionRole, Server, Topic};
+use txn_net::{
+    ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
+    Server, Topic,
+};
 
 // ---------------------------------------------------------------- a producer state
 
@@ -139,6 +142,16 @@ fn options() -> Options {
     }
 }
 
+fn listener(name: &str) -> ListenerOptions {
+    ListenerOptions {
+        name: name.to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        security: SecurityProtocol::Plaintext,
+        is_inter_broker: false,
+    }
+}
+
 fn start(options: &Options) -> Running {
     let directory = TempDir::new().unwrap();
     let rules = Arc::new(Rules::default());
@@ -157,7 +170,7 @@ fn start(options: &Options) -> Running {
         )
     };
     let log = open("pay-0");
-    let server = Arc::new(Server::bind("127.0.0.1", 0, options.clone()).unwrap());
+    let server = Arc::new(Server::bind(&[listener("PLAINTEXT")], options.clone()).unwrap());
     let logs = [Arc::clone(&log), open("pay-1")];
     let log_of = Box::new(move |index: usize| Ok(Arc::clone(&logs[index])));
     server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, 2, log_of, false));
@@ -196,7 +209,7 @@ impl Drop for Running {
 
 impl Running {
     fn connect(&self) -> Client {
-        let socket = TcpStream::connect(self.server.address()).unwrap();
+        let socket = TcpStream::connect(self.server.listeners()[0].address).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -1275,6 +1288,90 @@ fn an_answer_before_a_disconnect_is_sent_in_full() {
     assert!(client.is_closed());
 }
 
+// ---------------------------------------------------------------- muted connections, listeners
+
+#[test]
+fn a_muted_connection_is_answered_and_not_read_until_its_time_is_over() {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    let (mut muted, mut other) = (running.connect(), running.connect());
+    muted.send(&[control(1), produce(1, &batch(b"late"))].concat());
+    let request = running.take_request();
+    let began = Instant::now();
+    running
+        .server
+        .mute(request.token, Duration::from_millis(300));
+    running.server.mute(request.token, Duration::from_millis(1)); // shorter: it does not count
+    running.server.reply(request.token, false, b"one");
+    assert_eq!(muted.receive()[4..], *b"one");
+    settle(&running, &mut other);
+    assert_eq!(produced(&other.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
+
+    assert_eq!(produced(&muted.receive()), [(0, 1)]);
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert_eq!(produced(&muted.ask(&produce(1, &batch(b"y")))), [(0, 2)]);
+}
+
+#[test]
+fn a_muted_connection_is_not_idle_and_is_closed_at_a_stop() {
+    let running = start(&Options {
+        max_idle: Some(Duration::from_millis(200)),
+        ..options()
+    });
+    let mut client = running.connect();
+    client.send(&control(1));
+    let request = running.take_request();
+    running.server.mute(request.token, Duration::from_secs(600));
+    running.server.reply(request.token, false, b"one");
+    client.receive();
+    let mut silent = running.connect();
+    assert!(silent.is_closed(), "after its time");
+    assert!(client.has_nothing());
+    drop(running); // joins the reactors
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_mute_that_comes_after_the_answer_changes_nothing() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&control(1));
+    let request = running.take_request();
+    running.server.reply(request.token, false, b"one");
+    running.server.mute(request.token, Duration::from_secs(600));
+    client.receive();
+    assert_eq!(produced(&client.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
+}
+
+#[test]
+fn a_request_names_the_listener_its_connection_came_to() {
+    let listeners = [listener("CLIENTS"), listener("BROKERS")];
+    let server = Arc::new(Server::bind(&listeners, options()).unwrap());
+    let reactors = [0, 1].map(|index| {
+        let server = Arc::clone(&server);
+        std::thread::spawn(move || server.run_reactor(index))
+    });
+    let names: Vec<_> = server.listeners().iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["CLIENTS", "BROKERS"]);
+    for index in [0, 1, 0, 1] {
+        let socket = TcpStream::connect(server.listeners()[index].address).unwrap();
+        let mut client = Client { socket };
+        client.send(&control(1));
+        let mut wakeup = [PollFd::from_borrowed_fd(server.wakeup_fd(), PollFlags::IN)];
+        poll(&mut wakeup, None).unwrap();
+        let request = server.take().pop().unwrap();
+        assert_eq!(request.listener, index);
+        server.reply(request.token, false, b"");
+        client.receive();
+    }
+    server.stop();
+    for reactor in reactors {
+        assert!(reactor.join().unwrap().is_ok());
+    }
+}
+
 // ---------------------------------------------------------------- who decides
 
 /// `EndTxn` 0, which reactors decide on if they may.
@@ -1832,8 +1929,8 @@ fn a_reactor_runs_once() {
 
 #[test]
 fn a_reactor_that_is_started_after_the_server_was_stopped_returns_at_once() {
-    let server = Server::bind("127.0.0.1", 0, options()).unwrap();
+    let server = Server::bind(&[listener("PLAINTEXT")], options()).unwrap();
     server.stop();
     assert!(server.run_reactor(1).is_ok());
-    assert!(TcpStream::connect(server.address()).is_err());
+    assert!(TcpStream::connect(server.listeners()[0].address).is_err());
 }

@@ -8,7 +8,9 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use txn_net::{Decide, LogOf, Options, RequestToken, Topic, TopicId};
+use txn_net::{
+    Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Topic, TopicId,
+};
 
 use crate::log::PyPartitionLog;
 
@@ -72,7 +74,14 @@ impl Server {
             produce_versions: produce_versions.0..=produce_versions.1,
             fetch_versions: fetch_versions.0..=fetch_versions.1,
         };
-        match py.detach(|| txn_net::Server::bind(host, port, options)) {
+        let listener = ListenerOptions {
+            name: "PLAINTEXT".to_owned(),
+            host: host.to_owned(),
+            port,
+            security: SecurityProtocol::Plaintext,
+            is_inter_broker: false,
+        };
+        match py.detach(|| txn_net::Server::bind(&[listener], options)) {
             Ok(server) => Ok(Self(server)),
             Err(error) => Err(match error.raw_os_error() {
                 Some(code) => PyOSError::new_err((code, format!("{host}:{port}: {error}"))),
@@ -86,7 +95,7 @@ impl Server {
 
     #[getter]
     fn address(&self) -> (String, u16) {
-        let address = self.0.address();
+        let address = self.0.listeners()[0].address;
         (address.ip().to_string(), address.port())
     }
 

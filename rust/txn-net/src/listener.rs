@@ -1,0 +1,81 @@
+//! Accepting sockets: their names, addresses and security protocols.
+//!
+//! Reactor 0 accepts from all of them. A connection knows its listener by index, and so does every
+//! request that goes to Python.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use mio::net::TcpListener;
+
+/// The kind of [`Transport`](crate::transport::Transport) a listener's connections have; Kafka's
+/// `security.protocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecurityProtocol {
+    /// Neither encryption nor authentication.
+    Plaintext,
+    /// Every byte is changed, after a handshake: proves that the rest of the crate does not care.
+    #[cfg(test)]
+    Masked,
+}
+
+/// A listener of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its name, as in Kafka's `listeners`.
+    pub name: String,
+    /// The address it is bound to, with the port that the system chose for 0.
+    pub address: SocketAddr,
+    /// What its connections speak below the protocol.
+    pub security: SecurityProtocol,
+    /// Whether other brokers come here, rather than clients.
+    pub is_inter_broker: bool,
+}
+
+/// A listener to be bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerOptions {
+    /// Its name, as in Kafka's `listeners`.
+    pub name: String,
+    /// A host name or address; of several addresses the first that can be bound.
+    pub host: String,
+    /// 0: the system chooses.
+    pub port: u16,
+    /// What its connections speak below the protocol.
+    pub security: SecurityProtocol,
+    /// Whether other brokers come here, rather than clients.
+    pub is_inter_broker: bool,
+}
+
+impl Listener {
+    /// Binds a listener.
+    ///
+    /// # Errors
+    /// The host has no address, or the system refuses all of them.
+    pub(crate) fn bind(options: &ListenerOptions) -> io::Result<(Self, TcpListener)> {
+        let socket = listen(&options.host, options.port)?;
+        let listener = Self {
+            name: options.name.clone(),
+            address: socket.local_addr()?,
+            security: options.security,
+            is_inter_broker: options.is_inter_broker,
+        };
+        Ok((listener, socket))
+    }
+}
+
+fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut failure = None;
+    for address in (host, port).to_socket_addrs()? {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            format!("{host} has no address"),
+        )
+    }))
+}
