@@ -24,6 +24,9 @@ class KafkaError(Exception):
 def crc32c(data: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of bytes."""
 
+def error_codes() -> list[tuple[int, str, bool, str]]:
+    """List Kafka's error codes by number: number, Kafka's name, whether it is retriable, advice."""
+
 # ---------------------------------------------------------------- the log
 
 AbortedTxn = tuple[int, int, int, int]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from kio.schema.errors import ErrorCode
 
 import txn
 from support.clients import commit_values, create_topic, read_all, send, transactional_producer
@@ -19,6 +18,7 @@ from support.damaged import KAFKA_STORAGE_ERROR, events, fetch_code, flip_bit
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
 FIND_COORDINATOR, INIT_PRODUCER_ID, LIST_TRANSACTIONS = 10, 22, 66
@@ -109,7 +109,7 @@ def test_P9_ids_of_a_damaged_log_have_no_coordinator(unread: Path) -> None:
         begun = ask(
             broker, INIT_PRODUCER_ID, 4, transactional_id=BROKEN, transaction_timeout=60_000
         )
-        assert begun.error_code is ErrorCode.not_coordinator
+        assert begun.error_code == ErrorCode.not_coordinator
         listed = ask(broker, LIST_TRANSACTIONS, 1)
         assert [each.transactional_id for each in listed.transaction_states] == [SOUND]
 
@@ -160,13 +160,13 @@ def test_P9_groups_of_a_damaged_log_have_no_coordinator_and_others_go_on(
             ErrorCode.none,
         ]
         older = ask(damaged, OFFSET_FETCH, 1, group_id=BROKEN, topics=topics)
-        assert older.topics[0].partitions[0].error_code is ErrorCode.not_coordinator
+        assert older.topics[0].partitions[0].error_code == ErrorCode.not_coordinator
         described = ask(
             damaged, DESCRIBE_GROUPS, 5, groups=[BROKEN], include_authorized_operations=False
         )
-        assert described.groups[0].error_code is ErrorCode.not_coordinator
+        assert described.groups[0].error_code == ErrorCode.not_coordinator
         beat = ask(damaged, HEARTBEAT, 3, group_id=BROKEN, generation_id=1, member_id="m")
-        assert beat.error_code is ErrorCode.not_coordinator
+        assert beat.error_code == ErrorCode.not_coordinator
         commit_offset(damaged.bootstrap_servers, SOUND, 8)
         with pytest.raises(KafkaException):
             commit_offset(damaged.bootstrap_servers, BROKEN, 8)

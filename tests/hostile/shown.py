@@ -10,11 +10,10 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final, TypedDict
 
-from kio.schema.errors import ErrorCode
-
 from support.clients import WAIT_S
 from support.wire_client import RawConnection
 from txn import _core
+from txn.wire.error_codes import ErrorCode
 from txn.wire.transaction_descriptions import decode_descriptions
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH = 0, 1, 2, 3, 9

@@ -31,8 +31,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kio.schema.errors import ErrorCode
-
 from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
     TV1,
@@ -56,6 +54,7 @@ from txn.coordinator.transaction.states import (
     TxnState,
     is_move,
 )
+from txn.wire.error_codes import ErrorCode
 
 ID = "pay"
 PARTITION = ("t", 0)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from model import coordinator_search
 from model.coordinator_search import Bounds, Search
@@ -19,6 +18,7 @@ from txn.coordinator.transaction.states import (
     TxnResult,
     TxnState,
 )
+from txn.wire.error_codes import ErrorCode
 
 ALONE = Bounds(transactions=3, reconnects=2)
 TAKEN_OVER = Bounds(transactions=2, reconnects=1, takeovers=1)

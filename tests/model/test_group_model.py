@@ -22,7 +22,6 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from kio.schema.errors import ErrorCode
 
 from support.group_host import PARTITIONS_PER_TOPIC, GroupNode
 from support.group_rounds import Rounds
@@ -35,6 +34,7 @@ from txn.coordinator.group.classic import (
 )
 from txn.coordinator.group.records import OffsetKey, encode_offset_key, encode_offset_value
 from txn.storage.base import Marker, ProducerIdentity
+from txn.wire.error_codes import ErrorCode
 
 S = GroupState
 

@@ -31,7 +31,6 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from kio.schema.errors import ErrorCode
 
 from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, Crash, MemoryHost
@@ -50,6 +49,7 @@ from txn.coordinator.transaction.states import (
 from txn.coordinator.transaction.store import TxnStore
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
 ID = "pay"

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from kio.schema.errors import ErrorCode
-
 from sim import cleaning, disk
 from sim.cleaning import Cleaned, CleanersProducerState, Left
 from sim.disk import SimCatalog, SimLog
@@ -53,6 +51,7 @@ from txn.partition.producer_state_manager import TRANSACTIONAL, ProducerStateMan
 from txn.partition.stable_offset import OpenTransactions
 from txn.storage.base import BatchKind, Record, StoredBatch
 from txn.storage.memory import MemoryLog
+from txn.wire.error_codes import ErrorCode
 
 Breaking = Callable[[ExitStack], None]
 

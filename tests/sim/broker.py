@@ -17,8 +17,6 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from txn.broker.apis.table import build_table
@@ -30,6 +28,7 @@ from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.server import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
+from txn.wire.error_codes import ErrorCode
 
 PRODUCE = 0
 START_MS = 1_700_000_000_000

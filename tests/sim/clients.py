@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from sim.agenda import Agenda, SimLoop
 from sim.broker import PRODUCE, Batch, Broker, Produce, fields
 from sim.history import Attempt, Fate, History, Identity, Place, PlainWrite
 from sim.network import Connection, DisconnectedError, NetworkFault
 from txn.storage.base import ProducerIdentity
+from txn.wire.error_codes import ErrorCode
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 NAMES: Final = {

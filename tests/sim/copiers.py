@@ -11,8 +11,6 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from sim.agenda import US_PER_MS
 from sim.broker import fields
 from sim.clients import (
@@ -31,6 +29,7 @@ from sim.history import Attempt, Fate, Place
 from sim.readers import records_of
 from txn.coordinator.group.records import OffsetKey, decode_key, decode_offset_value
 from txn.storage.base import StoredBatch
+from txn.wire.error_codes import ErrorCode
 
 GROUP: Final = "copiers"
 SOURCES: Final[tuple[Place, ...]] = (("source", 0), ("source", 1))

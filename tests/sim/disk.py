@@ -18,8 +18,6 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from kio.schema.errors import ErrorCode
-
 from sim.cleaning import Cleaned, Uncleaned, clean, key_of, position_of
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Topic
@@ -36,6 +34,7 @@ from txn.storage.base import (
     StoredBatch,
 )
 from txn.storage.memory import ADMIT, MemoryLog
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash
 
 KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)

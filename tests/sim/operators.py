@@ -9,12 +9,11 @@ it, as bugs of older brokers left them.
 import random
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from sim.broker import fields
 from sim.clients import RETRIABLE, Client, Script, Transaction, World
 from sim.history import Fate, Place
 from txn.storage.base import ProducerIdentity
+from txn.wire.error_codes import ErrorCode
 
 DELETE_RECORDS, WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS = 21, 27, 61
 HANGING: Final = ProducerIdentity(9_000_000, 3)

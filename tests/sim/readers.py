@@ -8,11 +8,10 @@ too few shows aborted records, and one that names too many hides committed ones.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kio.schema.errors import ErrorCode
-
 from sim.broker import Broker, Fetched
 from sim.history import Fate, History, Place
 from txn.storage.base import BatchKind
+from txn.wire.error_codes import ErrorCode
 
 OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 CORRUPT_MESSAGE = int(ErrorCode.corrupt_message)

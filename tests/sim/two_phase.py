@@ -11,8 +11,6 @@ over notes nothing any more.
 
 import random
 
-from kio.schema.errors import ErrorCode
-
 from sim.broker import fields
 from sim.clients import (
     INIT_PRODUCER_ID,
@@ -27,6 +25,7 @@ from sim.clients import (
 )
 from sim.history import Attempt, Fate, Identity
 from txn.storage.base import ProducerIdentity
+from txn.wire.error_codes import ErrorCode
 
 ENDS_IT_LATER = ("decided", "restart", "leave")
 """What a transaction ends with that its instance leaves open."""

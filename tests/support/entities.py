@@ -7,8 +7,9 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
+
+from txn.wire.error_codes import ErrorCode
 
 NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
 """throttle_time_ms = 0."""

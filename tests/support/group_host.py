@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from support.eager_calls import EagerCalls
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.host import Durability
@@ -22,6 +20,7 @@ from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, PartitionLog, ProducerIdentity
 from txn.storage.memory import MemoryLog
+from txn.wire.error_codes import ErrorCode
 
 TOPICS = {"orders": uuid.UUID(int=11), "payments": uuid.UUID(int=12)}
 PARTITIONS_PER_TOPIC = 3

@@ -3,8 +3,6 @@
 import itertools
 from collections.abc import Mapping
 
-from kio.schema.errors import ErrorCode
-
 from txn.coordinator.group.classic import (
     Group,
     GroupTransition,
@@ -24,6 +22,7 @@ from txn.coordinator.group.classic import (
     sync,
 )
 from txn.coordinator.group.records import GroupValue
+from txn.wire.error_codes import ErrorCode
 
 RANGE: Protocols = (("range", b"range of it"),)
 SESSION_MS = 10_000

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from support.entities import entity_builder
 from support.served import SERVED_IN_PYTHON
 from txn.broker.apis.table import SERVED_BY_REACTORS
 from txn.wire.encoding import encode
+from txn.wire.error_codes import ErrorCode
 
 OF_RAFT = {59, 80, 81, 82}
 """Not among what txn speaks; kio has defaults of its own for their structures."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
@@ -18,6 +17,7 @@ from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
 from txn.errors import StorageError
 from txn.server.requests import decode_request
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
 NO_ID = uuid.UUID(int=99)
@@ -146,7 +146,7 @@ def test_join_from_version_4_gives_an_id_first(version: int) -> None:
     node = GroupNode()
     told = join(node, version)
     joined = join(node, version, member_id=told.member_id)
-    assert told.error_code is ErrorCode.member_id_required
+    assert told.error_code == ErrorCode.member_id_required
     assert told.member_id.startswith("client-")
     assert (joined.generation_id, joined.leader) == (1, told.member_id)
     assert [member.member_id for member in joined.members] == [told.member_id]
@@ -178,7 +178,7 @@ def test_member_is_recorded_with_its_address_as_java_prints_it() -> None:
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
 def test_refused_join_names_no_protocol(version: int, name: str | None) -> None:
     refused = join(GroupNode(), version, member_id="made up")
-    assert refused.error_code is ErrorCode.unknown_member_id
+    assert refused.error_code == ErrorCode.unknown_member_id
     assert refused.protocol_name == name
 
 
@@ -195,7 +195,7 @@ def test_refused_join_names_no_protocol(version: int, name: str | None) -> None:
 )
 def test_join_that_can_never_succeed_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
     node = GroupNode()
-    assert join(node, 9, **fields).error_code is code
+    assert join(node, 9, **fields).error_code == code
     assert list(node.groups.groups()) == []
 
 
@@ -211,7 +211,7 @@ def test_sync_from_version_5_has_to_name_its_protocol() -> None:
     node = GroupNode()
     member_id = join(node, 3).member_id
     refused = sync(node, 5, member_id, protocol_name=None)
-    assert refused.error_code is ErrorCode.inconsistent_group_protocol
+    assert refused.error_code == ErrorCode.inconsistent_group_protocol
 
 
 @pytest.mark.parametrize("version", versions(apis.HEARTBEAT))
@@ -245,7 +245,7 @@ def test_leave_from_version_3_tells_each_member_its_error(version: int) -> None:
         for name in (member.member_id, "stranger")
     ]
     left = ask(node, apis.LEAVE_GROUP, version, group_id="g", members=members)
-    assert left.error_code is ErrorCode.none
+    assert left.error_code == ErrorCode.none
     assert [entry.error_code for entry in left.members] == [
         ErrorCode.none,
         ErrorCode.unknown_member_id,
@@ -440,7 +440,7 @@ def test_offset_delete_spares_topics_that_members_consume() -> None:
 
 def test_offset_delete_of_an_unknown_group_is_told_at_the_top() -> None:
     response = ask(GroupNode(), apis.OFFSET_DELETE, 0, group_id="g", topics=[])
-    assert response.error_code is ErrorCode.group_id_not_found
+    assert response.error_code == ErrorCode.group_id_not_found
 
 
 # ---------------------------------------------------------------- groups

@@ -1,7 +1,6 @@
 """The classic group protocol, one rule at a time."""
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from support.group_rounds import REBALANCE_MS, SESSION_MS, Rounds
 from txn.coordinator.group.classic import (
@@ -16,6 +15,7 @@ from txn.coordinator.group.classic import (
     group_value,
     is_subscribed,
 )
+from txn.wire.error_codes import ErrorCode
 
 S = GroupState
 NO_ID = ""

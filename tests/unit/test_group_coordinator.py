@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from support.group_host import TOPICS, GroupNode
 from txn.broker.group_coordinator import Committer
@@ -11,6 +10,7 @@ from txn.broker.host import Durability
 from txn.coordinator.group.classic import GroupState, Leaver
 from txn.coordinator.group.records import OffsetKey, OffsetValue, encode_offset_key
 from txn.errors import StorageError
+from txn.wire.error_codes import ErrorCode
 
 MINUTE_MS = 60_000
 RETENTION = {"offsets_retention_minutes": 10, "offsets_retention_check_interval_ms": MINUTE_MS}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from kio.index import load_request_schema
-from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from support.entities import entity_builder
@@ -23,6 +22,7 @@ from txn.coordinator.group import classic
 from txn.coordinator.group.classic import GroupState, Limits
 from txn.coordinator.group.records import OffsetKey
 from txn.server.requests import decode_request
+from txn.wire.error_codes import ErrorCode
 
 KIB = 1 << 10
 

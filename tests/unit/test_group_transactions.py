@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from support.txn_host import TOPIC, MemoryHost
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.host import Durability
@@ -15,6 +13,7 @@ from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import Producer, TxnResult
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
+from txn.wire.error_codes import ErrorCode
 
 KEY = OffsetKey("g", TOPIC, 0)
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from support.wire_client import WAIT_S, RawConnection
 from txn import _core
 from txn.partition import ProducerStateManager
+from txn.wire.error_codes import ErrorCode
 
 PRODUCE_VERSIONS = (3, 13)
 FETCH_VERSIONS = (4, 18)
@@ -155,7 +155,7 @@ def fetched(answer: Any) -> Any:
 def still_serves(sockets: Sockets) -> bool:
     with sockets.connect() as connection:
         ((error, _),) = produced(connection.call(produce(9, one_batch())))
-        return error is ErrorCode.none
+        return error == ErrorCode.none
 
 
 # ---------------------------------------------------------------- every version
@@ -187,7 +187,7 @@ def test_another_codec_agrees_on_every_version_of_fetch(sockets: Sockets, versio
     assert bytes(found.records) == sockets.logs[0].read(1, 1)
     assert fetched(plain).aborted_transactions is None
     assert not fetched(plain).records
-    assert fetched(outside).error_code is ErrorCode.offset_out_of_range
+    assert fetched(outside).error_code == ErrorCode.offset_out_of_range
 
 
 def vars_of(entity: Any) -> dict[str, Any]:

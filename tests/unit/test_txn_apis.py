@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
@@ -20,6 +19,7 @@ from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.server.requests import decode_request
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
@@ -121,7 +121,7 @@ def test_a_fenced_start_is_told_in_words_its_version_knows(version: int, code: i
 @pytest.mark.parametrize("shown", [(1_000, -1), (-1, 0)])
 def test_half_an_identity_is_no_identity(shown: tuple[int, int]) -> None:
     answer = Api().init(producer_id=shown[0], producer_epoch=shown[1])
-    assert answer.error_code is ErrorCode.invalid_request
+    assert answer.error_code == ErrorCode.invalid_request
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -168,7 +168,7 @@ def test_a_groups_partition_is_added_in_every_version(version: int) -> None:
         producer_epoch=0,
         group_id="readers",
     )
-    assert answer.error_code is ErrorCode.none
+    assert answer.error_code == ErrorCode.none
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
     assert txn.partitions == {api.coordinator.offsets_partition("readers")}
@@ -179,9 +179,9 @@ def test_a_transaction_ends_without_a_bump_in_old_versions(version: int) -> None
     api = Api()
     api.init()
     api.add(3, 0, (TOPIC, 0))
-    assert api.end(version, 0).error_code is ErrorCode.none
-    assert api.end(version, 0).error_code is ErrorCode.none
-    assert api.end(version, 0, committed=False).error_code is ErrorCode.invalid_txn_state
+    assert api.end(version, 0).error_code == ErrorCode.none
+    assert api.end(version, 0).error_code == ErrorCode.none
+    assert api.end(version, 0, committed=False).error_code == ErrorCode.invalid_txn_state
 
 
 def test_version_5_tells_the_epoch_to_go_on_with() -> None:
@@ -191,8 +191,8 @@ def test_version_5_tells_the_epoch_to_go_on_with() -> None:
     answer = api.end(5, 0)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1_000, 1)
     assert api.end(5, 0) == answer
-    assert api.end(5, 0, committed=False).error_code is ErrorCode.invalid_txn_state
-    assert api.end(5, 1).error_code is ErrorCode.invalid_txn_state
+    assert api.end(5, 0, committed=False).error_code == ErrorCode.invalid_txn_state
+    assert api.end(5, 1).error_code == ErrorCode.invalid_txn_state
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_fenced_end_is_told_in_words_its_version_knows(version: int, code: int
 
 
 def test_ends_of_unknown_ids_are_refused() -> None:
-    assert Api().end(5, 0).error_code is ErrorCode.invalid_producer_id_mapping
+    assert Api().end(5, 0).error_code == ErrorCode.invalid_producer_id_mapping
 
 
 def test_transactions_are_described() -> None:
@@ -239,18 +239,18 @@ def test_transactions_are_described() -> None:
     known, unknown, empty = api.ask(
         DESCRIBE, 0, transactional_ids=["pay", "nobody", ""]
     ).transaction_states
-    assert known.error_code is ErrorCode.none
+    assert known.error_code == ErrorCode.none
     assert known.transaction_state == "Ongoing"
     assert known.transaction_timeout == datetime.timedelta(seconds=1)
     assert known.transaction_start_time.timestamp() * 1000 == api.host.now
     assert (known.producer_id, known.producer_epoch) == (1_000, 0)
     assert [(topic.topic, topic.partitions) for topic in known.topics] == [(TOPIC, (0, 1))]
-    assert unknown.error_code is ErrorCode.transactional_id_not_found
-    assert empty.error_code is ErrorCode.invalid_request
+    assert unknown.error_code == ErrorCode.transactional_id_not_found
+    assert empty.error_code == ErrorCode.invalid_request
 
 
 def names(answer: Any) -> list[str]:
-    assert answer.error_code is ErrorCode.none
+    assert answer.error_code == ErrorCode.none
     return [found.transactional_id for found in answer.transaction_states]
 
 
@@ -279,7 +279,7 @@ def test_a_pattern_has_to_match_the_whole_id() -> None:
     api.init(transactional_id="repay-1")
     assert names(api.ask(LIST, 2, transactional_id_pattern="pay-[0-9]+")) == ["pay-1"]
     refused = api.ask(LIST, 2, transactional_id_pattern="pay-[")
-    assert refused.error_code is ErrorCode.invalid_regular_expression
+    assert refused.error_code == ErrorCode.invalid_regular_expression
 
 
 @pytest.mark.parametrize("pattern", ["pay-[", "a**", "(?=a)", r"(a)\1", "a{1001}"])
@@ -287,7 +287,7 @@ def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
     api = Api()
     api.init()
     answer = api.ask(LIST, 2, transactional_id_pattern=pattern)
-    assert answer.error_code is ErrorCode.invalid_regular_expression
+    assert answer.error_code == ErrorCode.invalid_regular_expression
 
 
 def test_no_pattern_holds_up_the_broker() -> None:
@@ -323,11 +323,11 @@ def test_producers_of_a_partition_are_described() -> None:
         0,
         0,
     )
-    assert missing.error_code is ErrorCode.unknown_topic_or_partition
+    assert missing.error_code == ErrorCode.unknown_topic_or_partition
     assert missing.error_message is None
     nowhere = api.ask(PRODUCERS, 0, topics=[{"name": "nowhere", "partition_indexes": [0]}])
     (unknown,) = nowhere.topics[0].partitions
-    assert unknown.error_code is ErrorCode.unknown_topic_or_partition
+    assert unknown.error_code == ErrorCode.unknown_topic_or_partition
     assert unknown.error_message == "This server does not host this topic-partition."
 
 
@@ -350,7 +350,7 @@ def add_batched(api: Api, *partitions: tuple[str, int], epoch: int = 0, **fields
         "topics": [{"name": name, "partitions": [index]} for name, index in partitions],
     }
     answer = api.ask(ADD, version, transactions=[wanted | fields])
-    assert answer.error_code is ErrorCode.none
+    assert answer.error_code == ErrorCode.none
     (result,) = answer.results_by_transaction
     return {
         (topic.name, one.partition_index): one.partition_error_code
@@ -445,10 +445,10 @@ def test_no_transactional_id_is_an_invalid_request(key: int) -> None:
         topics = [{"name": TOPIC, "partitions": [0]}]
         answer = api.ask(key, 3, v3_and_below_topics=topics, **fields)
         (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
-        assert result.partition_error_code is ErrorCode.invalid_request
+        assert result.partition_error_code == ErrorCode.invalid_request
         return
     more: dict[str, Any] = {"committed": True} if key == END else {"group_id": "g"}
-    assert api.ask(key, 3, **fields, **more).error_code is ErrorCode.invalid_request
+    assert api.ask(key, 3, **fields, **more).error_code == ErrorCode.invalid_request
 
 
 # ---------------------------------------------------------------- an operator's markers
@@ -537,7 +537,7 @@ def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
     assert txn is not None
     assert txn.state is TxnState.COMPLETE_ABORT
     assert api.host.store(TOPIC, 1).producer_state.first_unstable_offset() == -1
-    assert api.end(3, 0).error_code is ErrorCode.producer_fenced
+    assert api.end(3, 0).error_code == ErrorCode.producer_fenced
 
 
 def test_P3_an_operators_commit_of_a_part_is_refused() -> None:

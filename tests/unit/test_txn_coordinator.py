@@ -6,7 +6,6 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, MemoryHost
@@ -19,6 +18,7 @@ from txn.coordinator.transaction.states import NOBODY, Producer, Txn, TxnResult,
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
 P0, P1 = (TOPIC, 0), (TOPIC, 1)

@@ -1,5 +1,4 @@
 import pytest
-from kio.schema.errors import ErrorCode
 
 from txn.coordinator.transaction.decide import (
     TV1,
@@ -19,6 +18,7 @@ from txn.coordinator.transaction.decide import (
     outcome_of_orphan,
 )
 from txn.coordinator.transaction.states import Producer, Txn, TxnResult, TxnState, is_move
+from txn.wire.error_codes import ErrorCode
 
 ID, OTHER_ID, NEW_ID = 7, 8, 9
 LAST_EPOCH = 32766

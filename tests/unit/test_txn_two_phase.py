@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, MemoryHost
@@ -24,6 +23,7 @@ from txn.coordinator.transaction.states import (
 )
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
+from txn.wire.error_codes import ErrorCode
 
 P0, P1 = (TOPIC, 0), (TOPIC, 1)
 COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT

@@ -28,8 +28,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, Host, Timer
 from txn.coordinator.group.classic import (
     Group,
@@ -72,6 +70,7 @@ from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, Record, StoredBatch
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
 MINUTE_MS: Final = 60_000

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.host import Host
 from txn.coordinator.transaction.states import Producer, TopicPartition
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, PartitionLog
+from txn.wire.error_codes import ErrorCode
 
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 

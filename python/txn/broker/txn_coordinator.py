@@ -39,8 +39,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, HangUpError, Host, Timer
@@ -96,6 +94,7 @@ from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.storage.base import Marker, PartitionLog
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition, java_hash
 
 EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"

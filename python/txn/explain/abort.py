@@ -14,14 +14,13 @@ Sources: KIP-98 (fencing), KIP-360, KIP-664 (WriteTxnMarkers by an operator).
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
 from txn.errors import RejectedError
 from txn.explain.cluster import RETRY_S, Cluster, require
 from txn.explain.facts import OpenTransaction, Owner
 from txn.explain.questions import held_open
 from txn.explain.verdict import Standing
+from txn.wire.error_codes import ErrorCode
 
 INIT_PRODUCER_ID: Final = 22
 WRITE_TXN_MARKERS: Final = 27
@@ -168,7 +167,7 @@ def _fence(cluster: Cluster, owner: Owner) -> str:
     for _ in range(TRIES_MAX):
         broker = cluster.coordinator(owner.transactional_id)
         answer = broker.call(INIT_PRODUCER_ID, range(5), wanted)
-        if answer.error_code is not ErrorCode.concurrent_transactions:
+        if answer.error_code != ErrorCode.concurrent_transactions:
             break
         cluster.wait(RETRY_S)
     require(answer.error_code, f"transactional id {owner.transactional_id!r}")

@@ -20,8 +20,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.clock import now_ms
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
@@ -39,6 +37,7 @@ from txn.explain.facts import (
 )
 from txn.explain.fetched import FetchedPiece, fetched
 from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
 
@@ -414,7 +413,7 @@ def addresses_of(servers: str) -> list[tuple[str, int]]:
 
 def require(code: ErrorCode, what: str) -> None:
     """Go on if there is no error. Raises RejectedError, RetriableError."""
-    if code is ErrorCode.none:
+    if code == ErrorCode.none:
         return
     said = f"{code.name.upper()}{f' for {what}' if what else ''}"
     if code in MOVING:

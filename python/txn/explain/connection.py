@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kio.index import load_response_schema
-from kio.schema.errors import ErrorCode
 
 from txn.errors import RejectedError, RetriableError, TxnError
 from txn.server.requests import decode_untrusted
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_request, is_flexible
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID
 
@@ -103,7 +103,7 @@ class Connection:
             body = self._exchange(API_VERSIONS, 0, b"", False)
             with self.reading(API_VERSIONS):
                 answer = decode_untrusted(load_response_schema(API_VERSIONS, 0), body)
-                assert answer.error_code is ErrorCode.none, answer.error_code
+                assert answer.error_code == ErrorCode.none, answer.error_code
         except TxnError as error:
             self.close()
             raise RetriableError(

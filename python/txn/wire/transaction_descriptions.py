@@ -19,9 +19,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
 from kio.serial import readers
 
+from txn.wire.error_codes import ErrorCode
 from txn.wire.varint import unsigned_varint
 
 EXPLAIN_CLIENT_ID: Final = "txn-explain"

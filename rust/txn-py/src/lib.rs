@@ -7,6 +7,7 @@
 mod checksum;
 mod client;
 mod compaction;
+mod error_codes;
 mod errors;
 mod inspect;
 mod log;
@@ -22,6 +23,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     checksum::register(module)?;
+    error_codes::register(module)?;
     log::register(module)?;
     losses::register(module)?;
     compaction::register(module)?;

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.apis.metadata import promised
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node, is_reserved
@@ -40,6 +38,7 @@ from txn.metadata.configs import (
 )
 from txn.metadata.image import name_fault
 from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, join_entries
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74

@@ -19,8 +19,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
 from txn.broker.host import Answer, Context
 from txn.broker.turns import Turns
@@ -42,6 +40,7 @@ from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
+from txn.wire.error_codes import ErrorCode
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14

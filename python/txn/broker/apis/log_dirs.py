@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node
 from txn.broker.turns import Turns
 from txn.errors import StorageError
 from txn.logs import log
+from txn.wire.error_codes import ErrorCode
 
 DESCRIBE_LOG_DIRS = 35
 

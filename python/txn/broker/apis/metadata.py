@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.host import Answer, Context
 from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
 from txn.broker.turns import Turns
@@ -22,6 +20,7 @@ from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, name_fault
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, encode_response, join_entries
 
 METADATA, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 19, 20

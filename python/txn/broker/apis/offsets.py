@@ -2,8 +2,6 @@
 
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.host import Answer, Context
 from txn.broker.node import Node, is_reserved
 from txn.broker.turns import OPENING_ITEMS, Turns
@@ -11,6 +9,7 @@ from txn.config import topic_setting
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.storage.base import PartitionLog
+from txn.wire.error_codes import ErrorCode
 
 LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 21, 23
 

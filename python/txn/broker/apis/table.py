@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.apis import (
     configs,
     groups,
@@ -20,6 +18,7 @@ from txn.broker.apis import (
 )
 from txn.broker.host import Answer, Context
 from txn.broker.node import FEATURES, Node
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18

@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.host import Answer, Context
 from txn.broker.turns import Turns
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
@@ -37,6 +35,7 @@ from txn.coordinator.transaction.states import (
     TxnResult,
 )
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.wire.error_codes import ErrorCode
 
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24

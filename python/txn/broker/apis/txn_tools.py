@@ -13,8 +13,6 @@ Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from txn.broker.apis.txn import by_topic
 from txn.broker.host import Answer, Context
 from txn.broker.turns import OPENING_ITEMS, Turns
@@ -25,6 +23,7 @@ from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition,
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras
 

@@ -47,9 +47,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from txn.coordinator.group.records import NEVER, GroupValue, MemberValue
+from txn.wire.error_codes import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a member may wait in its first JoinGroup: it has no id yet and cannot send heartbeats,

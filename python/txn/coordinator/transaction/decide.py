@@ -49,8 +49,6 @@ KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from txn.coordinator.transaction.states import (
     COMPLETE,
     COMPLETED,
@@ -67,6 +65,7 @@ from txn.coordinator.transaction.states import (
     TxnResult,
     TxnState,
 )
+from txn.wire.error_codes import ErrorCode
 
 TV1: Final = 0
 """What Kafka stores for clients of transaction version 1, for 0 and 1 alike."""
