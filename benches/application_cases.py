@@ -1,9 +1,9 @@
-"""Transactional applications on confluent-kafka: what a user gets, client and all.
+"""Transactional applications on confluent-kafka: the speed for a user, client and all.
 
 The client's own cost is in both brokers' times. With one producer a transaction is a chain of
-requests, each waiting for the one before; with many the broker's CPU counts. Apache Kafka
-writes markers after it has answered, so a next transaction meets CONCURRENT_TRANSACTIONS and
-its client pauses: 100 ms in librdkafka's AddOffsetsToTxn, 20 ms in Java's AddPartitionsToTxn.
+requests, each waiting for the one before; with many the broker's CPU counts. Apache Kafka writes
+markers after it has answered. So a next transaction meets CONCURRENT_TRANSACTIONS and its client
+pauses: 100 ms in librdkafka's AddOffsetsToTxn, 20 ms in Java's AddPartitionsToTxn.
 """
 
 import json
@@ -21,7 +21,7 @@ _numbers = count()
 
 
 def client_limits(scale: Scale) -> Measured:
-    """Measure what the client can do at best: against librdkafka's mock cluster.
+    """Measure the client's best: against librdkafka's mock cluster.
 
     That keeps records in memory, knows no partition's rules and answers at once, from a thread
     of C. Its topics have four partitions, too few for many loops.

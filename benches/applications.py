@@ -1,13 +1,13 @@
-"""Transactional applications on confluent-kafka, as a load: what a user of the client gets.
+"""Transactional applications on confluent-kafka, as a load: the speed for a user of the client.
 
     python -m benches.applications small --bootstrap HOST:PORT --topic T --producers 32 --seconds 5
     python -m benches.applications loop  --bootstrap HOST:PORT --topic T --producers 32 --seconds 5
 
 Each producer is a thread with a transactional id of its own. `small` sends ten records to
 three partitions and commits. `loop` consumes ten records of its own partition of the topic,
-produces them to `T-out-0` and commits them with its offsets; its topic has to be filled first,
-which `fill` does. `mock` is a broker of librdkafka's own, to see the client alone. A run prints
-one line of JSON: transactions, seconds, times of a commit in µs.
+produces them to `T-out-0` and commits them with its offsets. Its topic has to be filled first,
+which `fill` does. `mock` is a broker of librdkafka's own, to see the client alone. A run prints one
+line of JSON: transactions, seconds, times of a commit in µs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SMALL_PARTITIONS = 3
 VALUE = b"v" * 100
 WAIT_S = 60.0
 LOOP_RECORDS = 20_000
-"""In each partition that a loop reads; it begins anew at their end."""
+"""Records in each partition that a loop reads; it begins anew at their end."""
 
 
 class Stopwatch:

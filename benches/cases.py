@@ -1,8 +1,8 @@
-"""What is measured: one function per case, from a broker to figures.
+"""The measured cases: one function per case, from a broker to figures.
 
-A *case* is a kind of load; a *figure* is a number it gives, with the target of txn and, where
-there is one, the limit of the machine. Steady cases run against two brokers that stay up, in
-turns; the others start brokers of their own.
+A *case* is a kind of load. A *figure* is a number it gives, with the target of txn and, where there
+is one, the limit of the machine. Steady cases run against two brokers that stay up, in turns; the
+others start brokers of their own.
 """
 
 import os
@@ -41,8 +41,8 @@ class Figure:
     """One number of the table.
 
     Attributes:
-        key: Its name among what a case returns.
-        title: What it says.
+        key: Its name among the results of a case.
+        title: Its description.
         unit: Of the value.
         target: The value to reach, None where there is none.
         is_rate: More is better; else less is.
@@ -68,7 +68,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is sent: all of it, or a little for a first look."""
+    """Amount to send: all of it, or a little for a first look."""
 
     produce_bytes: int
     fetch_rounds: int
@@ -118,7 +118,7 @@ class Case:
     Attributes:
         name: For `--case`.
         title: For people.
-        figures: What it gives.
+        figures: Its results.
         measure: Runs it once against a broker.
         is_steady: The broker stays up between rounds, and Kafka is warmed up first.
         for_peer: Whether Apache Kafka is measured too.
@@ -451,7 +451,7 @@ def _connections(broker: Contestant, scale: Scale) -> Measured:
     with _Started(broker):
         create_topic(broker, "first", 1)
         with HeldConnections(broker, 100):
-            pass  # what the first connections load
+            pass  # modules that the first connections load
         before = resident_mb(broker.pid)
         with HeldConnections(broker, scale.connections) as opened:
             after = resident_mb(broker.pid)
@@ -642,7 +642,7 @@ CASES: Final = (
 
 
 def limits(directory: Path, bytes_: int) -> Measured:
-    """Measure what this machine can do at best; produce needs append, checksum and receive."""
+    """Measure this machine's best; produce needs append, checksum and receive."""
     found = load(None, "limits", directory=directory, bytes=bytes_)
     parts = ("append_cpu_s_per_gb", "crc_cpu_s_per_gb", "receive_cpu_s_per_gb")
     return found | {"produce_cpu_s_per_gb": sum(found[part] for part in parts)}

@@ -2,14 +2,14 @@
 
     python -m benches.compare [--quick] [--case NAME]... [--rounds 5] [--alone] [--json FILE]
 
-Both brokers stay up and take turns (A B A B); the same native client loads both. What a
-broker spends is read from `/proc`, so neighbours disturb it less than they disturb times. The
-first round finds Kafka cold; then it is warmed up with twelve million records, because its
-JIT needs some ten million before its cost settles. Medians of the rounds after that are
-compared. What the machine can do at best is measured in every round too.
+Both brokers stay up and take turns (A B A B); the same native client loads both. A broker's cost is
+read from `/proc`, so neighbours disturb it less than they disturb times. The first round finds
+Kafka cold. Then it is warmed up with twelve million records, because its JIT needs some ten million
+before its cost settles. Medians of the rounds after that are compared. The machine's best is
+measured in every round too.
 
-Both brokers keep what Kafka keeps on one node: acknowledged means in the page cache. Only where
-a case says so, txn forces what it commits to the disk; Kafka never does.
+Both brokers keep Kafka's promise on one node: acknowledged means in the page cache. Only where a
+case says so, txn forces commits to the disk; Kafka never does.
 """
 
 import argparse

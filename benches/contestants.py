@@ -1,6 +1,6 @@
 """The two brokers, as processes that are started, loaded and looked at from outside.
 
-What a broker costs is read from `/proc`: CPU of all its threads, resident memory, open files.
+A broker's cost is read from `/proc`: CPU of all its threads, resident memory, open files.
 """
 
 import compileall
@@ -30,9 +30,9 @@ KAFKA_FLAGS: Final = (
     "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
     "-XX:+ExplicitGCInvokesConcurrent"
 )
-"""What Kafka's own start script gives the JVM."""
+"""The JVM options of Kafka's own start script."""
 DELETE_DELAY_S: Final = 1
-"""Files of deleted topics go soon, and not in the middle of what is measured next."""
+"""Files of deleted topics go soon, and not in the middle of the next measurement."""
 PROPERTIES: Final = {
     "log.segment.delete.delay.ms": str(1000 * DELETE_DELAY_S),
     "auto.create.topics.enable": "false",
@@ -211,7 +211,7 @@ class CpuTime:
 
 
 def cpu_time(pid: int) -> CpuTime:
-    """Read what a process has spent so far."""
+    """Read the cost of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return CpuTime(int(fields[11]) / TICKS_PER_SECOND, int(fields[12]) / TICKS_PER_SECOND)
 
@@ -228,7 +228,7 @@ def resident_mb(pid: int) -> float:
 
 
 def load(broker: Contestant | None, command: str, **options: object) -> dict[str, float]:
-    """Run the load client; return what it prints and what the broker spent meanwhile.
+    """Run the load client; return its output and the broker's cost meanwhile.
 
     Returns:
         The client's figures, and `cpu_s`, `cpu_user_s`, `cpu_system_s` of the broker.

@@ -1,4 +1,4 @@
-"""What a run of the benches has measured, and one line of its table."""
+"""Results of a run of the benches, and one line of its table."""
 
 import statistics
 from collections import defaultdict
@@ -10,7 +10,7 @@ from benches.contestants import Txn
 
 @dataclass(frozen=True)
 class Line:
-    """One figure: medians, the peer's beside them, what was to be reached."""
+    """One figure: medians, the peer's beside them, the target."""
 
     figure: Figure
     txn: float | None
@@ -20,7 +20,7 @@ class Line:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better txn is than the warm peer."""
+        """Factor by which txn is better than the warm peer."""
         if not self.txn or not self.kafka:
             return None
         return self.txn / self.kafka if self.figure.is_rate else self.kafka / self.txn
@@ -35,7 +35,7 @@ class Line:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is reached; None where that cannot be said."""
+        """True if the target is reached; None where that cannot be said."""
         return None if self.txn is None else self.figure.is_met(self.txn, self.kafka)
 
 
@@ -48,7 +48,7 @@ def shown(value: float | None) -> str:
 
 @dataclass
 class Results:
-    """What was measured; lists hold one value per round."""
+    """The results; lists hold one value per round."""
 
     machine: str
     commit: str

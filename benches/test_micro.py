@@ -1,4 +1,4 @@
-"""Micro-benchmarks of what happens once per batch, for pytest-benchmark.
+"""Micro-benchmarks of the work done once per batch, for pytest-benchmark.
 
 `make micro` runs them and saves the run under `.benchmarks/`, named after the commit. To
 compare two commits run it on both, then `.venv/bin/pytest-benchmark compare`.
@@ -81,7 +81,7 @@ def many_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_loading_100000_transactional_ids(benchmark: BenchmarkFixture, many_ids: Path) -> None:
-    """One batch for each id, as before compaction. `bytes_per_id` is what an idle one takes."""
+    """One batch for each id, as before compaction. `bytes_per_id` is the memory of an idle one."""
     with txn.Broker(many_ids, durability="process") as broker:
 
         def load() -> TransactionCoordinator:

@@ -1,4 +1,4 @@
-"""What every test can ask for: the fixtures of the peers, and how Hypothesis draws."""
+"""Fixtures for every test: those of the peers, and the profile of Hypothesis."""
 
 import os
 import signal

@@ -46,7 +46,7 @@ MAY_IMPORT_CORE = (
 )
 
 NOT_OURS = ("crc32c", "kio.records")
-"""The package is under the LGPL, and what kio has for records needs it."""
+"""The package is under the LGPL, and kio's records need it."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ SHOWN: Final = {
     ("README.md", True): [r"\|7 apples\|"],
     ("docs/spark.md", True): ["7 apples", "3 pears", "1 plum", r"\|ann\| +2\|", "done"],
 }
-"""What the Python of a page prints, among other things, without Spark and with it."""
+"""Output of the Python of a page, among other lines, without Spark and with it."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def test_blocks_are_found() -> None:
     ids=lambda key: f"{key[0]}{' with Spark' if key[1] else ''}",
 )
 def test_python_of_a_page_runs_from_top_to_bottom(key: tuple[str, bool], tmp_path: Path) -> None:
-    """In an empty directory; a warning is an error."""
+    """It runs in an empty directory; a warning is an error."""
     (tmp_path / "program.py").write_text(PYTHON[key])
     # Of an environment that was not made from the extra `spark`, which asks for an older one.
     newer_pandas = "ignore:PySpark does not yet fully support pandas"
@@ -165,7 +165,7 @@ def try_line(line: str, place: Path) -> None:
 
 
 def try_pip(line: str, place: Path) -> None:
-    """What it installs is what `test_wheel.py` installs into an empty environment."""
+    """`test_wheel.py` installs the same into an empty environment."""
     _, _, what = shlex.split(line)
     extra = what.removeprefix(".").strip("[]")
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -174,7 +174,7 @@ def try_pip(line: str, place: Path) -> None:
 
 
 def try_make(line: str, place: Path) -> None:
-    """The target exists, with all it depends on, and make says what it would run."""
+    """The target exists, with all it depends on, and make prints the commands it would run."""
     command = ["make", "--dry-run", "--always-make", "-C", str(ROOT), *shlex.split(line)[1:]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What `pip install txn` gives: the wheel, alone in an empty environment.
+"""The result of `pip install txn`: the wheel, alone in an empty environment.
 
 Deselect with `-m "not wheel"`: it compiles in release mode and installs from the registry.
 """
@@ -44,7 +44,7 @@ with txn.Broker() as broker:
 
 
 EXTRAS = ("", "spark")
-"""What the pages tell to install, and is installed here."""
+"""Extras that the pages tell to install, and that are installed here."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path) -> Path:
-    """An environment with nothing but the wheel and what it asks for."""
+    """An environment with nothing but the wheel and its requirements."""
     return installed(wheel, "")
 
 
@@ -93,7 +93,7 @@ def test_the_readme_runs_with_the_wheel_and_its_extra_and_no_warning(wheel: Path
 
 
 def run(command: Sequence[str | Path], *, cwd: Path) -> str:
-    """Run to success, away from what this interpreter was told to import; return the output."""
+    """Run to success, away from the import path of this interpreter; return the output."""
     done = subprocess.run(
         command, cwd=cwd, env=clean(os.environ), capture_output=True, text=True, check=False
     )
@@ -102,6 +102,6 @@ def run(command: Sequence[str | Path], *, cwd: Path) -> str:
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what tells Python and Spark where to look, and with Spark on loopback."""
+    """Without variables that tell Python and Spark where to look, and with Spark on loopback."""
     kept = {k: v for k, v in environment.items() if not k.startswith(("PYTHON", "PYSPARK"))}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}

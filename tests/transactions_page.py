@@ -70,7 +70,7 @@ MEANINGS: Final[Mapping[TxnState, str]] = {
 
 Answer = Refuse | Done | Write | AbortFirst
 Ask = Callable[[Txn | None], "Answer | None"]
-"""What becomes of an id; None where the event cannot come to it."""
+"""The next state of an id; None where the event cannot come to it."""
 
 
 def _end(outcome: TxnResult, producer: Producer) -> Ask:
@@ -162,7 +162,7 @@ EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
     ("every partition has its marker", "markers written", _marked),
     ("a start after a power failure", "power failure", _power_failed),
 )
-"""What is asked or happens; its name on the diagram; what becomes of an id."""
+"""The request or event; its name on the diagram; the next state of an id."""
 
 EXPIRY: Final = "unused for `transactional.id.expiration.ms`"
 
@@ -213,7 +213,7 @@ def moves_made() -> dict[tuple[TxnState, TxnState], list[str]]:
 
 
 def states_table() -> Iterator[str]:
-    """The states, the byte that is stored for each, and what may be written next."""
+    """The states, the byte that is stored for each, and the states that may be written next."""
     yield "| stored as | state | what it means | what may be written next |"
     yield "|---|---|---|---|"
     for state in TxnState:
@@ -234,7 +234,7 @@ def diagram() -> Iterator[str]:
 
 
 def answers_table() -> Iterator[str]:
-    """What becomes of every request in every state."""
+    """The result of every request in every state."""
     yield "| | " + " | ".join(state.label for state in STATES) + " |"
     yield "|---" * (len(STATES) + 1) + "|"
     for event, _, ask in EVENTS:

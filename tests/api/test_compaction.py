@@ -1,6 +1,6 @@
 """Compacted topics through real clients: the last value of every key, and a log that stays small.
 
-What is done by the cleaner's threads elsewhere is called here, so nothing waits for a clock.
+Work of the cleaner's threads elsewhere is called here, so nothing waits for a clock.
 """
 
 from collections.abc import Sequence
@@ -294,13 +294,13 @@ def test_transactions_and_their_offsets_stay_small_under_a_long_load(tmp_path: P
 
     assert found == {index: max(n for n in ended if n % 7 == index) for index in range(7)}
     assert states == [f"pay-{number}" for number in range(5)]
-    # What was written is more than 200 bytes a transaction; the markers of the last few hundred
-    # are still there.
+    # More than 200 bytes a transaction were written; the markers of the last few hundred are still
+    # there.
     assert max(sizes.values()) < 6 * SEGMENT_BYTES, sizes
 
 
 def producer_state_of(broker: txn.Broker, topic: str) -> tuple[object, ...]:
-    """What the rules of a partition know: its producers, and the batches whose retry is known."""
+    """The state of a partition's rules: its producers, and the batches whose retry is known."""
     producer_state = broker._node.partitions[topic][0].producer_state
     return (
         sorted(producer_state.describe()),

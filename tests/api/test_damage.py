@@ -43,7 +43,7 @@ def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(directory
 def test_P9_damage_met_just_before_a_stop_is_told(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker that stopped within a second of the fetch said nothing of what it had found."""
+    """A broker that stopped within a second of the fetch did not report its finding."""
     with txn.Broker(directory) as broker:
         client = _core.KafkaClient(broker.bootstrap_servers, timeout_ms=1000)
         with pytest.raises(_core.KafkaError):

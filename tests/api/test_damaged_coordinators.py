@@ -1,6 +1,7 @@
-"""A start on a coordinator's log that is damaged, or that lost what a partition still shows.
+"""A start on a coordinator's log that is damaged, or that lost records that a partition still
+shows.
 
-The broker serves everything else, decides nothing for what it cannot read, and says so.
+The broker serves everything else, decides nothing for keys that it cannot read, and says so.
 """
 
 import shutil
@@ -188,7 +189,9 @@ def commit_offset(servers: str, group: str, offset: int) -> None:
 def test_P2_a_partition_without_the_marker_of_a_completed_transaction_is_refused(
     left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The start cut it, `explain` advised to abort what was committed, and the producer went on."""
+    """The start cut it, `explain` advised to abort a committed transaction, and the producer went
+    on.
+    """
     path, broker = left
     servers = broker.bootstrap_servers
     for topic in ("orders", "other"):

@@ -1,4 +1,4 @@
-"""DeleteRecords: what lies below an offset is gone for every reader, and stays gone."""
+"""DeleteRecords: records below an offset are gone for every reader, and stay gone."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -47,7 +47,9 @@ def write_everywhere(producer: Producer, topic: str, partitions: int, value: byt
 
 
 def read_everywhere(servers: str, topic: str, partitions: int, each: int) -> set[tuple[Any, ...]]:
-    """What read_committed consumers find in the partitions, which hold so many records each."""
+    """Records that read_committed consumers find in the partitions, which hold so many records
+    each.
+    """
     found: dict[int, list[Any]] = {partition: [] for partition in range(partitions)}
     settings = {"isolation.level": "read_committed", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", **settings})
@@ -145,7 +147,7 @@ with txn.Broker() as broker:
     print("loaded", flush=True)
     sys.stdin.read()
 """
-"""A broker that tells what it loads once it has loaded all it knows of."""
+"""A broker that prints the modules it loads once it has loaded all."""
 
 
 def test_no_request_loads_a_module_once_the_broker_has_loaded_them_all() -> None:

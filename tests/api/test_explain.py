@@ -1,5 +1,5 @@
-"""`txn explain` and `txn transactions` as the person on call meets them: on brokers at work, with
-real clients that wait, die and are fenced, and on the files of a stopped one."""
+"""`txn explain` and `txn transactions` as the person on call meets them. They run on brokers at
+work, with real clients that wait, die and are fenced, and on the files of a stopped one."""
 
 import io
 import json
@@ -247,7 +247,7 @@ def test_the_life_of_a_transaction_stands_in_the_files(scene: Scene, tmp_path: P
 
 
 def test_a_partition_that_lost_its_log_is_told_as_empty(scene: Scene, tmp_path: Path) -> None:
-    """What other partitions hold of the transaction ended in a traceback."""
+    """The transaction's open parts on other partitions ended in a traceback."""
     data = shutil.copytree(scene.data, tmp_path / "copy")
     (data / "orders-0" / f"{0:020}.log").unlink()
     code, out, _ = run_txn("transactions", "describe", "pay-3", "--data", data)
@@ -486,7 +486,7 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[int]:
 def test_of_a_transaction_whose_first_records_were_deleted_the_rest_is_told(
     tmp_path: Path,
 ) -> None:
-    """It was asked for what is below the log's start: no record was found, and none counted."""
+    """It was asked for records below the log's start: no record was found, and none counted."""
     data = tmp_path / "data"
     with txn.Broker(data, durability="process") as broker:
         servers = broker.bootstrap_servers
@@ -539,7 +539,7 @@ def test_help_has_examples_and_exit_codes(arguments: tuple[str, ...]) -> None:
 def test_P9_a_directory_in_which_a_transaction_hangs_is_not_served_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may be a late write of an older broker, or what it was ended by is lost."""
+    """It may be a late write of an older broker, or its marker is lost."""
     data = tmp_path / "data"
     with txn.Broker(data, durability="process") as broker:
         create_topic(broker.bootstrap_servers, "orders")

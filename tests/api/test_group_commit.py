@@ -1,7 +1,7 @@
-"""P2 shared: what a commit costs the disk falls with the number of those who commit at once.
+"""P2 shared: a commit's cost on the disk falls with the number of concurrent commits.
 
 Counted, not timed: how often a file was forced to the disk. The first pass waits until everybody
-has asked to commit, so that no scheduler decides who meets whom.
+has asked to commit, so that no scheduler decides which commits meet.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from txn.storage.base import PartitionLog
 
 PRODUCERS, PARTITIONS, STATE_PARTITIONS = 16, 2, 4
 ALONE = PARTITIONS + 1 + PARTITIONS + 1
-"""Of a commit by itself: its data, the decision, its markers, the completion."""
+"""Syncs of a commit by itself: its data, the decision, its markers, the completion."""
 
 
 def test_P2_commits_that_wait_together_share_their_syncs(
@@ -68,7 +68,7 @@ def test_P2_commits_that_wait_together_share_their_syncs(
         before = _core.sync_count()
         with ThreadPoolExecutor(PRODUCERS) as pool:
             list(pool.map(commit, range(PRODUCERS)))
-        # Who begins again has waited for what goes on behind the answer.
+        # A producer that begins again has waited for the work behind the answer.
         for producer in producers:
             producer.begin_transaction()
             send(producer, "orders", [b"next"])

@@ -1,7 +1,7 @@
 """`txn log`, `txn explain --data`: directories in which anything may lie.
 
-The story: a sparse file of a tebibyte was read byte by byte, a FIFO was waited for, one file that
-could not be read ended it all, and names gave orders to the terminal.
+The story: a sparse file of a tebibyte was read byte by byte, and a FIFO was waited for. One file
+that could not be read ended it all, and names gave orders to the terminal.
 """
 
 import json
@@ -172,7 +172,9 @@ def test_a_quorum_state_of_brackets_alone_is_found(data: Path) -> None:
 # ---------------------------------------------------------------- what a terminal gets
 
 ORDERS = "\x1b[31mred\x9b\u202eback\r\nnext [bold]"
-"""What a terminal would obey: escape sequences, of one byte too, a turn of direction, line ends."""
+"""Characters that a terminal would obey: escape sequences, of one byte too, a turn of direction,
+line ends.
+"""
 
 
 def obeyed(text: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What Apache Kafka's controller may have left in the metadata log, and what comes of it."""
+"""Records that Apache Kafka's controller may have left in the metadata log, and their effect."""
 
 import uuid
 from collections.abc import Sequence

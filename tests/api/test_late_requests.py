@@ -1,9 +1,9 @@
-"""What a TV1 client left behind on an old connection touches nothing when it comes after all.
+"""Requests that a TV1 client left behind on an old connection touch nothing when they come after
+all.
 
-The anomaly is Jepsen's: a client gives up waiting for EndTxn, connects again, has its
-transaction ended, begins the next, and then the first EndTxn arrives and decides that one.
-Nothing in a request of transaction version 1 tells the two apart; see
-`txn.coordinator.transaction.connections`.
+The anomaly is Jepsen's. A client gives up waiting for EndTxn, connects again, has its transaction
+ended and begins the next. Then the first EndTxn arrives and decides that one. Nothing in a request
+of transaction version 1 tells the two apart; see `txn.coordinator.transaction.connections`.
 """
 
 from collections.abc import Iterator

@@ -131,7 +131,7 @@ class flipped:
 
 
 def means_nothing(file: Path, before: bytes, after: bytes) -> bool:
-    """Whether a change says nothing that anything else in the directory could contradict."""
+    """True if nothing else in the directory could contradict the change."""
     if file.name == ".lock":
         return True  # the boot of the machine
     if file.name == ".kafka_cleanshutdown":
@@ -183,8 +183,8 @@ def test_P9_a_broker_at_work_may_be_looked_at(tmp_path: Path) -> None:
 
 
 def test_P9_a_compacted_directory_has_no_findings(tmp_path: Path) -> None:
-    """Offsets, records and markers that compaction took are not missed, and producers and
-    aborted transactions still follow from what is left."""
+    """Offsets, records and markers that compaction took are not missed, and producers and aborted
+    transactions still follow from the rest."""
     properties = {
         "log.cleaner.enable": "false",  # it is called here
         "log.cleaner.min.cleanable.ratio": "0",

@@ -1,4 +1,4 @@
-"""What clients are told of a partition whose log cannot be opened, and how it comes back."""
+"""The answers of a partition whose log cannot be opened, and its return."""
 
 import datetime
 import importlib

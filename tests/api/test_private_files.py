@@ -1,4 +1,4 @@
-"""Nobody but the broker's own user may read its files, whatever the umask."""
+"""Only the broker's own user may read its files, under any umask."""
 
 import os
 import stat

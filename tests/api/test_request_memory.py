@@ -30,7 +30,7 @@ SLICE_BYTES = 64 << 10
 
 
 def send_slowly(sockets: Sequence[socket.socket]) -> list[bytes]:
-    """Send a large request on each, a slice at a time in turns; return what each was answered."""
+    """Send a large request on each, a slice at a time in turns; return the answer to each."""
     left = {client: memoryview(FRAME) for client in sockets}
     answers = dict.fromkeys(sockets, b"")
     with selectors.DefaultSelector() as selector:

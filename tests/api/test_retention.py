@@ -1,4 +1,4 @@
-"""Old segments go by themselves, and what a start may believe is written down."""
+"""Old segments go by themselves, and the facts that a start may believe are written down."""
 
 from pathlib import Path
 

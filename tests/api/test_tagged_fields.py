@@ -32,7 +32,7 @@ UNCHANGING: Final[dict[int, Mapping[str, Any]]] = {
     txn_apis.INIT_PRODUCER_ID: {"transactional_id": ""},
     groups.JOIN_GROUP: {"group_id": ""},
 }
-"""What keeps a request from changing something, so that it can be asked twice."""
+"""Fields that keep a request from changing something, so that it can be asked twice."""
 
 
 @pytest.fixture(scope="module")

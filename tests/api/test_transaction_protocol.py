@@ -1,4 +1,4 @@
-"""What no client asks of transactions yet, or not on purpose: as bytes over a socket."""
+"""Requests that no client sends for transactions yet, or not on purpose: as bytes over a socket."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -160,8 +160,8 @@ def test_P7_a_late_batch_of_an_ended_transaction_opens_nothing(
 def test_P3_a_sequence_used_again_after_an_abort_is_not_acknowledged_unstored(
     process: BrokerProcess, connect: Connect, is_killed: bool
 ) -> None:
-    # librdkafka gives what its abort found unanswered up, and its sequences to the next records.
-    # The first batch may be stored, its answer lost. Found by the black box.
+    # librdkafka gives up batches that its abort found unanswered, and their sequences go to the
+    # next records. The first batch may be stored, its answer lost. Found by the black box.
     wire = connect(process.bootstrap_servers)
     producer = identity(wire.start(two_phase=False))
     add(wire, producer)

@@ -120,7 +120,7 @@ def test_a_broker_that_stops_under_a_consumer_is_waited_for() -> None:
         consumer = consumer_of(broker.bootstrap_servers, 0)
         with txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.produce("orders", b"1")
-        consumer.assign([])  # whatever the group does: a broker has answered
+        consumer.assign([])  # any answer of the group: a broker has answered
         while not consumer._reach.is_proven:
             consumer.poll(0.1)
     assert consumer.poll(1.5) is None

@@ -1,6 +1,6 @@
 """A batch that no client could read is refused, and nothing else is lost by it.
 
-What is acknowledged is read by librdkafka: it would stop for ever at a batch that it cannot open.
+Acknowledged records are read by librdkafka: it would stop for ever at a batch that it cannot open.
 """
 
 import gzip
@@ -198,7 +198,7 @@ def test_a_spark_worker_is_told_of_a_batch_that_comes_to_too_much(shared_servers
 def test_a_stored_batch_that_nobody_can_read_is_told_to_its_readers_and_passed_by_searches(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As earlier versions stored them: only its readers mind it."""
+    """Batches as earlier versions stored them: only their readers notice."""
     with txn.Broker(tmp_path) as broker:
         create_topic(broker.bootstrap_servers, "orders")
         with RawConnection(broker.bootstrap_servers) as connection:

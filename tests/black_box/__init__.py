@@ -2,13 +2,13 @@
 
     python -m black_box --seconds 600 --seed 7          (in tests/, or by `make black-box`)
 
-Clients are processes: writers (transactions of 1–4 sends and polls, ended in every way),
-idempotent producers, and two stages of copiers that consume, transform and produce; some on
-librdkafka (transaction version 1), some on the Java client (version 2). Meanwhile a nemesis
-kills and stops broker and clients, cuts and delays their connections in a proxy and lets a
-second instance take over a transactional id. Each client notes what it was told as it is told
-it, so its notes outlive it. At the end the copiers drain the topics, and the judge holds all
-notes against what readers find.
+Clients are processes, some on librdkafka (transaction version 1), some on the Java client (version
+2). There are writers (transactions of 1–4 sends and polls, ended in every way), idempotent
+producers, and two stages of copiers that consume, transform and produce. Meanwhile a nemesis kills
+and stops broker and clients, and cuts and delays their connections in a proxy. It also lets a
+second instance take over a transactional id. Each client notes its answers as they come, so its
+notes outlive it. At the end the copiers drain the topics, and the judge compares all notes with the
+records that readers find.
 
     history    what was noted: attempts, reads, ends, and the views of the final readers
     judge      pure: a history in, anomalies by name out (with facts, judge_reads)
@@ -22,6 +22,6 @@ notes against what readers find.
     run        one run from start to verdict
     observer   who watches from the outside: follower, ends, final readers
 
-The seed settles every choice of each client and of the nemesis, but not how they meet: a run
+The seed settles every choice of each client and of the nemesis, but not how they meet. So a run
 with the same seed is alike, not the same.
 """

@@ -19,7 +19,7 @@ SHOWN_MAX = 30
 
 
 def main() -> int:
-    """Run once and tell what was found."""
+    """Run once and print the findings."""
     options = _parser().parse_args()
     over = threading.Event()
 
@@ -92,7 +92,7 @@ def _rules(options: argparse.Namespace) -> list[str]:
 
 
 def _teller() -> Callable[[str], None]:
-    """What prints a line of progress, of those that come often one every ten seconds."""
+    """A printer of lines of progress; of those that come often it prints one every ten seconds."""
     began_s = time.monotonic()
     last = [0.0]
 

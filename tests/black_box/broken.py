@@ -2,9 +2,9 @@
 
     python -m black_box.broken RULE[,RULE…] serve …
 
-What a checker does not catch here, it would not catch in txn. The rules are those of the
-product's own Python, replaced in this process before it serves; nothing in the product knows
-of it. `POWER` breaks nothing: it only lets the power fail (`black_box.power`).
+A fault that a checker misses here, it would miss in txn. The rules are those of the product's own
+Python, replaced in this process before it serves; nothing in the product knows of it. `POWER`
+breaks nothing: it only lets the power fail (`black_box.power`).
 """
 
 import sys
@@ -24,7 +24,7 @@ from txn.partition.stable_offset import OpenTransactions
 POWER: Final = "power"
 
 Steps = Generator[Any, Any, Any]
-"""Of a flow, see `txn.broker.flow`."""
+"""The steps of a flow, see `txn.broker.flow`."""
 
 
 def _put(module: ModuleType | type, name: str, rule: object) -> None:
@@ -87,7 +87,7 @@ def forget_batches() -> None:
 
 
 def serve_late_requests() -> None:
-    """What a TV1 client left on a connection is served as if it had just asked."""
+    """A request that a TV1 client left on a connection is served as if it had just been sent."""
     _put(LatestConnections, "is_superseded", lambda *_: False)
 
 
@@ -132,7 +132,7 @@ def forget_a_partition() -> None:
 
 
 def recover_without_syncs() -> None:
-    """A start takes what it finds in the logs for what is on the disk."""
+    """A start takes the contents of the logs for the state of the disk."""
     _put(flow, "_sync_all", lambda _: None)
 
 

@@ -3,8 +3,8 @@
     python -m black_box.client ROLE NAME --servers … --notes FILE --seed N [--stage …]
 
 It ends when told to by SIGTERM, or with exit code 3 by an error after which a program would be
-restarted: whoever runs it starts it again, which takes its transactional id over. Whatever it
-knows is in its notes.
+restarted: its runner starts it again, which takes its transactional id over. All its knowledge is
+in its notes.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CALL_S = 12.0
 """After it, a call is given up."""
 
 OFFSETS_S = 4.0
-"""After it, sending offsets is given up; after half as much again, the client with it: librdkafka
+"""After it, sending offsets is given up; after half as much again, the client with it. librdkafka
 may wait for the group's coordinator without looking at the timeout (its issue 5456)."""
 
 GAVE_UP = 3
@@ -48,11 +48,11 @@ COMMON: dict[str, Any] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
 }
-"""What every client of a run is told."""
+"""The parameters of every client of a run."""
 
 
 class Client:
-    """What all roles share: the notes, the seed's choices, the end."""
+    """The common part of all roles: the notes, the seed's choices, the end."""
 
     def __init__(self, name: str, servers: str, notes: Notebook, seed: int) -> None:
         self.name = name
@@ -123,7 +123,7 @@ class Client:
                 return True
 
     def read(self, consumer: Consumer, count: int, timeout_s: float) -> list[Message]:
-        """Take what a consumer is shown, and note it."""
+        """Take the records shown to a consumer, and note them."""
         found = [m for m in consumer.consume(count, timeout=timeout_s) if m.error() is None]
         if found:
             self.notes.note("reads", reader=self._born, rows=[row(message) for message in found])
@@ -193,7 +193,7 @@ class Writer(Client):
                 if end not in (self._lose, self._race):
                     self.leave_if_fenced(attempt)
                 producer, instance = self.instance()
-        # What is left open now, only its timeout will end.
+        # Only its timeout will end a transaction that is left open now.
         attempt = self.begin(producer, instance)
         attempt.send((SOURCE, 0), KEYS[0], self.value())
         producer.flush(CALL_S)
@@ -274,7 +274,7 @@ class Plain(Client):
 
 
 class Copier(Client):
-    """Consume, transform, produce; whatever fails begins anew at the committed offsets."""
+    """Consume, transform, produce; any failure begins anew at the committed offsets."""
 
     stage: Stage
 
@@ -291,7 +291,7 @@ class Copier(Client):
         consumer.close()
 
     def _copy(self, consumer: Consumer, producer: Producer, instance: str) -> bool:
-        """Copy what is there; say whether consumer and producer may go on."""
+        """Copy the present records; say whether consumer and producer may go on."""
         taken = self.read(consumer, self.chance.randrange(1, 200), 0.1)
         if not taken:
             return True

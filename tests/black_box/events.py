@@ -1,7 +1,7 @@
 """The notes of one client: a line of JSON for everything it does, written as it happens.
 
-A line is written before what it tells of could have an effect (`send`, `ask`) or after it is
-known (`ack`, `end`, `reads`), in one system call: a SIGKILL leaves whole lines, and the notes
+A line is written in one system call: before its action could have an effect (`send`, `ask`) or
+after the outcome is known (`ack`, `end`, `reads`). So a SIGKILL leaves whole lines, and the notes
 never claim more than the client knew. The Java client writes the same lines.
 
     instance  id instance asked                    InitProducerId, asked for then, was answered
@@ -43,7 +43,7 @@ class Notebook:
 
 
 def read_notes(paths: Iterable[Path]) -> tuple[History, list[str]]:
-    """Fold the notes of all clients into a history without its end; and what troubled them.
+    """Fold the notes of all clients into a history without its end; and their troubles.
 
     Raises:
         ValueError: a line cannot be read, but for a last one without an end.

@@ -1,4 +1,4 @@
-"""A history with what several judges need of it, and the form of what they find."""
+"""A history with the facts that several judges need, and the form of their findings."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -18,7 +18,7 @@ from black_box.history import (
 )
 
 EXAMPLES_MAX: Final = 5
-"""Of values or offsets in one piece of evidence."""
+"""Most values or offsets in one piece of evidence."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Anomaly:
 
     Attributes:
         name: One of `NAMES`.
-        story: What happened, in a sentence.
+        story: The events, in a sentence.
         evidence: The transaction, values and offsets; plain data.
     """
 
@@ -76,7 +76,7 @@ class Facts:
         return None
 
     def outcome(self, attempt: Attempt) -> Outcome:
-        """How it ended, as far as anybody can know."""
+        """Its end, as far as anybody can know."""
         return attempt.outcome if self.successor(attempt) is None else Outcome.GONE
 
     def late(self, attempt: Attempt) -> list[LateEndTxn]:

@@ -1,4 +1,4 @@
-"""What a run leaves to the judge.
+"""A run's legacy for the judge.
 
 Times are seconds of the machine's monotonic clock, the same in every process.
 """
@@ -13,11 +13,11 @@ Row = tuple[int, str, str]
 """(offset, key, value); values occur once in a run."""
 
 View = Mapping[Partition, list[Row]]
-"""What a reader finds at the end, in the order in which it was read."""
+"""Records that a reader finds at the end, in the order in which they were read."""
 
 
 class Outcome(Enum):
-    """What a client knows about its transaction."""
+    """A client's knowledge of its transaction."""
 
     KEPT = "committed"
     GONE = "aborted, or never asked to be committed"
@@ -50,7 +50,7 @@ class Attempt:
         writes: In the order in which they were sent.
         commit_asked_s: When the client first asked to commit it; None if it never did.
         ended_s: When the client knew its end; None if it never did.
-        outcome: What it knew then.
+        outcome: Its knowledge then.
     """
 
     name: str
@@ -150,17 +150,17 @@ class Stage:
 
 @dataclass
 class History:
-    """What everybody did and was told, and what was found at the end.
+    """Everybody's actions and answers, and the state at the end.
 
     Attributes:
-        plain: Idempotent producer → what it sent outside transactions.
-        stages: Who copies what.
+        plain: Idempotent producer → its records outside of transactions.
+        stages: Sources and outputs of copiers.
         group_offsets: (group, partition of its source) → committed offset at the end.
         stuck: Partition → (last stable offset, end) where they never met at the end.
         late_joins: Requests that came late and might have joined a later transaction.
-        power_losses: When what was not synced was forgotten.
-        committed: What a read_committed reader finds at the end.
-        uncommitted: What a read_uncommitted reader finds at the end.
+        power_losses: Times at which unsynced data was forgotten.
+        committed: Records that a read_committed reader finds at the end.
+        uncommitted: Records that a read_uncommitted reader finds at the end.
     """
 
     plain: dict[str, list[Write]] = field(default_factory=dict)
@@ -179,10 +179,10 @@ class History:
 
 
 def copy_of(value: str, attempt: str) -> str:
-    """What a copier makes of a record; another value in every attempt."""
+    """A copier's copy of a record; another value in every attempt."""
     return f"{value}>{attempt}"
 
 
 def original_of(copy: str) -> str:
-    """What was copied."""
+    """The copied record."""
     return copy.rpartition(">")[0]

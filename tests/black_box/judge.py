@@ -22,8 +22,8 @@ Pure: a `History` goes in, anomalies come out, each with its evidence.
     skipped-read          a reader that followed the log was not shown what lies between
     phantom               a record that nobody wrote; a transaction's marker, for instance
 
-How an attempt's end is known: what its client said of it, unless another instance had taken
-its id over before it asked to commit. Then it is gone, whatever it was told.
+The known end of an attempt: its client's report, unless another instance had taken its id over
+before it asked to commit. Then it is gone, under any answer.
 """
 
 from collections import Counter, defaultdict
@@ -209,10 +209,10 @@ def _judge_zombies(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _judge_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """One offset, one record, whoever tells of it.
+    """One offset, one record, in every source.
 
-    An acknowledgement of what was never committed says nothing for ever: a power failure may
-    take it back.
+    An acknowledgement of records that were never committed promises nothing for ever: a power
+    failure may take it back.
     """
     known: dict[tuple[Partition, int], tuple[str, str]] = {}
     told: list[tuple[str, Partition, int, str]] = [

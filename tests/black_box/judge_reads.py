@@ -1,4 +1,4 @@
-"""Judges what readers were shown under read_committed while the run went on."""
+"""Judges the records that readers saw under read_committed while the run went on."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from black_box.history import Outcome, Partition, Read, Row
 
 
 def judge_reads(facts: Facts) -> Iterator[Anomaly]:
-    """What was shown under read_committed was decided by then, and stays."""
+    """A record shown under read_committed was decided by then, and stays."""
     told: set[tuple[str, str]] = set()
     for read in facts.history.reads:
         anomaly = _fault_of(facts, read)
@@ -43,7 +43,7 @@ def _fault_of(facts: Facts, read: Read) -> Anomaly | None:
         evidence["early_s"] = round(asked_s - read.at_s, 3)
         story = "a record was shown before its commit was asked for"
         return Anomaly("precommitted-read", story, evidence)
-    if is_there:  # what is wrong with it then, `_judge_attempts` says
+    if is_there:  # `_judge_attempts` names its fault
         return None
     names = {
         Outcome.KEPT: ("lost-write", "a committed record that a reader was shown is missing"),
@@ -58,7 +58,7 @@ def _fault_of(facts: Facts, read: Read) -> Anomaly | None:
 
 
 def judge_followers(facts: Facts) -> Iterator[Anomaly]:
-    """Between two records that a follower was shown lies nothing that it should have been shown."""
+    """No record that a follower should have seen lies between two that it saw."""
     last: dict[tuple[str, Partition], int] = {}
     for read in facts.history.reads:
         if not read.is_following:

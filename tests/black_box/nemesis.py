@@ -1,4 +1,4 @@
-"""What is done to broker, clients and connections, and when: chosen by a seed."""
+"""Faults of broker, clients and connections, and their times: chosen by a seed."""
 
 import random
 import signal
@@ -17,14 +17,14 @@ PAUSE_MAX_S: Final = 2.0
 """Shorter than any client's patience: a stop is no cut."""
 
 HANDOVER_S: Final = 3.0
-"""For a second instance to take a transactional id over."""
+"""Time for a second instance to take a transactional id over."""
 
 LATE_MAX_S: Final = 1.5
 
 SENDS_BETWEEN: Final = 10
 """Between two power failures, so that there is something to lose."""
 WORK_MAX_S: Final = 10.0
-"""For them."""
+"""Time for these sends at most."""
 
 FAULTS: Final = {
     "kill-broker": "SIGKILL of the broker, then a restart on its directory",
@@ -44,7 +44,7 @@ FAULTS: Final = {
 LATE: Final = {"late-end": (END_TXN,), "late-join": JOINS}
 """Fault → the requests that it holds back."""
 HELD_SHARE: Final = {END_TXN: 0.1, PRODUCE: 0.02}
-"""Of all of their kind; a transaction has several Produce requests."""
+"""Share of the requests of their kind; a transaction has several Produce requests."""
 HELD_SHARE_OTHERWISE: Final = 0.05
 
 DEFAULT: Final = tuple(fault for fault in FAULTS if fault not in (*LATE, "power"))

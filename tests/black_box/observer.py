@@ -1,4 +1,4 @@
-"""Who watches from the outside: a follower, the ends of partitions, the readers at the end."""
+"""Observers from the outside: a follower, the ends of partitions, the readers at the end."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ class Observer:
             thread.start()
 
     def stop(self) -> list[End]:
-        """Watch no longer; return the ends that were seen. Raises what went wrong."""
+        """Watch no longer; return the ends that were seen. Raises its exception."""
         self._over.set()
         for thread in self._threads:
             thread.join(10 * CALL_S)
@@ -123,7 +123,7 @@ class Observer:
             time.sleep(0.2)
 
     def conclude(self, history: History, stages: Sequence[Stage]) -> None:
-        """Put into a history what is left at the end."""
+        """Put the state at the end into a history."""
         history.committed = self.read("read_committed")
         history.uncommitted = self.read("read_uncommitted")
         history.stages = list(stages)

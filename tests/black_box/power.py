@@ -1,16 +1,16 @@
-"""A power failure, as far as one machine can play it: what was not synced is forgotten.
+"""A power failure, as far as one machine can play it: unsynced data is forgotten.
 
 A SIGKILL leaves the page cache, so it cannot show a sync that is missing or comes too late.
 Here the broker's process notes at every sync how long the log was when it began (from outside
 the rules: `NativeLog.sync` is wrapped), and is killed at one of these moments, before or
-after the sync. Then every log is cut back to a length between what was synced and what was
+after the sync. Then every log is cut back to a length between its synced length and its written
 written: all of the rest lost, none of it, or a torn piece. The directory gets another boot
 id, by which the next start knows that the power failed.
 
 The reactors' own syncs (answers to Produce that wait for the disk) are no such moments. A test that
 needs them has the process look how far they came: `note_reactors_syncs`.
 
-What this does not play: a directory's entries, indexes and checkpoints are kept as written.
+This does not play a directory's entries, indexes and checkpoints, which are kept as written.
 """
 
 import json
@@ -30,11 +30,13 @@ SYNCS_LEFT_MAX: Final = 12
 SYNCED: Final = "synced"
 OPENED: Final = "opened"
 BATCH_START: Final = struct.Struct(">qi")
-"""Of a batch: its base offset, and how many bytes follow."""
+"""Head of a batch: its base offset, and how many bytes follow."""
 
 
 def notes_of(data: Path) -> Path:
-    """Where a broker on this directory notes its syncs: lines of what, a log's path and length."""
+    """The file in which a broker on this directory notes its syncs: lines of a kind, a log's path
+    and a length.
+    """
     return data.with_name(data.name + ".synced")
 
 
@@ -49,7 +51,7 @@ def _lengths(directory: Path) -> dict[Path, int]:
 
 
 def _synced(notes: Path) -> dict[str, int]:
-    """How much of each log is on the disk."""
+    """Length of each log that is on the disk."""
     sure: dict[str, int] = {}
     for line in notes.read_text().splitlines() if notes.exists() else ():
         what, path, length = json.loads(line)
@@ -123,7 +125,7 @@ def note_reactors_syncs(data: Path, pid: int) -> None:
 
 
 def _length_below(path: Path, end: int) -> int:
-    """How many bytes of a log file are batches below an offset."""
+    """Bytes of a log file in batches below an offset."""
     data, length = path.read_bytes(), 0
     while length + BATCH_START.size <= len(data):
         base_offset, size = BATCH_START.unpack_from(data, length)
@@ -134,17 +136,17 @@ def _length_below(path: Path, end: int) -> int:
 
 
 def some_of(chance: random.Random) -> Callable[[int, int], int]:
-    """What a disk may keep: only what is sure, or all of it, or a torn piece."""
+    """Parts that a disk may keep: only the synced part, or all of it, or a torn piece."""
     return lambda sure, written: chance.choice((sure, sure, written, chance.randint(sure, written)))
 
 
 def only_what_is_sure(sure: int, _written: int) -> int:
-    """What the unkindest disk keeps."""
+    """The part that the unkindest disk keeps."""
     return sure
 
 
 def lose_power(data: Path, kept: Callable[[int, int], int]) -> None:
-    """Cut every log of a directory whose broker is dead back to what may have been left.
+    """Cut every log of a directory whose broker is dead back to a length that may be left.
 
     Args:
         data: The data directory.
@@ -157,5 +159,5 @@ def lose_power(data: Path, kept: Callable[[int, int], int]) -> None:
         left[path] = kept(min(synced.get(str(path), 0), written), written)
         os.truncate(path, left[path])
     notes_of(data).unlink(missing_ok=True)
-    _note(data, SYNCED, left)  # what is left has proved to be on the disk
+    _note(data, SYNCED, left)  # the rest has proved to be on the disk
     (data / ".lock").write_bytes(OTHER_BOOT)

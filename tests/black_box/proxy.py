@@ -1,11 +1,11 @@
 """A proxy between clients and a broker that knows where a request begins and ends.
 
-Whole frames pass through it, so it can cut a connection between two of them, delay one
-connection and not another, and hold a request of a transaction back: the client's connection is
-reset, its request stays on its way, and reaches the broker when the client has long gone on over
-another connection. That is what a network may do to any TCP client whose connection breaks.
+Whole frames pass through it. So it can cut a connection between two of them, delay one connection
+and not another, and hold a request of a transaction back. Then the client's connection is reset,
+and its request stays on its way. It reaches the broker when the client has long gone on over
+another connection. A network may do that to any TCP client whose connection breaks.
 
-A frame that is under way when its connection is cut is gone; only what was held arrives late.
+A frame that is under way when its connection is cut is gone; only held frames arrive late.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from black_box.history import LateEndTxn, LateJoin
 END_TXN: Final = "EndTxn"
 PRODUCE: Final = "Produce"
 JOINS: Final = (PRODUCE, "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
-"""What lets records or offsets into a transaction."""
+"""Requests that let records or offsets into a transaction."""
 APIS: Final = {0: JOINS[0], 24: JOINS[1], 25: JOINS[2], 26: END_TXN, 28: JOINS[3]}
-"""What may be held back, by its key."""
+"""Requests that may be held back, by their key."""
 ANY_ANSWER: Final = range(1 << 15)
-"""Of the keys of all APIs."""
+"""The keys of all APIs."""
 PRODUCE_KEY: Final = 0
 ANSWER_S: Final = 5.0
-"""For the answer to a request that was held back."""
+"""Time to wait for the answer to a request that was held back."""
 
 HEADER: Final = struct.Struct(">hhih")
 """Key, version, correlation id, length of the client id."""
@@ -50,7 +50,7 @@ class Connection:
         self.was_late = False
         self.ended = asyncio.Event()
         self.asked: deque[int] = deque()
-        """The keys of what is not answered yet; a broker answers in this order."""
+        """The keys of unanswered requests; a broker answers in this order."""
         self.loses_answer_to: Container[int] = ()
 
     def cut(self) -> None:
@@ -101,7 +101,7 @@ class Proxy:
         return self._on_some(share, chance, Connection.cut)
 
     def lose_answers(self, share: float, chance: random.Random, to: Container[int]) -> int:
-        """Cut connections instead of passing the next answer on: what was asked for is done.
+        """Cut connections instead of passing the next answer on: its request is done.
 
         Args:
             to: The keys of the APIs whose answers are lost.
@@ -130,7 +130,7 @@ class Proxy:
         self._hold = hold_s
 
     def release(self) -> None:
-        """Hand over what is held now; returns when the broker has answered it."""
+        """Hand over the held request now; returns when the broker has answered it."""
         self._call(self._release())
 
     async def _release(self) -> int:

@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is made of.
+    """The parts of a run.
 
     Attributes:
         seconds: How long the clients work at least.
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run came to."""
+    """The result of a run."""
 
     plan: Plan
     history: History
@@ -69,12 +69,12 @@ class Verdict:
 
     @property
     def names(self) -> Counter[str]:
-        """How many anomalies of each name."""
+        """Number of anomalies of each name."""
         return Counter(anomaly.name for anomaly in self.anomalies)
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """How many transactions ended how."""
+        """Number of transactions by their end."""
         return Counter(attempt.outcome for attempt in self.history.attempts)
 
     def figures(self) -> dict[str, Any]:

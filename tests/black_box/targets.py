@@ -1,4 +1,4 @@
-"""What is checked: a broker that can be killed, stopped for a while and started again."""
+"""Brokers under test: each can be killed, stopped for a while and started again."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ class Target(Protocol):
         """End it with SIGKILL."""
 
     def restart(self) -> None:
-        """Start it on what it left; returns when it serves."""
+        """Start it on its directory; returns when it serves."""
 
     def pause(self) -> None:
         """Stop it with SIGSTOP."""
@@ -71,7 +71,7 @@ class Txn:
         self._broker.stop()
 
     def lose_power(self, chance: random.Random, wait_s: float) -> None:
-        """End it at one of its next syncs; forget what was not synced. It is down then."""
+        """End it at one of its next syncs; forget unsynced data. It is down then."""
         os.kill(self._broker.pid, signal.SIGUSR1)
         self._broker.await_end(wait_s)
         lose_power(self.data, some_of(chance))

@@ -12,7 +12,7 @@ KEYS: Final = tuple(f"k{number}" for number in range(7))
 """Key n goes to partition n modulo `PARTITIONS`."""
 
 TIMEOUT_MS: Final = 4_000
-"""Of every transaction; what is left open is aborted after it."""
+"""Time-out of every transaction; an open one is aborted after it."""
 
 
 def partitions() -> list[Partition]:

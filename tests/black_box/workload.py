@@ -25,7 +25,7 @@ END_S: Final = 25.0
 
 JVM_TERMINATED: Final = 128 + signal.SIGTERM
 ENDS: Final = (None, 0, GAVE_UP, -signal.SIGKILL, -signal.SIGTERM, JVM_TERMINATED)
-"""What may become of a client: not ended, ended as told, given up, killed, told before it heard."""
+"""Ends of a client: not ended, ended as told, given up, killed, told before it heard."""
 
 
 class ClientError(Exception):
@@ -34,7 +34,7 @@ class ClientError(Exception):
 
 @dataclass(frozen=True)
 class Role:
-    """One client: what it does, under which name, on which client library.
+    """One client: its role, its name, its client library.
 
     Attributes:
         jars: Of a Java client; None for librdkafka.
@@ -83,10 +83,10 @@ class Clients:
     """All client processes of a run.
 
     Args:
-        roles: Who there is.
+        roles: The roles of the clients.
         servers: The proxy.
         directory: Where their notes go, a file for each process.
-        seed: Settles what each of them chooses.
+        seed: Settles their choices.
     """
 
     def __init__(self, roles: Sequence[Role], servers: str, directory: Path, seed: int) -> None:
@@ -127,7 +127,7 @@ class Clients:
                 self.spawn(slot)
 
     def count_sends(self) -> int:
-        """How many records have been sent so far."""
+        """Number of records sent so far."""
         written = [path.read_bytes() for path in self.notes if path.exists()]
         return sum(text.count(b'"event": "send"') for text in written)
 
@@ -145,7 +145,7 @@ class Clients:
                 process.wait()
 
     def close(self) -> None:
-        """Kill whoever is left."""
+        """Kill the remaining clients."""
         for slot in self.slots:
             for process in slot.processes:
                 process.kill()

@@ -1,4 +1,4 @@
-"""`txn log accept-loss`: an operator gives up what is damaged, by name, and all is served again."""
+"""`txn log accept-loss`: an operator gives up damaged data, by name, and all is served again."""
 
 import json
 import logging

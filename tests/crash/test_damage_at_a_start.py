@@ -1,4 +1,4 @@
-"""P9 at a start: what a kill cannot have left is refused by name, and all else is served.
+"""P9 at a start: damage that a kill cannot have left is refused by name, and all else is served.
 
 A killed process leaves its page cache, so of all that it wrote only the beginning of one last
 batch may be there. A clean stop leaves no such thing.
@@ -95,7 +95,7 @@ def test_P2_a_flipped_bit_of_the_last_commit_marker_is_refused_and_the_commit_is
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The start cut the marker without a word, the transaction was open again, and its producer
-    aborted what had been committed."""
+    aborted a committed transaction."""
     data = tmp_path / "data"
     process = BrokerProcess(data)
     create_topic(process.bootstrap_servers, "bad")
@@ -320,7 +320,7 @@ def test_P9_a_refusal_stands_until_the_files_change(
 def test_P9_what_was_on_the_disk_is_missed_after_a_power_failure_too(
     gone: str, closed: Path, copied: Callable[[Path], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A directory that recovery points name was made anew, and what was stored forgotten."""
+    """A directory that recovery points name was made anew, and its stored records forgotten."""
     data = copied(closed)
     (data / CLEAN).unlink()
     (data / LOCK).write_text("another boot")
@@ -341,7 +341,7 @@ def test_P9_what_was_on_the_disk_is_missed_after_a_power_failure_too(
 def test_P9_a_topic_made_anew_is_not_held_against_its_namesake(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What checkpoints say of a deleted topic proves nothing about the next of that name."""
+    """Entries of checkpoints for a deleted topic prove nothing about the next of that name."""
     data = tmp_path / "data"
     with txn.Broker(data) as broker:
         write(broker.bootstrap_servers)

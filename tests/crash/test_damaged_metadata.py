@@ -1,9 +1,9 @@
-"""P9 for `__cluster_metadata-0`: what of it was on the disk is never cut, only what is torn.
+"""P9 for `__cluster_metadata-0`: its part that was on the disk is never cut, only a torn tail.
 
-The metadata log was left out of the recovery points, so a flipped byte in its last batch was
-taken for a torn tail: the batch was cut without a word, and with it a topic or a block of
-producer ids that had been promised. After a power failure everything behind the byte went.
-How much of it was on the disk is noted within a second.
+The metadata log was left out of the recovery points, so a flipped byte in its last batch was taken
+for a torn tail. The batch was cut without a word, and with it a topic or a block of producer ids
+that had been promised. After a power failure everything behind the byte went. How much of it was on
+the disk is noted within a second.
 """
 
 import os
@@ -38,7 +38,9 @@ LENGTH, MAGIC, CHECKSUM, ATTRIBUTES, RECORD_COUNT, RECORDS = 8, 16, 17, 21, 57, 
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a SIGKILL would leave of a broker that had promised topics and producer ids."""
+    """The directory that a SIGKILL would leave of a broker that had promised topics and producer
+    ids.
+    """
     data = tmp_path_factory.mktemp("metadata") / "data"
     with txn.Broker(data, durability="commit") as broker:
         for topic in TOPICS:
@@ -139,8 +141,8 @@ def test_P9_a_server_says_which_byte_keeps_it_from_starting(left: Path) -> None:
 def test_P2_a_coordinators_topic_is_on_the_disk_before_what_is_written_to_it(
     tmp_path: Path,
 ) -> None:
-    """Its creation was synced by whatever came next, perhaps nothing: a power failure then took
-    the topic, and a start knew of no decision and of no offset in its partitions."""
+    """Its creation was synced by the next sync, perhaps none. A power failure then took the topic,
+    and a start knew of no decision and of no offset in its partitions."""
     data = tmp_path / "data"
     with txn.Broker(data, durability="commit") as broker:
         servers = broker.bootstrap_servers

@@ -1,9 +1,9 @@
 """A disk that refuses to force a partition: it is final there, and everything else goes on.
 
-What the kernel dropped after a failed fdatasync is unknown, and it does not say so twice: so
-the partition takes no more batches, and no commit with it succeeds, until the broker starts
-again and reads what there is. The descriptor of the partition's file is exchanged for one
-that no disk is behind; fdatasync(2) then fails with EINVAL.
+The data that the kernel dropped after a failed fdatasync is unknown, and it does not report that
+twice. So the partition takes no more batches, and no commit with it succeeds, until the broker
+starts again and reads its files. The descriptor of the partition's file is exchanged for one that
+no disk is behind; fdatasync(2) then fails with EINVAL.
 """
 
 import os
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.crash
 
 @contextmanager
 def no_disk_behind(path: Path) -> Iterator[None]:
-    """Exchange this process's descriptors of a file; what is written meanwhile is lost."""
+    """Exchange this process's descriptors of a file; bytes written meanwhile are lost."""
     opened = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -1,13 +1,13 @@
 """P9 for a whole directory: one bit of one file is flipped while nobody runs, then a broker starts.
 
-A real node on real files, without sockets. Damage in what was acknowledged is found by the start
-or by who reads there, and named by its file; nobody is shown it. Whatever else the bit was in (an
-index, a snapshot, a checkpoint) can be made from the logs, so it changes nothing. And no bit
-of one partition changes another.
+A real node on real files, without sockets. Damage in acknowledged data is found by the start or by
+a reader there, and named by its file; no reader sees it. Any other place of the bit (an index, a
+snapshot, a checkpoint) can be made from the logs, so it changes nothing. And no bit of one
+partition changes another.
 
 A few small files hold decisions of their own and, as in Apache Kafka, no checksum. Of those it is
-promised that a start is refused with the file's name, or nothing is lost; but for a log start that
-became another number: there the log begins, as far as it goes, and nothing else changes.
+promised that a start is refused with the file's name, or nothing is lost. The exception is a log
+start that became another number: there the log begins, as far as it goes, and nothing else changes.
 
 More: `FLIPS=20000 SEED=7 pytest tests/crash/test_flipped_bits.py`.
 """
@@ -58,7 +58,7 @@ UNCHECKED = {PARTITION_METADATA, LOG_STARTS}
 
 Place = tuple[str, int]
 Batch = tuple[Any, ...]
-"""As `_core.decode_batches` gives it: base and last offset, producer, kind, records."""
+"""A batch of `_core.decode_batches`: base and last offset, producer, kind, records."""
 
 
 class StoppedClock:
@@ -211,7 +211,7 @@ def write_transaction(
 
 @pytest.fixture(scope="module", params=["closed", "killed"])
 def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a broker left whose logs are on the disk: closed, or killed behind a checkpoint."""
+    """A directory whose logs are on the disk: closed, or killed behind a checkpoint."""
     kind = str(request.param)
     data = tmp_path_factory.mktemp(kind) / kind
     data.mkdir()
@@ -232,7 +232,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def sound(left: Path, tmp_path_factory: pytest.TempPathFactory) -> State:
-    """What is found there when nothing is damaged."""
+    """The contents that are found there without damage."""
     data = tmp_path_factory.mktemp("sound") / "data"
     shutil.copytree(left, data)
     state = state_of(opened(data, was_clean=left.name == "closed").node)
@@ -262,7 +262,7 @@ def refused_by(path: Path, log: Log) -> Set[int]:
 
 
 class Flip(NamedTuple):
-    """A bit and what became of a broker that met it."""
+    """A bit and the outcome of a broker that met it."""
 
     path: Path
     position: int
@@ -303,7 +303,7 @@ def flipped(left: Path, data: Path, sound: State, chance: random.Random) -> Flip
 
 
 def faults_of_refusal(path: Path, error: TxnError) -> list[str]:
-    """What is wrong with how a partition, or a start, was refused for a flipped bit of a file."""
+    """Faults of the refusal of a partition, or of a start, for a flipped bit of a file."""
     is_named = str(path) in str(error) or path.parent.name in str(error)
     faults = [] if is_named else [f"it does not say where: {error}"]
     if path.suffix != ".log":
@@ -314,7 +314,7 @@ def faults_of_refusal(path: Path, error: TxnError) -> list[str]:
 def differences(
     sound: State, found: State, path: Path, refused: Collection[Place] = ()
 ) -> list[str]:
-    """What a broker has wrong that started on damage in a file; some partitions it refuses."""
+    """Faults of a broker that started on damage in a file; some partitions it refuses."""
     faults = []
     unread = {topic for topic, _ in refused}  # of a coordinator's topic there is one partition
     transactions = {} if TRANSACTIONS_TOPIC in unread else sound.transactions
@@ -352,7 +352,7 @@ def test_P9_no_flipped_bit_of_a_directory_is_served_or_costs_anything_else(
 
 
 def flip_of(path: Path, bit: int) -> bytes:
-    """Flip a bit of a file, counted from its start; return what it was."""
+    """Flip a bit of a file, counted from its start; return its former value."""
     stored = path.read_bytes()
     damaged = bytearray(stored)
     damaged[bit // 8] ^= 1 << bit % 8
@@ -418,7 +418,7 @@ def test_P9_a_flipped_bit_of_the_log_starts_costs_no_record_behind_the_start_it_
 
 
 def lost_behind(starts: Mapping[Place, int], whole: State, found: State) -> list[str]:
-    """What is not as in a directory where nothing was deleted, behind the starts of the logs."""
+    """Differences from a directory where nothing was deleted, behind the starts of the logs."""
     faults = []
     for place, log in whole.logs.items():
         start = starts.get(place, 0)

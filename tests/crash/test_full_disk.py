@@ -1,8 +1,8 @@
 """A disk without space under a running broker, and space that comes back.
 
-The broker is a process whose files may not grow beyond a size: a write behind it arrives in
-part and fails, as on a disk that is full. The last tests fill a real file system, where the
-machine lets them mount one.
+The broker is a process whose files may not grow beyond a size. A write behind it arrives in part
+and fails, as on a disk that is full. The last tests fill a real file system, where the machine lets
+them mount one.
 """
 
 import subprocess
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.crash
 ONE_PARTITION = ("transaction.state.log.num.partitions=1", "offsets.topic.num.partitions=1")
 DESCRIBE_PRODUCERS = 61
 TRIES_S = 1.0
-"""How long a client tries before it says that it could not."""
+"""Time that a client tries before it reports a failure."""
 
 
 @pytest.fixture
@@ -201,7 +201,9 @@ def test_producers_are_described_as_they_are_stored_whatever_a_full_disk_refused
 
 
 def producers_of(servers: str, topic: str) -> list[tuple[int, int, int]]:
-    """Of each producer of partition 0: its id, its last sequence, where its transaction begins."""
+    """State of each producer of partition 0: its id, its last sequence, the begin of its
+    transaction.
+    """
     wanted = {"topics": [{"name": topic, "partition_indexes": [0]}]}
     with RawConnection(servers) as connection:
         answer = connection.call(entity_builder(request(DESCRIBE_PRODUCERS, 0))(wanted))
@@ -309,7 +311,7 @@ SERVE = 'mount -t tmpfs -o size={size}k none "$1" && shift && exec "$@"'
 
 
 def may_mount() -> bool:
-    """Whether this user may mount a file system of its own."""
+    """True if this user may mount a file system of its own."""
     tried = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     try:
         return subprocess.run(tried, capture_output=True, check=False).returncode == 0

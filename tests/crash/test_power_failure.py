@@ -1,4 +1,4 @@
-"""The power fails under a broker whose process noted what it had synced (`black_box.power`)."""
+"""The power fails under a broker whose process noted its syncs (`black_box.power`)."""
 
 import os
 import struct
@@ -48,7 +48,7 @@ def _broker(tmp_path: Path, durability: str) -> Iterator[BrokerProcess]:
 
 
 def test_P2_what_a_young_broker_committed_survives_a_power_failure(broker: BrokerProcess) -> None:
-    """The topic of the transactions was not synced, and what was synced in it was lost with it.
+    """The topic of the transactions was not synced, and synced records in it were lost with it.
 
     A power failure then left directories of a topic that nobody knew: no transaction could be
     finished, and none begun any more. The black box found it at its first power failures.
@@ -72,9 +72,9 @@ def test_P2_a_reader_passes_over_nothing_that_is_committed_after_a_power_failure
 ) -> None:
     """Offsets that were lost were given out again, to a reader that had passed them.
 
-    It stood beyond what was left of the log, and went on there when the log had grown again:
-    what was committed in between it never saw. A leader epoch more tells it that the log was
-    cut. Found by the black box, whose follower skipped a record.
+    It stood beyond the rest of the log, and went on there when the log had grown again. It never
+    saw the records committed in between. A leader epoch more tells it that the log was cut. Found
+    by the black box, whose follower skipped a record.
     """
     create_topic(broker.bootstrap_servers, "flights")
     commit_values(transactional_producer(broker.bootstrap_servers, "t"), "flights", [b"kept"])
@@ -104,7 +104,7 @@ def test_P2_a_reader_passes_over_nothing_that_is_committed_after_a_power_failure
 def test_P2_what_a_two_phase_producer_was_told_survives_a_power_failure(
     broker: BrokerProcess,
 ) -> None:
-    """What is prepared was in memory alone, and aborted, whatever a database had decided on it."""
+    """A prepared transaction was in memory alone, and aborted, against a database's decision."""
     servers = broker.bootstrap_servers
     for topic in ("flights", "seats"):
         create_topic(servers, topic)
@@ -120,7 +120,7 @@ def test_P2_what_a_two_phase_producer_was_told_survives_a_power_failure(
             assert ordinary.produce(other, 0, b"open", topic=topic) == 0
         assert prepared.commit_offset(owner, "readers", "flights", 7) == 0
 
-    for _ in range(2):  # what it is decided on may fail it again
+    for _ in range(2):  # the power may fail again before the decision
         note_reactors_syncs(broker.data, broker.pid)
         broker.kill()
         lose_power(broker.data, only_what_is_sure)
@@ -154,10 +154,10 @@ def test_a_broker_that_syncs_no_commits_goes_on_after_a_power_failure(
 def test_P6_who_writes_after_a_power_failure_is_not_taken_for_who_wrote_before(
     careless: BrokerProcess, lost_from: int
 ) -> None:
-    """The transactions' log was older than what they wrote: its epochs were given out again.
+    """The transactions' log was older than their records: its epochs were given out again.
 
-    The partition refused them as too old; or, had it been at the same epoch, took the next
-    record for a repetition, and acknowledged what it did not store.
+    The partition refused them as too old. Had it been at the same epoch, it would have taken the
+    next record for a repetition, and acknowledged a record that it did not store.
     """
     create_topic(careless.bootstrap_servers, "orders")
     written = [b"%d" % number for number in range(3)]

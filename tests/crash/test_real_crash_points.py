@@ -1,9 +1,9 @@
 """The real broker, stopped between any two of its system calls in the life of transactions.
 
-The boundaries are those of a run that is watched (`stops`): an aborted transaction and two
-committed ones, over two partitions and with a group's offset, in logs that are new and in logs
-that begin a segment. Then each is a run of its own: stopped there, started again, judged, stopped
-once more, and started again. So is a start after a crash: it may be stopped at each of its own.
+The boundaries are those of a watched run (`stops`). It has an aborted transaction and two committed
+ones, over two partitions and with a group's offset, in new logs and in logs that begin a segment.
+Then each is a run of its own: stopped there, started again, judged, stopped once more, and started
+again. So is a start after a crash: it may be stopped at each of its own.
 
 `python -m stops` plays every boundary with every loss.
 """
@@ -29,7 +29,7 @@ def _tracing() -> None:
 
 
 def test_P1_to_P9_hold_wherever_the_process_is_killed_in_a_transaction(tmp_path: Path) -> None:
-    """A write has its first half: nothing of it is what the boundary behind the last call has."""
+    """A write has its first half: a stop before it equals the boundary behind the last call."""
     stage = Stage(tmp_path, Setting(2, "process"))
     boundaries = stage.boundaries(signal.SIGUSR1)
     assert {"open", "pwrite", "mkdir", "rename"} <= {each.operation for each in boundaries}
@@ -55,7 +55,7 @@ def test_P1_to_P9_hold_whichever_logs_lose_what_is_being_synced(tmp_path: Path) 
 def test_a_broker_that_syncs_no_commits_goes_on_wherever_the_power_fails(
     version: int, tmp_path: Path
 ) -> None:
-    """Nothing is promised of what was before, all of what comes after."""
+    """Earlier transactions have no promise, all later ones do."""
     stage = Stage(tmp_path, Setting(version, "process"))
     check_each(stage, [Stop(each, loss=SOME) for each in stage.boundaries()[::4]])
 
@@ -64,7 +64,7 @@ def test_a_broker_that_syncs_no_commits_goes_on_wherever_the_power_fails(
 def test_P8_and_the_others_hold_wherever_the_start_after_a_crash_is_stopped(
     loss: str | None, tmp_path: Path
 ) -> None:
-    """By another crash, or by a power failure before what the first left is on the disk."""
+    """Another crash, or a power failure before the first broker's files are on the disk."""
     stage = Stage(tmp_path, Setting(2, "commit"))
     check_each(stage, stops_in_starts(stage, loss, draws=1))
 
@@ -72,7 +72,7 @@ def test_P8_and_the_others_hold_wherever_the_start_after_a_crash_is_stopped(
 def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
     broken, unmet = stage.stop_at_each(stops)
     assert not broken, f"{len(broken)} of {len(stops)} stops; the first: {broken[0]}"
-    # What is done once a minute, or a second after something else, not every run does.
+    # Not every run does the work of once a minute, or of a second after something else.
     assert len(unmet) <= len(stops) / 20, [str(stop) for stop in unmet]
 
 
@@ -99,7 +99,7 @@ def check_that_one_is_found(stage: Stage, stops: Sequence[Stop]) -> None:
 
 
 def losses_at_syncs(stage: Stage, draws: int) -> list[Stop]:
-    """Failures before a log is synced; what the logs keep of what is not sure is drawn."""
+    """Failures before a log is synced; the kept part of the unsynced data is drawn."""
     syncs = [each for each in stage.boundaries(signal.SIGUSR1) if _syncs_a_log(each)]
     return [Stop(each, loss=SOME, draw=draw) for draw in range(draws) for each in syncs]
 

@@ -4,10 +4,10 @@
 
 Transactions put and delete keys in a compacted topic, and a tenth of them abort; another topic
 keeps its newest few segments only. The logs of both, and the coordinator's, are cut into tiny
-segments. A kill comes at a random number of transactions, or in the moment in which a file of
-a compaction or of a removal is seen. The clients go on over it.
+segments. A kill comes at a random number of transactions, or in the moment when a file of a
+compaction or of a removal is seen. The clients go on over it.
 
-The seed chooses what is written and which kills come; the scheduler has its say too.
+The seed chooses the records and the kills; the scheduler has its say too.
 """
 
 import os
@@ -58,14 +58,14 @@ GOES_ON = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_ba
 
 
 class Writer:
-    """Writes until it is told to stop, over whatever becomes of the broker."""
+    """Writes until it is told to stop, through any fault of the broker."""
 
     def __init__(self, servers: str, draw: random.Random) -> None:
         self._draw = draw
         self._prices = transactional_producer(servers, "prices", **GOES_ON)
         self._events = plain_producer(servers, enable_idempotence=True, **GOES_ON)
         self.latest: dict[bytes, bytes] = {}
-        """What a reader of the compacted topic has to end up with."""
+        """The records with which a reader of the compacted topic has to end up."""
         self.events = 0
         self.transactions = 0
         self.has_written = threading.Event()

@@ -94,7 +94,7 @@ def test_P3_a_stop_while_a_commit_waits_for_the_disk_leaves_it_whole_or_absent(
     assert (data / CLEAN_MARK).exists()
     committing.join()
     with txn.Broker(data) as broker:
-        transactional_producer(broker.bootstrap_servers, "t1")  # ends what is open
+        transactional_producer(broker.bootstrap_servers, "t1")  # ends the open transaction
         assert set(read_all(broker.bootstrap_servers, "orders")) in (set(), {b"0", b"1"})
 
 
@@ -154,7 +154,7 @@ def test_a_stop_signal_that_the_kernel_hands_to_another_thread_stops_a_broker(
 
 
 def test_a_signal_that_somebody_else_handles_stops_no_broker(tmp_path: Path) -> None:
-    """Python tells of each on the same wire, and whatever came stopped the broker."""
+    """Python reports each on the same wire, and any signal stopped the broker."""
     handling = (
         "import signal; signal.signal(signal.SIGUSR1, lambda *_: None)\n"
         "from txn.cli import main; main()"

@@ -1,8 +1,8 @@
 """Every difference from Apache Kafka 4.2 that is accepted, each with its reason.
 
 They are of three kinds. *Order*: Kafka ends transactions behind its answers, or checks in
-another order. *Choice*: txn says more, or refuses what would do harm. *Not served*: APIs
-and versions that txn does not announce, so that no client sends them.
+another order. *Choice*: txn says more, or refuses a harmful request. *Not served*: APIs and
+versions that txn does not announce, so that no client sends them.
 """
 
 from typing import Any, Final

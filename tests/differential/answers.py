@@ -12,7 +12,9 @@ DESCRIBE_TRANSACTIONS: Final = 65
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TransactionState(published.TransactionState):
-    """As published, but that kio cannot read the start time -1 of what never began."""
+    """The published schema, but that kio cannot read the start time -1 of a transaction that never
+    began.
+    """
 
     transaction_start_time: i64 = field(metadata={"kafka_type": "int64"})  # type: ignore[assignment]
 

@@ -1,7 +1,7 @@
 """Record batches as a client sends them, sound or broken on purpose, and as a fetch shows them.
 
-`Batch` says what a batch is to be; `encode` makes its bytes. A field that is given where
-it would be computed (`crc`, `length`, `record_count`, `last_offset_delta`) makes it hostile.
+`Batch` describes a batch; `encode` makes its bytes. A field that is given where it would be
+computed (`crc`, `length`, `record_count`, `last_offset_delta`) makes it hostile.
 """
 
 import gzip
@@ -47,7 +47,7 @@ class Batch:
 
     @property
     def sent(self) -> tuple[Any, int, int, int]:
-        """By what a partition knows a retry of it."""
+        """The key by which a partition knows a retry of it."""
         return self.producer_id, self.producer_epoch, self.base_sequence, len(self.values)
 
     def encode(self, producer_id: int) -> bytes:
@@ -96,7 +96,7 @@ def idempotent(producer_id: Any, producer_epoch: int, sequence: int, **given: An
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:
-    """What a fetch answer holds: every header field but the checksum, and the records' bytes.
+    """Contents of a fetch answer: every header field but the checksum, and the records' bytes.
 
     The checksum covers the producer id, which is each broker's own, so it is checked here
     and told as sound or not. A last batch that is cut is told by how many bytes are there.

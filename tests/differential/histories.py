@@ -1,8 +1,8 @@
-"""Histories that Hypothesis makes up: what producers, sound and mistaken, ask for in turn.
+"""Histories that Hypothesis makes up: requests of sound and mistaken producers, in turn.
 
-A `Step` is one request with arguments near to valid ones: mostly what a sound client would
-send next, sometimes the epoch, the sequence, the id or the version beside it. `Players`
-carries a history out against a pair, and remembers what a client would have to know.
+A `Step` is one request with arguments near to valid ones: mostly the next request of a sound
+client, sometimes the epoch, the sequence, the id or the version beside it. `Players` carries a
+history out against a pair, and remembers the state that a client would have to know.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Step:
     """One request.
 
     Attributes:
-        what: Which one, a key of `ACTIONS`.
+        what: The action, a key of `ACTIONS`.
         who: Index of the producer that asks.
         version: Of the API.
         partition: Of the topic.
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(slots=True)
 class Player:
-    """What one client believes."""
+    """The state that one client believes in."""
 
     producer: Producer
     sequences: dict[int, int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Players:
                 return
 
     def finish(self) -> None:
-        """Compare what is left, then end every transaction on both brokers."""
+        """Compare the rest, then end every transaction on both brokers."""
         if not self.is_over:
             self.talk.look(self.start)
             self.talk.describe(*sorted(set(self.ids)))
@@ -127,7 +127,8 @@ class Players:
             self._produce_plainly(player, step)
             return
         shown = self._shown(player, step)
-        # One id, one client library: Kafka judges a TV2 batch by what an older one left behind.
+        # One id, one client library: Kafka judges a TV2 batch by the state that an older one left
+        # behind.
         wants_tv2 = step.version >= JOINS_BY_ITSELF["produce"]
         is_tv2 = self.is_tv2.setdefault(shown.transactional_id, wants_tv2)
         version = 12 + step.version % 2 if is_tv2 else 3 + step.version % 9
@@ -223,7 +224,7 @@ VERSIONS: Final[dict[str, tuple[int, ...]]] = {
     }.items()
 }
 OFTEN: Final = ("produce", "produce", "produce", "end", "end", "init", "add_partitions")
-"""Without these nothing happens; Hypothesis chooses among these and all."""
+"""Actions without which nothing happens; Hypothesis chooses among these and all."""
 
 JOINS_BY_ITSELF: Final = {"produce": 12, "end": 5, "commit_offsets": 5, "init": 5}
 """TV2 begins with these versions."""

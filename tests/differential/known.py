@@ -1,4 +1,4 @@
-"""What an accepted difference is, and which differences an entry accepts.
+"""The definition of an accepted difference, and the differences that an entry accepts.
 
 An entry says where a difference may occur (API, versions, path in the answer) and with
 which values; anything else is a failure. The list itself is `accepted.KNOWN`.
@@ -36,7 +36,7 @@ class Past:
 class Exchange:
     """One request and both answers.
 
-    `waits` are Kafka's codes before it had settled; `past` is what came before.
+    `waits` are Kafka's codes before it had settled; `past` is the list of earlier answers.
     """
 
     api: str
@@ -66,10 +66,10 @@ class Accepted:
         apis: Where it occurs.
         path: Of the field, `fnmatch` style; an error code that differs also excuses the
             other fields of the same entry, which follow from it.
-        txn: What txn says there: a value, a set of them, or a test.
-        kafka: What Kafka says there, likewise.
+        txn: The value of txn there: a value, a set of them, or a test.
+        kafka: The value of Kafka there, likewise.
         versions: Of the API.
-        when: What else has to hold.
+        when: A further condition.
         diverges: Whether the brokers' states differ afterwards, so that the rest of the
             history says nothing.
     """

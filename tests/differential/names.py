@@ -1,4 +1,4 @@
-"""Names for what each broker chooses by itself, so that the rest can be compared.
+"""Names for the values that each broker chooses by itself, so that the rest can be compared.
 
 Two brokers hand out different producer ids, topic ids and fetch sessions, listen on
 different ports and read different clocks. A value that one broker chose is given a name,
@@ -16,7 +16,7 @@ CLOCK_SLACK_MS: Final = 15 * 60_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Name:
-    """What stands for a value that differs between brokers."""
+    """The substitute for a value that differs between brokers."""
 
     kind: str
     number: int = 0

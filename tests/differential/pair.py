@@ -4,9 +4,9 @@
 difference is either accepted (`known.py`) or kept in `differences`, which fails the test.
 
 Kafka ends a transaction behind its answer: until the markers are written it answers
-CONCURRENT_TRANSACTIONS. txn never does, since its markers come first. So Kafka is asked
-again until it has settled, which is noted as an accepted difference; and after EndTxn the
-pair waits for Kafka's markers, so that what follows sees the same logs on both sides.
+CONCURRENT_TRANSACTIONS. txn never does, since its markers come first. So Kafka is asked again until
+it has settled, which is noted as an accepted difference. After EndTxn the pair waits for Kafka's
+markers, so that the next requests see the same logs on both sides.
 """
 
 import itertools
@@ -33,7 +33,7 @@ HANDS_OUT: Final = {
 """APIs whose answers hold values that the broker has just made up."""
 
 LOADING: Final = {"coordinator_load_in_progress", "coordinator_not_available", "not_coordinator"}
-"""What Kafka's coordinators say while their node starts: no difference, only too early."""
+"""Answers of Kafka's coordinators while their node starts: no difference, only too early."""
 
 NOT_YET: Final = {"concurrent_transactions", *LOADING}
 
@@ -41,7 +41,7 @@ TURNED_AWAY: Final = {
     *("invalid_producer_id_mapping", "invalid_producer_epoch", "invalid_request"),
     *("invalid_txn_state", "transaction_abortable", "concurrent_transactions"),
 }
-"""How Kafka answers a batch that its coordinator does not verify."""
+"""Kafka's answer to a batch that its coordinator does not verify."""
 
 API_KEYS: Final = {
     "Produce": 0,
@@ -73,7 +73,7 @@ class Pair:
     Attributes:
         known: The differences that are accepted.
         accepted: The names of the accepted differences that occurred, over all scripts.
-        differences: What the script in hand found that nobody accepted.
+        differences: Findings of the script in hand that no entry accepted.
         history: Its requests and, where both agree, its answers, for the report.
         has_diverged: An accepted difference left the brokers in different states, so that
             later answers say nothing.
@@ -92,7 +92,7 @@ class Pair:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def begin(self, suffix: str) -> None:
-        """Begin a script: names are its own, what happened before is forgotten."""
+        """Begin a script: names are its own, earlier events are forgotten."""
         self.suffix = suffix
         self.differences = []
         self.history = []
@@ -113,7 +113,7 @@ class Pair:
     # ------------------------------------------------------------ asking
 
     def ask(self, api: str, version: int, **values: Any) -> dict[str, Any]:
-        """Send a request to both; return txn's answer, with names for what txn chose."""
+        """Send a request to both; return txn's answer, with names for the values that txn chose."""
         key = API_KEYS[api]
         ours = self.txn.ask(key, version, values)
         theirs, waits = self._settled_kafka(api, version, values, ours)
@@ -151,7 +151,7 @@ class Pair:
     def _settled_kafka(
         self, api: str, version: int, values: Mapping[str, Any], ours: Mapping[str, Any]
     ) -> tuple[dict[str, Any], set[str]]:
-        """Kafka's answer once it has settled, and what it said before."""
+        """Kafka's answer once it has settled, and its earlier ones."""
         unsettled = NOT_YET - error_codes(ours)
         if api == "Produce" and version < 12:  # how these versions say it
             unsettled = unsettled | ({"not_enough_replicas"} - error_codes(ours))
@@ -224,7 +224,7 @@ class Pair:
         self.accepted[name] = self.accepted.get(name, 0) + 1
 
     def report(self) -> str:
-        """What the script found, and how it came there."""
+        """The script's findings, and the way to them."""
         lines = "\n".join(f"  {n}. {line}" for n, line in enumerate(self.history, 1))
         return "\n".join([*self.differences, "after", lines])
 

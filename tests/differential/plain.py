@@ -1,8 +1,8 @@
 """Answers as nested dicts and lists, named and in an order that does not depend on the broker.
 
-The protocol leaves the order of topics, partitions, producers and ids in an answer open
-(Kafka takes them from hash maps), so lists of such entries are sorted by what identifies
-an entry. Everything else keeps its order.
+The protocol leaves the order of topics, partitions, producers and ids in an answer open (Kafka
+takes them from hash maps). So lists of such entries are sorted by the fields that identify an
+entry. Everything else keeps its order.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def _identity(item: Any) -> str:
 class Difference:
     """One place where two answers are not the same.
 
-    `path` is what an accepted difference names; `place` also says which entry of a list.
+    `path` is the name in an accepted difference; `place` also names the entry of a list.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """Kafka's transactional requests, each in one line, for scripts and generated histories.
 
-`Talk` says them to a `Pair`. A version left out is the newest; what a version does not have is
-not sent. Answers are txn's, which the pair has compared with Kafka's.
+`Talk` says them to a `Pair`. A version left out is the newest; a field that a version lacks is not
+sent. Answers are txn's, which the pair has compared with Kafka's.
 """
 
 import datetime
@@ -50,7 +50,7 @@ def versions(api: str) -> range:
 
 @dataclass(slots=True)
 class Producer:
-    """What a producer holds; a script changes it as a client would, or as it likes."""
+    """A producer's state; a script changes it as a client would, or as it likes."""
 
     transactional_id: str
     producer_id: Any
@@ -184,7 +184,7 @@ class Talk:
         )
 
     def end(self, producer: Producer, committed: bool, version: int = 5) -> dict[str, Any]:
-        """EndTxn; the producer takes over what a version 5 answers."""
+        """EndTxn; the producer takes over the answer of a version 5."""
         answer = self.pair.ask(
             "EndTxn",
             version,
@@ -455,7 +455,7 @@ class Talk:
         self.pair.until(lambda side: self.pair.state_on(side, transactional_id) == "CompleteAbort")
 
     def look(self, start: Sequence[int] = (0, 0)) -> None:
-        """Compare what readers see of the topic, its producers and the group's offsets."""
+        """Compare the readers' view of the topic, its producers and the group's offsets."""
         for isolation in (0, 1):
             self.fetch(dict(enumerate(start)), isolation=isolation)
             self.list_offsets(dict.fromkeys(range(PARTITIONS), -1), isolation=isolation)

@@ -62,7 +62,7 @@ class Side:
         return self._exchange(api_key, version, body, has_answer=True)
 
     def raw(self, data: bytes) -> dict[str, Any]:
-        """Send bytes on a connection of their own; what comes back, undecoded."""
+        """Send bytes on a connection of their own; return the answer, undecoded."""
         with RawConnection(self.servers) as connection:
             try:
                 connection.send_raw(data)

@@ -15,8 +15,8 @@ from differential.topics import make_topic
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]
 
 EXAMPLES: Final = int(os.environ.get("TXN_DIFFERENTIAL_EXAMPLES", "0"))
-"""How many new histories to play; 0 plays the same few each time, so that a red run says
-something about the change."""
+"""Number of new histories to play. 0 plays the same few each time, so that a red run says something
+about the change."""
 FEW: Final = 60
 
 

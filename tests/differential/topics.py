@@ -59,7 +59,7 @@ def make_topic(pair: Pair, name: str, number: int = 1, **settings: str) -> str:
 
 
 def _leads(side: Side, name: str) -> bool:
-    """Whether a broker serves the topic: a while after it was made, with Apache Kafka."""
+    """True once a broker serves the topic: with Apache Kafka, a while after it was made."""
     answer = side.ask(
         API_KEYS["ListOffsets"],
         7,

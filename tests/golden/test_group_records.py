@@ -66,7 +66,7 @@ EMPTY_GROUP_VALUE = "0003000000000000ffffffff0000018bcfe5687b00000000"
 
 
 def member(version: int, *, is_static: bool) -> MemberValue:
-    """What a version keeps of the two members."""
+    """The fields of the two members that a version keeps."""
     rebalance_ms, session_ms = (60_000, 10_000) if is_static else (300_000, 45_000)
     return MemberValue(
         member_id="static-1-x" if is_static else "m-1",

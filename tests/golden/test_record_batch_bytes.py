@@ -96,7 +96,8 @@ def test_index_files_have_kafkas_layout(tmp_path: Path) -> None:
     log.close()
     base = directory / f"{0:020}"
     # An entry comes with the batch that follows more than an interval: its last offset, its
-    # position; and the largest timestamp so far, with the last offset of the batch that has it.
+    # position. It also has the largest timestamp so far, with the last offset of the batch that has
+    # it.
     assert size > 100
     entries = [(1 + 2 * nth, size * nth) for nth in (1, 2, 3)]
     assert base.with_suffix(".index").read_bytes() == b"".join(

@@ -1,7 +1,7 @@
 """The bytes of `__transaction_state`, field by field as Kafka's schemas have them.
 
-The three values of version 1 were given to the reader of Kafka 4.2.0 itself: it finds every
-field as named here, nothing left over, and 10000 as an unknown tagged field.
+The three values of version 1 were given to the reader of Kafka 4.2.0 itself. It finds every field
+as named here, nothing left over, and 10000 as an unknown tagged field.
 """
 
 import pytest

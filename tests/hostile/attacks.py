@@ -1,8 +1,8 @@
-"""What one hostile client does to a broker, attack by attack.
+"""A hostile client against a broker, attack by attack.
 
 An attack is a generator: its first step makes ready, each further one is a strike. It has at most
-one request under way, unless flooding is the point, so that the broker is measured and not how
-two cores are shared.
+one request under way, unless flooding is the point. So the broker is measured and not how two cores
+are shared.
 """
 
 import random
@@ -27,7 +27,7 @@ Attack = Callable[[str], Iterator[None]]
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT = 0, 1, 2, 3, 8
 JOIN_GROUP, SYNC_GROUP, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 11, 14, 18, 19, 37
 ANSWER_S: Final = 60.0
-"""How long an attacker waits for an answer; it is its neighbour who must not wait."""
+"""Time that an attacker waits for an answer; it is its neighbour that must not wait."""
 
 MIB: Final = 1 << 20
 MILLION: Final = 1_000_000

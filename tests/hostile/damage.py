@@ -1,4 +1,4 @@
-"""What can happen to a data directory while nobody runs: every file, every kind of damage."""
+"""Damage to a data directory while nobody runs: every file, every kind of damage."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ GARBAGE: Final = bytes((7 * n * n + n // 3) % 251 for n in range(5000))
 
 BASE_OFFSET_BYTES = 8
 FIRST_CHECKED_BYTE = 21
-"""Of a batch: from here on everything is under its checksum, as in Apache Kafka."""
+"""Position in a batch: from here on everything is under its checksum, as in Apache Kafka."""
 
 STATES: Final = ("closed", "killed", "power")
 
@@ -24,9 +24,9 @@ class Case:
     """One damage to one directory.
 
     Attributes:
-        broker: Who made the directory, "txn" or "kafka".
+        broker: The maker of the directory, "txn" or "kafka".
         state: How it was left: "closed", "killed", or "power" for a power failure.
-        path: What is damaged, in the directory.
+        path: The damaged file, in the directory.
         damage: A key of `FILE_DAMAGES` or `DIRECTORY_DAMAGES`.
     """
 
@@ -76,7 +76,7 @@ def _flip_end(path: Path) -> None:
 
 
 def _flip_last_batch(path: Path) -> None:
-    """In its first byte under the checksum: its attributes."""
+    """Damage in its first byte under the checksum: its attributes."""
     _flip(path, batch_positions(path.read_bytes())[-1] + FIRST_CHECKED_BYTE + 1, 4)
 
 

@@ -1,4 +1,4 @@
-"""An attack and its neighbours: how long transactions take, and what the broker holds."""
+"""An attack and its neighbours: times of transactions, and resources of the broker."""
 
 import threading
 import time
@@ -12,10 +12,10 @@ from hostile.target import Target
 
 P99_S: Final = 0.25
 LATE_S: Final = 1.0
-"""How much later than its timeout a forgotten transaction may be aborted."""
+"""Time after its timeout by which a forgotten transaction has to be aborted."""
 
 PAUSE_S: Final = 0.05
-"""Between two strikes."""
+"""Pause between two strikes."""
 
 TIMES_MIN: Final = 40
 STRIKES_MIN: Final = 3
@@ -24,13 +24,13 @@ PATIENCE_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a broker while it was attacked.
+    """Observations of a broker under attack.
 
     Attributes:
         strikes: How often the attacker struck.
         times_s: How long each transaction of the neighbour took.
         forgotten_s: How long the forgotten transaction held its readers.
-        failure: What went wrong for the neighbour, or None.
+        failure: The neighbour's failure, or None.
         grown: The most memory that the broker had, beyond that before the attack, in bytes.
     """
 
@@ -41,7 +41,7 @@ class Seen:
     grown: int
 
     def unfair(self) -> list[str]:
-        """What neighbours of an attack need not bear."""
+        """Name the effects that neighbours of an attack need not bear."""
         found = []
         if self.failure is not None:
             found.append(f"a transaction failed: {self.failure!r}")

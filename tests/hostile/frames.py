@@ -1,7 +1,7 @@
 """Requests as bytes, made from kio's schemas: sound ones of every API, and the largest.
 
-`Body` writes a request field by field; what it writes for a field is a question of `Values`. No
-entities are made, so that an array of millions costs what its bytes cost.
+`Body` writes a request field by field; `Values` gives the value of each field. No entities are
+made, so that an array of millions costs only its bytes.
 """
 
 import random
@@ -103,14 +103,14 @@ def fields_of(schema: Any) -> tuple[Field, ...]:
 
 
 class Values:
-    """What stands in the fields of a sound request: names of `prefix`, short arrays."""
+    """The fields of a sound request: names of `prefix`, short arrays."""
 
     def __init__(self, chance: random.Random, prefix: str) -> None:
         self._chance = chance
         self._prefix = prefix
 
     def count(self, _field: Field, _path: tuple[str, ...]) -> int:
-        """How many items an array has."""
+        """Number of items of an array."""
         return self._chance.choice((0, 1, 1, 1, 2, 3))
 
     def fixed(self, field: Field) -> bytes:

@@ -3,8 +3,8 @@
     PYTHONPATH=tests python -m hostile.fuzzer 127.0.0.1:9092 --seconds 600 --seed 7
 
 A process of its own, at low priority. Its connections are many, since some requests wait; one
-that gets no answer soon, as when a length was blown up, is closed and replaced. A line of JSON
-at the end says how many requests were sent and what came back.
+that gets no answer soon, as when a length was blown up, is closed and replaced. A line of JSON at
+the end has the number of requests and the answers.
 """
 
 import argparse
@@ -80,7 +80,7 @@ class Wild(Values):
 
 
 WILDNESS: Final = 0.1
-"""How many fields of a body are at their limits."""
+"""Number of fields of a body that are at their limits."""
 
 
 class Mutator:

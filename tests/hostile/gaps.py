@@ -1,7 +1,7 @@
 """Damage that a start is known not to notice. Each entry is a promise that is not kept yet.
 
-`test_damaged_directories.py` passes over these cases, and `hostile.runner` tells of them as
-"known gap" with what it saw. Who closes a gap takes its entry out.
+`test_damaged_directories.py` passes over these cases, and `hostile.runner` reports them as "known
+gap" with its observation. A change that closes a gap takes its entry out.
 """
 
 from pathlib import Path

@@ -1,13 +1,13 @@
 """The promise about damage (P9): refused by name, or right; never silent.
 
-A start is *right* if it shows what the same directory shows undamaged. It is *refused by name* if
-an error names the file or the partition, or if the partition answers with an error and a log line
-names it. Lost may be only what nobody can prove:
+A start is *right* if it shows the contents that the same directory shows undamaged. It is *refused
+by name* if an error names the file or the partition. It also is if the partition answers with an
+error and a log line names it. Only losses that nobody can prove may occur:
 
-- After a kill, what a cut took from the end of a log beyond its recovery point, as a write that
-  was under way would look. A log line tells of it, but where the cut is between two batches.
-- After a power failure, what lies beyond the recovery point, told by a log line, but where the
-  cut is between two batches. Offsets are then given out in a new leader epoch.
+- After a kill, records that a cut took from the end of a log beyond its recovery point, as a write
+  that was under way would look. A log line tells of it, but where the cut is between two batches.
+- After a power failure, records beyond the recovery point, told by a log line, but where the cut is
+  between two batches. Offsets are then given out in a new leader epoch.
 
 `txn log verify` has to find what a start refuses after a clean stop. Without one, the end of a log
 may be torn, and it is a note at most.
@@ -36,12 +36,12 @@ METADATA: Final = "__cluster_metadata-0"
 
 @dataclass
 class Verdict:
-    """What a case came to.
+    """The result of a case.
 
     Attributes:
         kind: A word for statistics.
-        faults: What breaks the promise; empty if nothing does.
-        notes: What is worth knowing and is no fault.
+        faults: Broken promises; empty if there are none.
+        notes: Observations worth knowing that are no fault.
     """
 
     kind: str
@@ -56,13 +56,13 @@ def judge(
     starts: Sequence[Start],
     findings: Sequence[Finding] | None,
 ) -> Verdict:
-    """Hold what became of a damaged directory against the same directory without damage.
+    """Compare the contents of a damaged directory with the same directory without damage.
 
     Args:
         case: The damage.
         left: The directory without it.
-        sound: What it shows; one of these is right.
-        starts: What the damaged one showed.
+        sound: Its contents; one of these is right.
+        starts: The contents of the damaged one.
         findings: Of `txn log verify`; None if it gave no answer.
     """
     verdicts = [_judge(case, left, each, starts, findings) for each in sound]
@@ -154,7 +154,7 @@ class _Judgement:
     # ------------------------------------------------------------ partitions
 
     def _is_same(self, place: str, sound: ShownPartition, found: ShownPartition) -> bool:
-        """After a power failure every start writes to the logs of coordinators."""
+        """Compare; after a power failure every start writes to the logs of coordinators."""
         if self._has_failed and place.startswith(COORDINATORS) and not found["error"]:
             return _first_epoch(sound) == _first_epoch(found)
         return sound == found
@@ -224,7 +224,7 @@ class _Judgement:
         return end <= cleaned and found["batches"] == kept and found["end"] == sound["end"]
 
     def _is_of_a_decision(self, sound: ShownPartition, found: ShownPartition) -> bool:
-        """A coordinator lost its end with the power: here only what the start wrote differs."""
+        """A coordinator lost its end with the power: here only the records of the start differ."""
         return (
             self.case.state == "power"
             and self.case.place.startswith("__transaction_state")
@@ -252,7 +252,7 @@ class _Judgement:
         self._hold("__consumer_offsets", self.sound["offsets"], shown["offsets"])
 
     def _ends_likewise(self, name: str, found: list[Any]) -> bool:
-        """After a power failure every start ends what is open, as far as partitions let it."""
+        """After a power failure every start ends open transactions, as far as partitions let it."""
         sound = self.sound["transactions"][name]
         if not self._has_failed or _is_error(found) or found[1] != sound[1]:
             return False
@@ -272,7 +272,9 @@ class _Judgement:
             self._fault(f"{topic} says {found}, not {sound}")
 
     def _judge_open_transactions(self, shown: Shown) -> None:
-        """What a partition holds open is open with the coordinator; else readers wait for ever."""
+        """A transaction that a partition holds open is open with the coordinator; else readers wait
+        for ever.
+        """
         if any(_is_error(each) for each in shown["transactions"].values()):
             return
         known = {

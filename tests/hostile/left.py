@@ -107,7 +107,7 @@ def fill(servers: str, data: Path) -> dict[str, list[bytes]]:
     """Write records of every kind, let the broker sync them, then some that it does not sync.
 
     Several segments; idempotent, compressed and keyed records; transactions that are committed,
-    aborted and left open, over two topics; offsets of a group, plain and of a transaction; deleted
+    aborted and left open, over two topics. Offsets of a group, plain and of a transaction; deleted
     records; a topic that the cleaner passed.
     """
     for topic in TOPICS:

@@ -19,10 +19,10 @@ DATA: Final = int(BatchKind.TRANSACTIONAL)
 
 
 class Neighbour:
-    """Runs transactions one after another in a thread: write, commit, read what was committed.
+    """Runs transactions one after another in a thread: write, commit, read the committed record.
 
-    Use as a context manager; `times_s` has how long each took, from its first byte until its
-    record was read, and `failure` what went wrong.
+    Use as a context manager. `times_s` has the time of each, from its first byte until its record
+    was read, and `failure` the error.
     """
 
     def __init__(self, servers: str, transactional_id: str = "sound") -> None:
@@ -52,7 +52,7 @@ class Neighbour:
                 began = time.monotonic()
                 self._transact(b"%d" % len(self.written))
                 self.times_s.append(time.monotonic() - began)
-        except Exception as error:  # told by whoever waits for it
+        except Exception as error:  # told by the waiting caller
             self.failure = error
 
     def _transact(self, value: bytes) -> None:

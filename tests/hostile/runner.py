@@ -33,7 +33,7 @@ CASE_S: Final = 20.0
 """Two starts, with everything that is asked of them."""
 
 START_S: Final = 60.0
-"""What a worker may take to import everything."""
+"""Time that a worker may take to import everything."""
 
 
 class WorkerError(Exception):
@@ -103,13 +103,13 @@ class Worker:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The directories of some brokers, and what they show undamaged, by (broker, state)."""
+    """The directories of some brokers, and their undamaged contents, by (broker, state)."""
 
     left: Mapping[tuple[str, str], Path]
     sound: Mapping[tuple[str, str], Shown]
 
     def sound_for(self, case: Case) -> list[Shown]:
-        """What a case may show: more than one thing if the note of the boot is damaged."""
+        """Contents that a case may show: more than one if the note of the boot is damaged."""
         states = STATES if case.path == LOCK and case.state != "closed" else (case.state,)
         return [
             self.sound[case.broker, state] for state in states if (case.broker, state) in self.sound
@@ -124,7 +124,7 @@ class Matrix:
 
 
 def make_matrix(made: Mapping[str, Left], scratch: Path) -> Matrix:
-    """Look at directories before they are damaged: they are sound, and hold what was committed."""
+    """Look at undamaged directories: they are sound, and hold the committed records."""
     left: dict[tuple[str, str], Path] = {}
     sound: dict[tuple[str, str], Shown] = {}
     worker = Worker()

@@ -27,7 +27,7 @@ UNCOMMITTED, COMMITTED = 0, 1
 FETCH_BYTES = 8 << 20
 PREPARED: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 SETTLED_S = 2.0
-"""How long decided transactions may take to complete after a start."""
+"""Time that decided transactions may take to complete after a start."""
 
 
 class ShownPartition(TypedDict):
@@ -158,7 +158,7 @@ class Observer(RawConnection):
         return end
 
     def await_settled(self) -> None:
-        """Wait until what is decided is complete, as far as it can be."""
+        """Wait until decided transactions are complete, as far as they can be."""
         deadline = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline:
             answer = self.ask(LIST_TRANSACTIONS, 1, state_filters=PREPARED, producer_id_filters=[])
@@ -290,7 +290,7 @@ def _name(code: ErrorCode) -> str:
 def observe(
     servers: str, groups: tuple[str, ...], ids: tuple[str, ...], *, to: Callable[[str], None]
 ) -> Shown:
-    """Ask a broker for everything; `to` is told what is asked for."""
+    """Ask a broker for everything; `to` is told each question."""
     to("connect")
     with Observer(servers) as observer:
         observer.socket.settimeout(WAIT_S)

@@ -1,4 +1,4 @@
-"""A broker under attack, and what can be seen of it from outside: memory, descriptors, log."""
+"""A broker under attack, and its observable state from outside: memory, descriptors, log."""
 
 import os
 import re
@@ -12,11 +12,11 @@ from txn.inspect.verify import verify
 
 MIB: Final = 1 << 20
 CALM_S: Final = 10.0
-"""How long a broker may take to give back what an attack made it hold."""
+"""Time that a broker may take to give back the resources of an attack."""
 
 
 class Gauges(NamedTuple):
-    """What a process holds."""
+    """Resources of a process."""
 
     memory: int
     """Bytes in memory."""
@@ -79,7 +79,7 @@ class Target(BrokerProcess):
         await_effect(is_calm, CALM_S, lambda: f"it holds {self.gauges()}, before {before}")
 
     def stop_and_verify(self) -> list[str]:
-        """Stop it cleanly; return what `txn log verify` finds."""
+        """Stop it cleanly; return the findings of `txn log verify`."""
         assert self.stop() == 0
         return [f"{found.path}: {found.what}" for found in verify(self.data).findings]
 

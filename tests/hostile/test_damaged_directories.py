@@ -1,8 +1,8 @@
-"""P9 for whole directories: whatever is damaged while nobody runs is refused by name, or right.
+"""P9 for whole directories: any damage made while nobody runs is refused by name, or right.
 
-Directories of txn and of Apache Kafka, left by a clean stop, a SIGKILL and a power failure; some
-of every file's damages, by a seed. All: `HOSTILE_EVERY=1`; more: `HOSTILE_CASES=500 SEED=7`.
-One of them: `PYTHONPATH=tests python -m hostile.runner --only "txn killed .lock removed"`.
+Directories of txn and of Apache Kafka, left by a clean stop, a SIGKILL and a power failure. A seed
+chooses some of every file's damages. All: `HOSTILE_EVERY=1`; more: `HOSTILE_CASES=500 SEED=7`. One
+of them: `PYTHONPATH=tests python -m hostile.runner --only "txn killed .lock removed"`.
 """
 
 import os
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(0 if EVERY else 300)]
 
 
 def faults_of(matrix: Matrix, count: int, scratch: Path) -> list[str]:
-    """Run a sample of cases; return what breaks the promise."""
+    """Run a sample of cases; return the broken promises."""
     cases = matrix.cases()
     if not EVERY:
         cases = random.Random(SEED).sample(cases, count)

@@ -27,7 +27,7 @@ RATE_MIN: Final = 50
 """Answers a second, on a machine that is busy; alone it makes thousands."""
 
 KEPT_BYTES: Final = 200
-"""What one request may leave for good: a transactional id, a group, a topic."""
+"""Items that one request may leave for good: a transactional id, a group, a topic."""
 
 
 @pytest.mark.timeout(SECONDS + 120)
@@ -72,7 +72,7 @@ def test_P5_mutated_requests_harm_nobody(tmp_path: Path) -> None:
 
 
 def _time_of_a_timeout(servers: str, number: int) -> float:
-    """How long a transaction whose client is gone holds its readers."""
+    """Time that a transaction whose client is gone holds its readers."""
     forgotten = Forgotten(servers, f"forgotten-{number % 3}")
     while not forgotten.is_over():
         time.sleep(0.02)

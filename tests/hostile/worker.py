@@ -1,4 +1,5 @@
-"""A process that starts brokers on damaged directories, one after another, and says what it saw.
+"""A process that starts brokers on damaged directories, one after another, and reports its
+observations.
 
 It reads a question per line, `verify PATH` or `start PATH`, and answers in JSON lines: the step
 that begins, and at last the answer. A process of its own, because it may hang or end.
@@ -50,7 +51,7 @@ class Start(TypedDict):
 
 
 Finding = tuple[str, str]
-"""Of `txn log verify`: file and text."""
+"""A finding of `txn log verify`: file and text."""
 
 
 class Lines(logging.Handler):
@@ -114,7 +115,7 @@ def started(data: Path, which: str, *, appends: bool) -> Start:
                 with Observer(servers) as observer:
                     appended = {topic: observer.append(topic) for topic in TOPICS}
             step(f"{which} stop")
-    except Exception as error:  # whatever it is, it is for the judge
+    except Exception as error:  # any exception: it is for the judge
         refused = f"{type(error).__name__}: {error}"
         is_on_purpose = isinstance(error, TxnError)
     logger.removeHandler(lines)

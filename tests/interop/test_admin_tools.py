@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(3 * SECONDS_MAX)]
 
 
 def run(tool: str, servers: str, *arguments: str) -> str:
-    """Run a tool; return what it prints."""
+    """Run a tool; return its output."""
     done = subprocess.run(
         [
             java_executable(),
@@ -95,7 +95,9 @@ def test_kafka_log_dirs_tells_sizes(txn_broker: str, unique: Callable[[str], str
 
 
 def test_kafka_transactions_finds_what_hangs_and_aborts_it(tmp_path: Path) -> None:
-    """It takes for hanging what is older than the longest timeout and known to no coordinator."""
+    """It takes a transaction for hanging that is older than the longest timeout and known to no
+    coordinator.
+    """
     with txn.Broker(tmp_path / "data", durability="process") as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, "orders")

@@ -38,7 +38,7 @@ def test_kafka_reads_compacted_batches_as_we_do(data: Path) -> None:
     every = [each for file in files for each in dump(file, is_deep=False)]
     ours = [each for each in every if each["entry"] == "batch"]
 
-    # The gaps are what compaction is for; the tool tells of them in any compacted log.
+    # The gaps are the purpose of compaction; the tool tells of them in any compacted log.
     gap = re.compile(r"Non-consecutive offsets in .*|\s*\d+ is followed by \d+")
     assert [line for line in told.complaints.splitlines() if not gap.fullmatch(line)] == []
     assert {batch["isvalid"] for batch in batches} == {"true"}

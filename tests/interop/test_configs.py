@@ -1,6 +1,6 @@
 """Settings as Apache Kafka 4.2 tells them: names, values, sources, synonyms, types, error codes.
 
-What differs on purpose is listed with its reason; a difference that is not listed fails.
+Intended differences are listed with their reasons; a difference that is not listed fails.
 """
 
 import shutil
@@ -78,7 +78,7 @@ def altered(servers: str, kind: int, name: str, *entries: tuple[str, int, str | 
 
 
 def waited_for(look: Callable[[], Any], expected: Any) -> Any:
-    """What is seen once it is as expected, or at last: Kafka's broker learns of changes later."""
+    """The value once it is as expected, or at last: Kafka's broker learns of changes later."""
     seen = look()
     for _ in range(1000):
         if seen == expected:
@@ -121,7 +121,7 @@ CREATE_TOPICS = 19
 
 
 def created(servers: str, topic: str, *settings: tuple[str, str | None]) -> Any:
-    """Send CreateTopics; return what is told of the topic."""
+    """Send CreateTopics; return the answer for the topic."""
     wanted = {
         "name": topic,
         "num_partitions": 1,
@@ -278,7 +278,7 @@ def test_a_replacement_takes_back_what_it_does_not_name(
 
 
 def told_of(servers: str, topic: str) -> tuple[dict[str, tuple[str, int]], tuple[int, int]]:
-    """What was altered for a topic and for brokers, and where partition 0 starts and ends."""
+    """Altered values of a topic and of brokers, and the start and end of partition 0."""
     told = [described(servers, TOPIC, topic), described(servers, BROKER, "1")]
     altered_ones = {
         name: (entry.value, entry.config_source)

@@ -1,10 +1,10 @@
 """A data directory moves between txn and Apache Kafka, and back, with everything in it.
 
-`Move` tells one such journey: the first broker writes, a copy of its directory is served by
-the second, which goes on writing, and a copy of that by the first kind again. Both journeys
-are made once; each test looks at one thing that has to have survived. All brokers listen on
-one port, so that a client of the first finds the second, as it would after a real move. Where
-Kafka is the second it is killed, so that txn comes back to what no broker has tidied up.
+`Move` is one such journey. The first broker writes, a copy of its directory is served by the
+second, which goes on writing, and a copy of that by the first kind again. Both journeys are made
+once; each test looks at one thing that has to have survived. All brokers listen on one port, so
+that a client of the first finds the second, as it would after a real move. Where Kafka is the
+second it is killed, so that txn comes back to a directory that no broker has tidied up.
 """
 
 import shutil
@@ -83,7 +83,10 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True)
 class View:
-    """What clients find in a broker. Records are (partition, offset, time, key, value, headers)."""
+    """The contents that clients find in a broker.
+
+    Records are (partition, offset, time, key, value, headers).
+    """
 
     all: dict[str, list[tuple[Any, ...]]]
     committed: dict[str, list[tuple[Any, ...]]]
@@ -101,7 +104,7 @@ class View:
 
 @dataclass(frozen=True)
 class Move:
-    """What was seen: before a move, after it, when the second was left, and back at the first."""
+    """Observations before a move, after it, when the second was left, and back at the first."""
 
     before: View
     moved: View
@@ -244,7 +247,7 @@ def decide(directory: Path, transactional_id: str, state: TxnState) -> None:
 
 
 def go_on(servers: str, owner: Producer, owner2: Identity) -> None:
-    """Do with the second broker what clients of the first would."""
+    """Act on the second broker as clients of the first would."""
     owner.commit_transaction(WAIT_S)
     client = KafkaClient(servers)
     client.end_txn("open2", *owner2, True)
@@ -355,13 +358,13 @@ def gives_up_replicas(directory: Path) -> Iterator[bool]:
 
 
 def is_compacted(servers: str) -> bool:
-    """Whether the oldest record is gone; the newest are written again, for segments to roll."""
+    """True if the oldest record is gone; the newest are written again, for segments to roll."""
     write_compacted(servers, COMPACTED_RECORDS - KEYS)
     return (read_messages(servers, "compacted")[0].offset() or 0) > 0
 
 
 def is_ended(servers: str, *topics: str) -> bool:
-    """Whether no transaction is open in topics."""
+    """True if no transaction is open in topics."""
     try:
         found = [ends(servers, topic) for topic in topics]
     except KafkaException:  # a Kafka that has just started does not lead yet

@@ -1,7 +1,7 @@
 """`txn explain` and `txn transactions` on a real Apache Kafka, and on its directory.
 
-The node does not verify partitions at Produce, as Apache Kafka before 3.6 did not, so a
-transaction can be made to hang: a batch comes in that its coordinator knows nothing of.
+The node does not verify partitions at Produce, as Apache Kafka before 3.6 did not. So a transaction
+can be made to hang: a batch comes in that its coordinator knows nothing of.
 """
 
 import json
@@ -44,7 +44,7 @@ Ran = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class Story:
-    """What was told of a node at work, in this order, and where its directory is."""
+    """Output for a node at work, in this order, and the place of its directory."""
 
     explained: Ran
     described: Ran
@@ -54,7 +54,7 @@ class Story:
     explained_after: Ran
     committed_after: list[bytes | None]
     left: Path
-    """As it was before the aborts."""
+    """The directory before the aborts."""
     stopped: Path
     described_when_stopped: Ran
 

@@ -1,7 +1,7 @@
 """The real Java client, version by version, against txn's broker and against Apache Kafka.
 
 `java/JavaClient.java` is the program and its own judge. The run against Apache Kafka shows that
-what it asks for is what Kafka does.
+Kafka meets its demands.
 """
 
 import subprocess

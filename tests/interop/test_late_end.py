@@ -1,10 +1,10 @@
 """An EndTxn that arrives when its client has gone on, over a connection that is long gone.
 
 librdkafka asks again over a new connection when the old one breaks. The first request may still
-be on its way. Under transaction version 1 nothing in it says which transaction it was meant for,
-so it decides whichever is open: what Jepsen found in Apache Kafka (KAFKA-17754), and what KIP-890
-closes for clients of version 2 by another epoch for each transaction. txn tells by the
-connection it comes over.
+be on its way. Under transaction version 1 nothing in it names its transaction, so it decides
+whichever is open. Jepsen found that in Apache Kafka (KAFKA-17754), and KIP-890 closes it for
+clients of version 2 by another epoch for each transaction. txn tells by the connection it comes
+over.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from black_box.topics import PARTITIONS, SOURCE, TOPICS
 from support.clients import create_topic
 
 HELD_S = 30.0
-"""Longer than the test: what is held is released."""
+"""Longer than the test: a held request is released."""
 
 
 @pytest.fixture

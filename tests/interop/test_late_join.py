@@ -1,8 +1,8 @@
 """Requests that let offsets into a transaction, arriving when their client has gone on.
 
 Under transaction version 1 nothing in a TxnOffsetCommit says which transaction it was meant for.
-One that comes late puts a group back to where the transaction before had it, and what follows is
-copied twice. txn tells by the connection it comes over; with that rule broken the judge of the
+One that comes late puts a group back to the offset of the transaction before, and the next records
+are copied twice. txn tells by the connection it comes over; with that rule broken the judge of the
 black box has to find it.
 """
 
@@ -22,7 +22,7 @@ from black_box.topics import PARTITIONS, SOURCE, STAGES, TOPICS
 from support.clients import create_topic
 
 HELD_S = 30.0
-"""Longer than the test: what is held is released."""
+"""Longer than the test: a held request is released."""
 STAGE = STAGES[0]
 VALUES = ("first", "second")
 

@@ -1,4 +1,4 @@
-"""`txn.Producer` against txn's broker and Apache Kafka: what a block promises, and its failures."""
+"""`txn.Producer` against txn's broker and Apache Kafka: a block's promises, and its failures."""
 
 import os
 import signal

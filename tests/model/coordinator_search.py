@@ -1,15 +1,15 @@
 """Every way a coordinator and its clients can meet, within small bounds.
 
-Not random histories but all of them: a breadth-first search over the states of one
-transactional id, the clients that use it, and the connections between. The rules are the
-real ones (`txn.coordinator.transaction`); around them everything is as small as it can be:
+Not random histories but all of them. The search is breadth-first over the states of one
+transactional id, the clients that use it, and the connections between. The rules are the real ones
+(`txn.coordinator.transaction`); around them everything is as small as it can be:
 
 * A client initializes, then runs transactions one after another: join a partition, end it
   (commit and abort are both tried), perhaps initialize again as after an abort (KIP-360).
   It waits for each answer. When it gives up waiting it opens a new connection and sends the
   same request again.
 * A connection delivers in order: at once, late, or never; an answer may be lost. Connections
-  know nothing of each other, so what was left behind on an old one arrives at any time.
+  know nothing of each other, so a request left behind on an old one arrives at any time.
 * A second client may take the id over. The coordinator may abort for time, be unable to
   finish a Prepare for a while, and be restarted, which cuts every connection.
 * A disk may refuse to force the records of a commit. The coordinator then aborts, perhaps
@@ -73,29 +73,29 @@ Tag = tuple[int, int]
 
 
 class AnomalyError(Exception):
-    """What may never happen; the text is its name."""
+    """Anomalies, which may never happen; the text is the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of everything there may be."""
+    """The bounds of a search."""
 
     transactions: int = 2
-    """Of the first client; those that take over run one."""
+    """Transactions of the first client; those that take over run one."""
     reconnects: int = 2
-    """Of all clients together; so with every other fault."""
+    """Number for all clients together, as with every other fault."""
     takeovers: int = 0
     timeouts: int = 0
     refusals: int = 0
-    """Of the disk, to finish a Prepare."""
+    """Refusals of the disk to finish a Prepare."""
     unforced: int = 0
-    """Of the disk, to force the records of a commit."""
+    """Refusals of the disk to force the records of a commit."""
     restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks: `init`, `join`, `commit` or `abort`."""
+    """A client's request: `init`, `join`, `commit` or `abort`."""
 
     kind: str
     tag: Tag
@@ -122,10 +122,12 @@ class State:
 
     clients: tuple[Client, ...]
     connections: tuple[tuple[Request, ...], ...]
-    """In the order they were opened: what was sent over each and has not arrived."""
+    """Connections in the order they were opened, each with the requests that were sent and have not
+    arrived.
+    """
     txn: Txn | None = None
     open_of: Tag | None = None
-    """Whose transaction is open, or prepared: of who asked to join first."""
+    """The owner of the open or prepared transaction: the first client that asked to join."""
     held_by: int | None = None
     """The client that initialized last."""
     decided: frozenset[tuple[Tag, TxnResult]] = frozenset()
@@ -134,9 +136,9 @@ class State:
     given_up: Producer | None = None
     """Whose commit could not be forced, until its next transaction."""
     latest: tuple[Producer, int] | None = None
-    """What `LatestConnections` has noted of the id."""
+    """The notes of `LatestConnections` on the id."""
     left: Bounds = Bounds()
-    """What may still happen."""
+    """Faults that may still happen."""
 
     def is_decided(self, tag: Tag) -> bool:
         """Say whether a transaction has ended."""
@@ -145,7 +147,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is wrong, and a shortest way there."""
+    """An anomaly, and a shortest way to it."""
 
     anomaly: str
     story: tuple[str, ...]
@@ -156,7 +158,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search came to."""
+    """The result of a search."""
 
     states: int
     found: Found | None
@@ -173,7 +175,7 @@ class Search:
     versions: tuple[int, ...]
     """Transaction version of each client, `TV1` or `TV2`; the last one's is that of the rest."""
     knows_connections: bool = True
-    """Whether what comes over a connection that its producer has left is refused."""
+    """True if requests over a connection that its producer has left are refused."""
     ignores: frozenset[str] = frozenset()
     """Anomalies not to stop at: behind the one that is near may be others."""
     first_epoch: int | None = None
@@ -268,7 +270,7 @@ class Search:
     def _handled(
         self, state: State, request: Request, connection: int
     ) -> Iterator[tuple[str, State, "Producer | ErrorCode | None"]]:
-        """What the coordinator makes of a request, and what it answers; None: it hangs up."""
+        """The coordinator's decision on a request, and its answer; None: it hangs up."""
         if request.kind == "init":
             yield self._initialized(state, request)
             return
@@ -369,7 +371,7 @@ class Search:
     def _given_up(
         self, state: State, producer: Producer, version: int
     ) -> Iterator[tuple[str, State, ErrorCode]]:
-        """What cannot be forced is aborted, as its client is going to ask for it."""
+        """A transaction that cannot be forced is aborted, as its client is going to ask for it."""
         left = replace(state.left, unforced=state.left.unforced - 1)
         state = replace(state, left=left, given_up=producer)
         decision = self._decide_end(state, producer, TxnResult.ABORT, version)
@@ -456,7 +458,7 @@ def _connect(state: State, client: int) -> State:
 
 
 def _reconnect(state: State, index: int) -> State:
-    """A client asks again over a new connection and leaves what it sent before behind."""
+    """A client asks again over a new connection and leaves its earlier requests behind."""
     client = state.clients[index]
     assert client.asks is not None, "it waits for something"
     connected = replace(client, connection=len(state.connections))

@@ -1,8 +1,8 @@
 """A signal between any two steps of the client loses no record and doubles none.
 
-Python may raise KeyboardInterrupt between any two bytecodes, and so also where a block has just
+Python may raise KeyboardInterrupt between any two bytecodes. So it may where a block has just
 learned that its commit is done, or is about to rewind its consumer. Here it is raised at chosen
-lines of `txn.client` while a program copies a topic, against a cluster that is a few lists; the
+lines of `txn.client` while a program copies a topic, against a cluster that is a few lists. The
 program goes on as the errors tell it, and in the end the copy must equal the topic.
 """
 
@@ -30,7 +30,7 @@ class Signals:
         self._gaps = list(gaps)
 
     def arm(self) -> None:
-        """Trace from here on; an interrupt ends tracing, so whoever survives it arms again."""
+        """Trace from here on; an interrupt ends tracing, so a survivor arms again."""
         if not self._gaps:
             return
         sys.settrace(self._trace)
@@ -52,7 +52,7 @@ class Signals:
 
 
 class Cluster:
-    """What is committed: the copy, and how far the group has come."""
+    """Committed state: the copy, and the group's offset."""
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals

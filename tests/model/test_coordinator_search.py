@@ -72,7 +72,7 @@ def test_it_sees_an_end_that_does_not_look_at_the_epoch(monkeypatch: pytest.Monk
         return decide.decide_end(txn, producer if txn is None else txn.producer, *rest, **named)
 
     broken(monkeypatch, "decide_end", forgetful)
-    # What the late end and the join before it do is seen, whoever of the two is first.
+    # The effect of the late end and the join before it is seen, whichever client is first.
     assert found() in ("late-end", "zombie-commit", "false-answer")
 
 

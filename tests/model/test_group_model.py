@@ -1,9 +1,9 @@
-"""Any history of a group and of its offsets, against what has to hold in every one of them.
+"""Any history of a group and of its offsets, against invariants of every one of them.
 
 `GroupMachine` lets members join, sync, leave, fall silent and come back in any order, with
-restarts in between. It holds: one leader to a generation, generations that grow, assignments that
-are exactly what the leader handed in, no request that waits for ever, and that the last record is
-the group.
+restarts in between. The invariants: one leader to a generation, generations that grow, assignments
+exactly as the leader handed them in, no request that waits for ever, and the last record equals the
+group.
 
 `OffsetMachine` commits and deletes offsets, in transactions and without, and crashes between any
 two writes. Its oracle computes every answer from the list of all that was ever written.
@@ -78,7 +78,7 @@ class GroupMachine(RuleBasedStateMachine):
         for member_id in self.known():
             self._sync(member_id, self.rounds.group.generation)
 
-    # ---- what clients do
+    # ---- actions of clients
 
     @rule(
         instance_id=st.sampled_from(INSTANCES),
@@ -206,7 +206,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.syncs[ticket] = (member_id, generation)
 
     def _handed_in(self, generation: int, member_id: str) -> bytes:
-        """What the leader assigned to a member, or to the one whose place it took."""
+        """The leader's assignment to a member, or to the one that it replaced."""
         assignments = self.handed_in[generation]
         while member_id not in assignments and member_id in self.replaced:
             member_id = self.replaced[member_id]
@@ -227,7 +227,7 @@ class GroupMachine(RuleBasedStateMachine):
                 self.ids.append(member_id)
                 self.instance_of[member_id] = instance_id
 
-    # ---- what has to hold
+    # ---- invariants
 
     @invariant()
     def there_is_one_leader_and_it_is_a_member(self) -> None:
@@ -346,7 +346,7 @@ class OffsetMachine(RuleBasedStateMachine):
         self.written: list[Put | Tombstone | Ended] = []
         self.numbers = itertools.count(1)
 
-    # ---- what happens
+    # ---- events
 
     @rule(group=groups, place=places)
     def offset_is_committed(self, group: str, place: tuple[str, int]) -> None:
@@ -419,7 +419,7 @@ class OffsetMachine(RuleBasedStateMachine):
         self.written.append(put)
         return put
 
-    # ---- what has to be so, from the whole list
+    # ---- expectations, from the whole list
 
     @staticmethod
     def _keys() -> list[OffsetKey]:
@@ -428,7 +428,7 @@ class OffsetMachine(RuleBasedStateMachine):
         return [OffsetKey(*place) for place in places]
 
     def _puts(self, key: OffsetKey) -> list[tuple[int, Put]]:
-        """What was written for a key since its last tombstone."""
+        """Records written for a key since its last tombstone."""
         numbered = list(enumerate(self.written))
         deleted = [at for at, entry in numbered if entry == Tombstone(key)]
         start = max(deleted, default=-1)

@@ -4,8 +4,8 @@
 from the whole list, each time: no window, no open transactions, no index. The machine asks
 both the same question and holds the promises after every step.
 
-No batch tells that a producer expired, so the oracle remembers up to where each was
-forgotten (`NaiveLog.forgotten`), and what a restart from a snapshot finds again.
+No batch tells that a producer expired. So the oracle remembers up to which offset each was
+forgotten (`NaiveLog.forgotten`), and which producers a restart from a snapshot finds again.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        """By counting on from the base; -1 without sequences."""
+        """Counted on from the base; -1 without sequences."""
         if self.base_sequence == -1:
             return -1
         return (self.base_sequence + self.record_count - 1) % SEQUENCE_COUNT
@@ -76,7 +76,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Stored:
-    """What the log holds: a batch or marker, and its offsets."""
+    """An entry of the log: a batch or marker, and its offsets."""
 
     base_offset: int
     last_offset: int
@@ -84,7 +84,7 @@ class Stored:
 
     @property
     def replayed(self) -> ReplayedBatch:
-        """As the log hands it to `replay`."""
+        """The batch in the form that the log hands to `replay`."""
         what = self.what
         common = (self.base_offset, self.last_offset, what.producer_id, what.producer_epoch)
         if isinstance(what, Marker):
@@ -94,7 +94,7 @@ class Stored:
 
 
 class NaiveLog:
-    """The rules, computed from the list of what was admitted."""
+    """The rules, computed from the list of admitted batches."""
 
     def __init__(self) -> None:
         self.stored: list[Stored] = []
@@ -113,7 +113,7 @@ class NaiveLog:
         return [s for s in self.stored if s.what.producer_id == producer_id]
 
     def of(self, producer_id: int) -> list[Stored]:
-        """What is known of a producer."""
+        """The known state of a producer."""
         start = self.forgotten.get(producer_id, 0)
         return [s for s in self.all_of(producer_id) if s.base_offset >= start]
 
@@ -125,7 +125,7 @@ class NaiveLog:
         return own[-1].what.producer_epoch if own else -1
 
     def newest_epoch_of(self, producer_id: int) -> int:
-        """Of all that is stored: a producer does not forget its epoch."""
+        """The newest epoch of all stored batches: a producer does not forget it."""
         own = self.all_of(producer_id)
         return own[-1].what.producer_epoch if own else -1
 
@@ -190,7 +190,7 @@ class NaiveLog:
         return described
 
     def judge(self, batch: Batch) -> AdmitResult:
-        """What has to be answered, by the rules in the order in which they are written down."""
+        """The required answer, by the rules in the order in which they are written down."""
         p, known_epoch = batch.producer_id, self.epoch_of(batch.producer_id)
         is_known = bool(self.of(p))
         is_client = batch.origin != COORDINATOR
@@ -499,7 +499,9 @@ class PartitionMachine(RuleBasedStateMachine):
         self._P8_what_it_lacks_expiry_explains(taken)
 
     def _P8_what_it_lacks_expiry_explains(self, snapshot: bytes) -> None:
-        """What `txn log verify` holds a snapshot to: a replay of the whole log, but for expiry."""
+        """The state that `txn log verify` compares a snapshot with: a replay of the whole log, but
+        for expiry.
+        """
         whole, returns = ProducerStateManager(), Returns()
         replayed = [s.replayed for s in self.log.stored]
         whole.replay(replayed)
@@ -540,8 +542,8 @@ class PartitionMachine(RuleBasedStateMachine):
     def compact(self) -> None:
         """Remove batches that a replay does without: all but those the producer state wants kept.
 
-        Markers stay, and what is open, and the last batch; and beside aborted transactions, whose
-        entries name the stable offset of then, every transaction.
+        Markers stay, and open transactions, and the last batch. Beside aborted transactions, whose
+        entries name the stable offset of then, every transaction stays.
         """
         kept = {last_offset for _, _, last_offset in self.producer_state.last_batches()}
         unstable = self.log.first_unstable()
@@ -556,12 +558,14 @@ class PartitionMachine(RuleBasedStateMachine):
             or (s.what.is_transactional and has_aborted)
         ]
         self.log.stored, self.log.is_compacted = remaining, True
-        self.snapshots.clear()  # they know more than what is left
+        self.snapshots.clear()  # they know more than the rest of the log
 
     @precondition(lambda self: self.log.stored)
     @rule()
     def expire(self) -> None:
-        """Two sweeps with nothing stored between them: whoever has nothing open is forgotten."""
+        """Two sweeps with nothing stored between them: every producer without an open transaction
+        is forgotten.
+        """
         for _ in range(2):
             self.producer_state.expire(self.today_ms)
             self.producer_state.snapshot()
@@ -578,7 +582,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.log.asked.clear()
 
     def _windows(self) -> dict[int, list[tuple[int, int, int, int]]]:
-        """Of each producer the batches whose retries are known."""
+        """The batches of each producer whose retries are known."""
         return {
             p: [
                 batch

@@ -1,18 +1,18 @@
 """Two producers fight for one transactional id while everything that can fail does.
 
-An *attempt* is what one client takes for one transaction: the records it was told are
-stored, and what became of its end. The judge knows only what clients were told and what a
-read_committed reader sees:
+An *attempt* is one transaction as its client sees it: the records it was told are stored, and the
+outcome of its end. The judge knows only the answers of clients and the records of a read_committed
+reader:
 
 * an attempt is seen whole or not at all (P3); whole if its commit was answered (P1, P2),
   not at all if it was aborted, or fenced before anybody asked to commit it (P4, P7);
 * no record is seen twice (P6);
 * the last stable offset never moves back, and in the end nothing holds it (P5);
-* what the coordinator knows is the replay of what it wrote (P8).
+* the coordinator's state is the replay of its own records (P8).
 
 `Crashes`: one process after another, killed before or after any write, also during
-recovery. `PowerFailures`: with `durability=commit`, the machine loses whatever part of the
-unsynced logs hurts most, at any moment between two syncs.
+recovery. `PowerFailures`: with `durability=commit`, the machine loses the worst part of the
+unsynced logs, at any moment between two syncs.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ RETRIABLE = {
 
 
 class Fate(Enum):
-    """What the client knows of the end of its attempt."""
+    """The client's knowledge of the end of its attempt."""
 
     OPEN = "nobody asked to end it"
     ASKED = "a commit was asked for and not answered"
@@ -115,7 +115,7 @@ class Client:
 
 
 def replayed(host: MemoryHost) -> dict[str, Txn]:
-    """What `__transaction_state` says, read from its start."""
+    """The contents of `__transaction_state`, read from its start."""
     transactions = TxnStore()
     for store in host.topics.get(TRANSACTIONS_TOPIC, []):
         for batch in store.batches():
@@ -128,7 +128,7 @@ def replayed(host: MemoryHost) -> dict[str, Txn]:
 
 
 class World(RuleBasedStateMachine):
-    """What both machines share: the clients, the judge, and the promises."""
+    """The common part of both machines: the clients, the judge, and the promises."""
 
     durability = Durability.PROCESS
 
@@ -178,14 +178,14 @@ class World(RuleBasedStateMachine):
         if identity.code is not ErrorCode.none:
             assert identity.code in RETRIABLE
             return
-        for attempt in self.attempts:  # whoever was before is fenced (P7)
+        for attempt in self.attempts:  # the former owner is fenced (P7)
             if attempt.fate is Fate.OPEN:
                 attempt.fate = Fate.NEVER
         client.take(identity.producer)
         self._begin_attempt(client)
 
     def _append(self, client: Client, partition: TopicPartition, value: bytes) -> int:
-        """Append what the partition admits; return the verdict's kind."""
+        """Append admitted batches; return the verdict's kind."""
         assert client.producer is not None
         kind, _ = self.host.store(*partition).client_append(
             client.producer,
@@ -223,7 +223,7 @@ class World(RuleBasedStateMachine):
         return [value for store in self.host.stores() for value in store.committed()]
 
     def _is_settled(self) -> bool:
-        """Whether every decision has reached every partition."""
+        """True if every decision has reached every partition."""
         txn = self.coordinator.transactions.get(ID)
         return txn is None or txn.state not in PREPARED
 
@@ -253,7 +253,7 @@ class World(RuleBasedStateMachine):
             assert dict(self.coordinator.transactions.items()) == replayed(self.host)
 
     def _end_of_time(self) -> None:
-        """Every transaction is over by now, and so is what held it up."""
+        """Every transaction is over by now, and so is its obstacle."""
         for store in self.host.stores():
             store.is_read_only = False
         self.host.advance(TIMEOUT_MS + RETRY_MS)
@@ -402,7 +402,7 @@ class Crashes(World):
         partitions=st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=4),
     )
     def commit_a_transaction(self, number: int, partitions: list[TopicPartition]) -> None:
-        """What applications do all day."""
+        """Everyday work of applications."""
         for partition in partitions:
             self.write(number, partition)
         self.end(number, TxnResult.COMMIT)
@@ -452,7 +452,7 @@ class Asked:
 
 
 class PowerFailures(World):
-    """With `durability=commit`: what is not synced may be gone."""
+    """With `durability=commit`: unsynced records may be gone."""
 
     durability = Durability.COMMIT
 
@@ -558,7 +558,7 @@ class PowerFailures(World):
         syncs=st.integers(0, 3),
     )
     def end(self, number: int, outcome: TxnResult, syncs: int) -> None:
-        """Ask for the end, and let the disk finish some of what it takes."""
+        """Ask for the end, and let the disk finish some of its syncs."""
         client = self.clients[number]
         if self._is_busy(client) or not self._may_end(client):
             return
@@ -586,7 +586,7 @@ class PowerFailures(World):
     def commit_a_transaction(
         self, number: int, partitions: list[TopicPartition], syncs: int
     ) -> None:
-        """What applications do all day."""
+        """Everyday work of applications."""
         self._finish_all_syncs()
         for partition in partitions:
             self.write(number, partition)

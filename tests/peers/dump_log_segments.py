@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments, run over files, and what it told of them."""
+"""Apache Kafka's DumpLogSegments, run over files, and its output."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ SECONDS_MAX = 120.0
 
 @dataclass
 class Told:
-    """What DumpLogSegments told of some files: its lines, file by file, as fields."""
+    """Output of DumpLogSegments for some files: its lines, file by file, as fields."""
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
     complaints: str = ""

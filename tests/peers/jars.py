@@ -1,10 +1,9 @@
 """Apache Kafka's jars from Maven Central, fetched once and kept in a cache.
 
-The fetcher is Apache Ivy, whose jar comes with PySpark, so a machine needs Python and a
-JDK and no Maven; where PySpark is missing, `mvn` does the same work. Both check the
-checksums of what they download. A set of jars lives in `~/.cache/txn-peers/<name>`
-(`TXN_PEERS` names another place) and appears there whole or not at all: it is fetched
-beside its place and then renamed.
+The fetcher is Apache Ivy, whose jar comes with PySpark, so a machine needs Python and a JDK and no
+Maven. Where PySpark is missing, `mvn` does the same work. Both check the checksums of their
+downloads. A set of jars lives in `~/.cache/txn-peers/<name>` (`TXN_PEERS` names another place). It
+appears there whole or not at all: it is fetched beside its place and then renamed.
 """
 
 import fcntl
@@ -28,7 +27,7 @@ class PeerUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One Maven artifact; what it needs at run time comes with it."""
+    """One Maven artifact; its runtime dependencies come with it."""
 
     group: str
     name: str

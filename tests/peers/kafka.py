@@ -24,7 +24,7 @@ from peers.jars import NODE_4_2, JarSet, PeerUnavailableError, class_path, java_
 START_SECONDS_MAX: Final = 90.0
 STOP_SECONDS_MAX: Final = 30.0
 STARTED: Final = "Kafka Server started"
-"""What a node writes to its log once it serves requests."""
+"""The line that a node writes to its log once it serves requests."""
 
 ONE_NODE: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",

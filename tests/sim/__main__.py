@@ -32,7 +32,7 @@ STORIES_MAX = 3
 
 @dataclass(slots=True)
 class Chunk:
-    """What became of some seeds."""
+    """The results of some seeds."""
 
     seeds: int = 0
     steps: int = 0
@@ -143,7 +143,7 @@ class Soak:
 
 
 def _ignore_signals() -> None:
-    """Workers finish what they have; the one who started them stops."""
+    """Workers finish their seeds; the one that started them stops."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 

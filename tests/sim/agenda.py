@@ -1,12 +1,12 @@
-"""Virtual time: what is due, in order, and event loops that live on it.
+"""Virtual time: events in the order they are due, and event loops that live on it.
 
 Nothing waits. Time is microseconds since the run began, and moves only from one entry of the
-agenda to the next. What is due at the same moment happens in the order it was entered, so a
-run is the same each time.
+agenda to the next. Events due at the same moment happen in the order they were entered, so a run is
+the same each time.
 
 Each process (a life of the broker, the clients together) has a `SimLoop` of its own, so that
-asyncio code runs in it unchanged. A process that dies takes its loop with it: what was due
-there never happens.
+asyncio code runs in it unchanged. A process that dies takes its loop with it: its due events never
+happen.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Agenda:
     def __init__(self) -> None:
         self.now_us = 0
         self.clock_step_us = 0
-        """By how much the time of day was set since the beginning."""
+        """The sum of the changes to the time of day since the beginning."""
         self.steps = 0
         self._ready: deque[Entry] = deque()
         self._later: list[tuple[int, int, Entry]] = []
@@ -61,7 +61,7 @@ class Agenda:
         return self.now_us + self.clock_step_us
 
     def soon(self, loop: "SimLoop", call: Callable[..., object], *args: Any) -> Entry:
-        """Make a call when what is under way is done."""
+        """Make a call when the present work is done."""
         entry = Entry(loop, call, args)
         self._ready.append(entry)
         return entry
@@ -149,7 +149,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.is_dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Errors are reported when a task ends; what a dead process leaves is nothing to tell."""
+        """Errors are reported when a task ends; the rest of a dead process is nothing to report."""
 
     async def sleep(self, delay_us: int) -> None:
         """Wait for a time to pass."""

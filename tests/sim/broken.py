@@ -1,4 +1,4 @@
-"""Rules of the broker, each broken on purpose: what the checkers have to catch.
+"""Rules of the broker, each broken on purpose, which the checkers have to catch.
 
 A breakage is done from outside, for the length of a `with` block; the product has no switch
 for any of it. `must_find` is the anomaly it has to be caught by.
@@ -78,7 +78,7 @@ class Broken:
 
 
 def _replaced(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put something else in the place of an attribute; `make` gets what was there."""
+    """Replace an attribute; `make` gets the former value."""
     stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
 
 
@@ -869,4 +869,4 @@ RULES = (
         plans=make_cleaner_plan,
     ),
 )
-"""The table: the rule, what it has to be caught by."""
+"""The table: the rule, and the anomaly that has to catch it."""

@@ -1,9 +1,9 @@
 """One life of the broker: a real `Node` on a simulated disk, from start to death.
 
-What is real: the node, its coordinators and groups, the handlers of `broker/apis`, and the
-gate of every partition. What stands for Rust: `Reactor` here does what
-`rust/txn-net/src/produce.rs` does with a request (append, park what has to join, append again)
-and what `fetch.rs` reads.
+The real parts are the node, its coordinators and groups, the handlers of `broker/apis`, and the
+producer state of every partition. Rust is simulated: `Reactor` here treats a request as
+`rust/txn-net/src/produce.rs` does (append, park batches that have to join, append again), and reads
+as `fetch.rs` does.
 
 In production reactors are threads beside the control loop. So before each of the control
 loop's own writes a Produce that is on its way may be let in, as the disk's watcher decides.
@@ -32,7 +32,7 @@ from txn.wire.error_codes import ErrorCode
 
 PRODUCE = 0
 START_MS = 1_700_000_000_000
-"""What a broker's clock shows at time 0."""
+"""The time on a broker's clock at time 0."""
 
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
@@ -46,7 +46,7 @@ DIRECTORY_ID = uuid.UUID(int=77)
 
 @dataclass(slots=True)
 class Batch:
-    """What one partition of a Produce request holds."""
+    """One partition of a Produce request."""
 
     place: Place
     base_sequence: int
@@ -64,7 +64,7 @@ class Produce:
 
 @dataclass(slots=True)
 class Fetched:
-    """What a fetch returns of one partition."""
+    """The result of a fetch for one partition."""
 
     code: int = 0
     batches: list[StoredBatch] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Fetched:
 
 
 class Failures:
-    """What went wrong in broker code that must not: every exception nobody expects."""
+    """Faults of broker code that must not happen: every unexpected exception."""
 
     def __init__(self) -> None:
         self.seen: list[BaseException] = []
@@ -116,12 +116,12 @@ class Broker:
         """Numbers of its connections."""
         self.operations = 0
         self.trace: list[tuple[str, Place]] | None = None
-        """Of every operation on the disk, where somebody wants to know."""
+        """Every operation on the disk, if somebody wants to know."""
         self.dies_at: int | None = None
         """The number of the boundary at which it dies; each operation has one at either side."""
         self.on_death: Callable[[], object] = lambda: None
         self.on_write: Callable[[], object] = lambda: None
-        """Called after every write, in the middle of whatever the broker is doing."""
+        """Called after every write, in the middle of the broker's work."""
         self.incoming: list[Callable[[], object]] = []
         """Produce requests on their way, which a reactor may take at any moment."""
         self.died_at: SimLog | None = None
@@ -141,9 +141,8 @@ class Broker:
     def start(self) -> bool:
         """Recover and be ready for requests.
 
-        False if it died on the way, a disk refused, or what is stored is damaged: a partition
-        that is refused keeps no other from being recovered, and then an operator stops the
-        broker to put back a copy.
+        False if it died on the way, a disk refused, or stored data is damaged. A refused partition
+        keeps no other from being recovered; then an operator stops the broker to put back a copy.
         """
         try:
             self.node = WatchedNode(
@@ -209,7 +208,7 @@ class Broker:
         self.loop.create_task(work)
 
     async def in_worker(self, call: Callable[[], None]) -> None:
-        """A blocking call on a worker thread; what it wants synced takes its time."""
+        """A blocking call on a worker thread; its syncs take their time."""
         for log, batches in self._wanted_by(call):
             await self.loop.sleep(self._sync_us())
             self._force(log, batches)
@@ -217,7 +216,7 @@ class Broker:
     def sync_each(
         self, stores: Sequence[PartitionLog], done: Callable[[SyncFailures], None]
     ) -> None:
-        """A pass of syncs: what was there when it began is on the disk when it ends."""
+        """A pass of syncs: data present at its begin is on the disk at its end."""
         failures: SyncFailures = {}
 
         def sync_all() -> None:

@@ -1,8 +1,8 @@
-"""What may never happen, each with its name; judged when a run is over.
+"""Anomalies that may never happen, each with its name; judged when a run is over.
 
-The checkers stand apart from the simulator. They hold against each other what clients were
-told, what readers of both isolation levels saw, and the logs, from which they work out the
-last stable offset, the aborted transactions and the coordinators' state by themselves.
+The checkers stand apart from the simulator. They compare the answers of clients, the records that
+readers of both isolation levels saw, and the logs. From the logs they work out the last stable
+offset, the aborted transactions and the coordinators' state by themselves.
 
     aborted-read         a record of an aborted transaction was shown under read_committed
     precommitted-read    a record was shown before its client asked to commit (`readers.py`)
@@ -13,7 +13,7 @@ last stable offset, the aborted transactions and the coordinators' state by them
     duplicate            a value is stored twice
     offset-split         offsets and the output written with them disagree
     inconsistent-offset  a group is told another offset than was committed last; or a cleaned log
-                         shows at an offset what was not written there
+                         shows at an offset another record than the one written there
     lso-regress          the last stable offset moved back (`readers.py`); but for a marker that
                          power took and a full disk refuses at the start (`first_without_marker`)
     lso-stuck            the last stable offset did not reach the log end after every timeout
@@ -49,7 +49,7 @@ def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Ano
     """Name every anomaly of a run; none when all promises were kept.
 
     Args:
-        history: What clients and readers were told.
+        history: The answers of clients and the records of readers.
         broker: The last one, when everything has come to rest.
         may_lose_plain: The power failed, and single writes were not promised to survive it.
     """
@@ -84,7 +84,7 @@ def _replaced(log: SimLog) -> Iterator[bytes]:
     """The committed values of a log that the cleaner may have taken away.
 
     They are those with a later committed record of their key, and tombstones that were the last of
-    theirs for long enough; both below where a cleaning was to end.
+    theirs for long enough. Both lie below the end of a cleaning.
     """
     if log.file is None or not log.is_cleaned:
         return
@@ -192,7 +192,7 @@ def _judge_offsets(history: History, broker: Broker) -> Iterator[Anomaly]:
 
 
 def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
-    """Work out from each log what its producer state should know, and what readers should see."""
+    """Work out from each log its producer state, and the records that readers should see."""
     for place, log in broker.storage.logs.items():
         open_firsts, aborted, visible = _transactions_of(log.stored)
         end = log.log_end_offset
@@ -224,7 +224,7 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
 def _is_left_of(
     log: SimLog, known: list[tuple[int, int, int]], aborted: list[tuple[int, int, int]]
 ) -> bool:
-    """Whether known transactions are those of a cleaned log.
+    """True if known transactions are those of a cleaned log.
 
     Where they began may be gone, and as long as the marker is there everything but it.
     """
@@ -238,7 +238,7 @@ def _is_left_of(
 
 
 def judge_cleaning(broker: Broker, place: Place) -> Iterator[Anomaly]:
-    """Hold what a reader finds when the cleaner has passed against what was written."""
+    """Compare the records that a reader finds after a cleaning with the written ones."""
     shown = read_all(broker, place, is_committed=True)
     yield from _judge_cleaned(broker.storage.logs[place], shown)
 
@@ -262,7 +262,7 @@ def _judge_cleaned(log: SimLog, shown: list[Seen]) -> Iterator[Anomaly]:
 def _transactions_of(
     batches: list[StoredBatch],
 ) -> tuple[dict[int, int], list[tuple[int, int, int]], list[Seen]]:
-    """Open transactions, aborted ones by their markers, and what a committed reader sees."""
+    """Open transactions, aborted ones by their markers, and the view of a committed reader."""
     open_batches: dict[int, list[StoredBatch]] = {}
     aborted: list[tuple[int, int, int]] = []
     visible: list[Seen] = []
@@ -286,7 +286,7 @@ def _values(batch: StoredBatch) -> list[Seen]:
 
 
 def _judge_producer_state(log: SimLog) -> Iterator[Anomaly]:
-    """A gate that replays the log knows what the live one knows (P8)."""
+    """A producer state that replays the log equals the live one (P8)."""
     replayed = SimLog(log._disk, log.topic, log.index, log._topic_id)
     if log.state() != replayed.state():
         yield Anomaly(
@@ -299,7 +299,7 @@ def _judge_producer_state(log: SimLog) -> Iterator[Anomaly]:
 
 
 def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
-    """Hold what the coordinator knows against the newest record of every id (P8)."""
+    """Compare the coordinator's state with the newest record of every id (P8)."""
     assert broker.node is not None, "it has started"
     replayed = _stored_transactions(broker)
     known = dict(broker.node.transactions.transactions.items())
@@ -314,7 +314,7 @@ def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
 
 
 def _is_forced(broker: Broker, txn: Txn) -> bool:
-    """Whether batches of a transaction are on the disk before they are acknowledged."""
+    """True if batches of a transaction are on the disk before they are acknowledged."""
     assert broker.node is not None, "it has started"
     is_open = txn.state not in AT_REST and txn.is_two_phase
     return is_open and broker.node.durability is Durability.COMMIT
@@ -339,8 +339,8 @@ def first_without_marker(broker: Broker, place: Place) -> int | None:
     """Where the first transaction begins that is decided and has no marker in a partition.
 
     After a power failure the last stable offset may be back there, if the disk refuses the
-    marker anew. P5 is kept for readers all the same: they are told of the cut by the leader
-    epoch, and the marker comes before anything behind it is shown.
+    marker anew. P5 is kept for readers all the same. The leader epoch tells them of the cut, and
+    the marker comes before anything behind it is shown.
     """
     decided = {
         txn.producer_id

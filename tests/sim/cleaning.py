@@ -1,10 +1,10 @@
 """The real cleaner on a simulated log.
 
 The batches of a file are written as segments, the bytes that Kafka would have there.
-`_core.PartitionLog` opens them as after a crash, the rules of `txn.partition.compaction` say what
-may be cleaned, and `_core.Cleaner` cleans it. What it leaves is read back, and put into the
-simulated file group by group some time later: meanwhile the log grows, and the process may die
-between two groups.
+`_core.PartitionLog` opens them as after a crash, the rules of `txn.partition.compaction` choose the
+part to clean, and `_core.Cleaner` cleans it. The result is read back, and put into the simulated
+file group by group some time later: meanwhile the log grows, and the process may die between two
+groups.
 
 Every record of a client has one of few keys, and some are tombstones. Both follow from the value,
 by which the checkers know a record; only the cleaner sees a tombstone without it.
@@ -38,7 +38,7 @@ CONTROL: Final = 0x20
 MARKER_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 IN_MEMORY: Final = Path("/dev/shm")
 SEGMENT_BYTES: Final = 400
-"""Into segments of this size cleaned ones are merged."""
+"""Cleaned segments are merged into segments of this size."""
 
 
 def key_of(value: bytes) -> bytes:
@@ -47,12 +47,12 @@ def key_of(value: bytes) -> bytes:
 
 
 def is_tombstone(value: bytes) -> bool:
-    """Whether a client's record deletes what its key had."""
+    """True if a client's record deletes the value of its key."""
     return crc32(value) // KEYS % 6 == 0
 
 
 class Left(NamedTuple):
-    """What a cleaning left of one batch."""
+    """The rest of one batch after a cleaning."""
 
     batch: StoredBatch
     replay: ReplayedBatch | None
@@ -73,7 +73,7 @@ class Cleaned(NamedTuple):
 
 
 class CleanersProducerState(ProducerStateManager):
-    """What the cleaner asks of the producer state of the live log."""
+    """The parts of the live log's producer state that the cleaner asks for."""
 
     __slots__ = ("_live", "forgotten")
 
@@ -224,12 +224,12 @@ def _read(segment: bytes, log: Uncleaned) -> Iterator[Left]:
 
 
 def _recognized(record: Record, known: Record | None, log: Uncleaned) -> Record:
-    """The record as the checkers know it; as it is if it is not what was there."""
+    """The record as the checkers know it; unchanged if it differs from the former one."""
     if known is not None and record == known._replace(value=_stored_value(known, log)):
         return known
     return record
 
 
 def position_of(batches: Sequence[StoredBatch], offset: int) -> int:
-    """How many batches begin below an offset."""
+    """Number of batches that begin below an offset."""
     return bisect_left(batches, offset, key=lambda batch: batch.base_offset)

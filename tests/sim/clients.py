@@ -1,8 +1,8 @@
 """Scripted clients: producers as librdkafka (TV1) and as Java 4 or franz-go (TV2) behave.
 
-A client sends what those clients send, in their versions, and does with an answer what they
-do: try again, abort, or stop because it is fenced. It notes in the `History` what it was told
-and nothing else. A script is data, so that a failing run can be made smaller.
+A client sends the requests of those clients, in their versions, and treats an answer as they
+do: try again, abort, or stop because it is fenced. It notes the answers it got in the `History` and
+nothing else. A script is data, so that a failing run can be made smaller.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class AbortableError(Exception):
 
 
 class World:
-    """What clients have in common; `sim.world` makes it."""
+    """The common part of clients; `sim.world` makes it."""
 
     agenda: Agenda
     loop: SimLoop
@@ -80,7 +80,7 @@ class World:
         raise NotImplementedError
 
     def fault_of(self, client: str) -> NetworkFault | None:
-        """What happens to the client's next request."""
+        """The fate of the client's next request."""
         raise NotImplementedError
 
 
@@ -88,10 +88,10 @@ class World:
 class Transaction:
     """One transaction of a script.
 
-    `end` is "commit", "abort", "sleep" (silent until `pause_us` has passed, then commit),
-    "leave" (nothing more ever comes), "restart" (a new instance of the same client) or "purge" (an
-    abort that waits for no answer, as librdkafka's).
-    What it is for other kinds of clients, `two_phase.py` and `operators.py` say.
+    `end` is "commit", "abort", "sleep" (silent until `pause_us` has passed, then commit), "leave"
+    (nothing more ever comes) or "restart" (a new instance of the same client). It can also be
+    "purge" (an abort that waits for no answer, as librdkafka's). Its values for other kinds of
+    clients are in `two_phase.py` and `operators.py`.
     """
 
     writes: tuple[tuple[Place, int], ...]
@@ -99,12 +99,14 @@ class Transaction:
     end: str
     pause_us: int = 0
     left: str = ""
-    """How an ordinary instance leaves it open to one with two-phase commit (`upgrades.py`)."""
+    """The way in which an ordinary instance leaves it open to one with two-phase commit
+    (`upgrades.py`).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What one client does."""
+    """The script of one client."""
 
     name: str
     kind: str
@@ -128,7 +130,7 @@ class Client:
         self.name = name
         self.chance = chance
         self.losses = 0
-        """How often a connection broke."""
+        """Number of broken connections."""
         self._connection: Connection | None = None
 
     async def connected(self) -> Connection:
@@ -155,7 +157,7 @@ class Client:
             return answer
 
     def fault_of(self, key: int, request: Any) -> NetworkFault | None:
-        """What happens to the next request, which is this one."""
+        """The fate of the next request, which is this one."""
         return self.world.fault_of(self.name)
 
     async def back_off(self) -> None:
@@ -237,7 +239,7 @@ class Sender(Client):
             self.sequences[batch.place] = batch.base_sequence
 
     async def _acknowledge(self, sent: list[tuple[Batch, Any]]) -> list[Batch]:
-        """Wait for the answers; return what has to be sent again, in order."""
+        """Wait for the answers; return the batches to send again, in order."""
         again: list[Batch] = []
         was_lost = False
         for batch, answer in sent:
@@ -348,7 +350,7 @@ class TransactionalProducer(Sender):
     # ------------------------------------------------------------ requests
 
     async def initialize(self, shown: ProducerIdentity | None) -> None:
-        """Take the transactional id over, or go on from what it holds (KIP-360)."""
+        """Take the transactional id over, or go on from its identity (KIP-360)."""
         known = shown or NOBODY
         request = fields(
             transactional_id=self.transactional_id,
@@ -421,7 +423,7 @@ class TransactionalProducer(Sender):
             await self.send(batches)
 
     async def batches_of(self, attempt: Attempt, step: Transaction) -> list[Batch]:
-        """What is to be sent, on partitions that are in the transaction if that comes first."""
+        """The batches to send, on partitions that are in the transaction if that comes first."""
         batches = []
         for position, (place, count) in enumerate(step.writes):
             if self.version == 1 and place not in self.added:
@@ -455,7 +457,7 @@ class TransactionalProducer(Sender):
         )
 
     def accept(self, code: ErrorCode) -> None:
-        """Raise what a client makes of an error."""
+        """Raise the client's exception for an error."""
         if code is ErrorCode.none:
             return
         self.say(f"  {code.name}")
@@ -464,7 +466,7 @@ class TransactionalProducer(Sender):
         raise AbortableError(code.name)
 
     async def end(self, attempt: Attempt, *, is_commit: bool) -> None:
-        """Commit or abort, and take what the broker gives for the next one."""
+        """Commit or abort, and take the broker's identity for the next one."""
         if self.version == 1 and not self.added:
             attempt.give_up()  # there is nothing to end, and nothing is sent
             return

@@ -1,10 +1,10 @@
 """Members of a consumer group that copy `source` to `sink`, with their offsets, exactly once.
 
-Each round reads what is committed in the partitions it was assigned, writes a copy of every
-record and the offsets behind them in one transaction, and ends that. When the group
-rebalances, or the transaction is aborted, it goes on from the offsets the group has.
+Each round reads committed records of its assigned partitions. It writes a copy of every record and
+the offsets behind them in one transaction, and ends that. When the group rebalances, or the
+transaction is aborted, it goes on from the offsets the group has.
 
-A copy says what it is a copy of, so the output can be held against the input.
+A copy names its original, so the output can be compared with the input.
 """
 
 import random
@@ -39,12 +39,12 @@ OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 9, 11, 12, 14
 
 
 def copy_of(value: bytes, attempt: Attempt, number: int) -> bytes:
-    """What is made of a record; another value in every attempt."""
+    """The copy of a record; another value in every attempt."""
     return value + f">{attempt.name}.{number}".encode()
 
 
 def original_of(copy: bytes) -> bytes:
-    """What was copied."""
+    """The copied record."""
     return copy.partition(b">")[0]
 
 
@@ -63,7 +63,7 @@ class Member(Client):
         """Assigned partition → the next offset to read."""
 
     async def join(self) -> None:
-        """Become part of a generation, and go to what the group has committed."""
+        """Become part of a generation, and go to the group's committed offsets."""
         self.generation = -1
         while self.generation < 0:
             answer = await self._ask_to_join()
@@ -306,7 +306,7 @@ async def commit_offsets(producer: TransactionalProducer, request: Any) -> None:
 
 
 def offsets_in(batch: StoredBatch) -> Iterator[tuple[Place, int, int]]:
-    """What a batch of `__consumer_offsets` says: partition, offset of the record, and it."""
+    """The contents of a batch of `__consumer_offsets`: partition, offset of the record, and it."""
     for record in batch.records:
         key = decode_key(record.key or b"")
         if isinstance(key, OffsetKey) and record.value is not None:

@@ -1,15 +1,14 @@
-"""The machine's disk: what was written of every log, and how much of it was forced.
+"""The machine's disk: the batches written to every log, and how many of them were forced.
 
-A file is a row of whole batches with one boundary: the first `synced` of them are on the disk,
-the others in the page cache. A process that dies leaves both; a machine that loses power
-leaves the first part and any beginning of the second, for recovery cuts a log at the first
-batch that is torn. A batch that a process was just writing when it died is torn too, so it is
-not there.
+A file is a row of whole batches with one boundary. The first `synced` of them are on the disk, the
+others in the page cache. A process that dies leaves both. A machine that loses power leaves the
+first part and any beginning of the second, for recovery cuts a log at the first batch that is torn.
+A batch that a process was just writing when it died is torn too, so it is not there.
 
 `SimLog` is a partition's log on such a file. It stands for `PartitionLog` in
 `rust/txn-log/src/log.rs` and follows its order: ask the producer state, write, publish. When a
-write fails, the producer state is brought back to what the file holds before the next batch; after
-a failed sync nothing is taken until the log is opened again.
+write fails, the producer state is brought back to the contents of the file before the next batch.
+After a failed sync nothing is taken until the log is opened again.
 """
 
 import random
@@ -70,9 +69,9 @@ class File:
         self.topic_id = topic_id
         self.batches: list[StoredBatch] = []
         self.replays: list[ReplayedBatch | None] = []
-        """What a producer state is told of each batch at recovery; None for a plain one."""
+        """Each batch as a producer state gets it at recovery; None for a plain one."""
         self.ends: dict[int, int] = {}
-        """Base offset of each batch → offset behind it, whatever the cleaner leaves of it."""
+        """Base offset of each batch → offset behind it, independent of cleaning."""
         self.originals: list[StoredBatch] = []
         """Every batch as it was written, for the checkers: the cleaner passes none of it."""
         self.cleaned_data: dict[int, bytes] = {}
@@ -88,7 +87,7 @@ class File:
         """Every write fails."""
         self.is_unsyncable = False
         self.log_start_offset = 0
-        """Below it records were deleted."""
+        """Records below it were deleted."""
         self.first_kept = 0
         """Base offset of the first batch that was not removed for it."""
         self.damaged: set[int] = set()
@@ -154,7 +153,7 @@ class File:
         return len(self.batches)
 
     def take(self, cleaned: Cleaned, start: int, end: int) -> None:
-        """Put what a cleaning left between two offsets in the place of what was there."""
+        """Replace the batches between two offsets by those of a cleaning."""
         synced, believed = self._offset_at(self.synced), self._offset_at(self.believed)
         first, last = position_of(self.batches, start), position_of(self.batches, end)
         left = [each for each in cleaned.left if start <= each.batch.base_offset < end]
@@ -186,7 +185,7 @@ class Disk:
             bias: "all", "none", or "any".
         """
         for _, file in sorted(self.files.items()):
-            # What is damaged counts as a torn tail, unless a recovery point is above it.
+            # Damage counts as a torn tail, unless a recovery point is above it.
             if file.damaged:
                 file.believed = file.synced
                 file.cut(file.first_damaged(file.synced))
@@ -212,11 +211,11 @@ class Watcher(Protocol):
         ...
 
     def about_to(self, operation: str, log: "SimLog") -> None:
-        """Before an operation."""
+        """Boundary before an operation."""
         ...
 
     def did(self, operation: str, log: "SimLog") -> None:
-        """After it."""
+        """Boundary after it."""
         ...
 
     def begin_sync(self, log: "SimLog") -> bool:
@@ -261,8 +260,8 @@ class SimLog(MemoryLog):
     def state(self) -> tuple[object, ...]:
         """All that its producer state knows and a replay has to find again.
 
-        Of a log that was cleaned a replay may not know of markers that ended nothing: when a
-        producer's newest came, and of which coordinator epoch it was.
+        In a cleaned log a replay may not know of markers that ended nothing. It then lacks the time
+        of a producer's newest batch, and its coordinator epoch.
         """
         producer_state = self.producer_state
         producers = sorted(producer_state.describe())
@@ -288,7 +287,7 @@ class SimLog(MemoryLog):
 
     @property
     def is_cleaned(self) -> bool:
-        """Whether the cleaner has passed."""
+        """True if the cleaner has passed."""
         return self.file is not None and bool(self.file.cleanings)
 
     @property
@@ -332,7 +331,7 @@ class SimLog(MemoryLog):
         return self._stable
 
     def end_of(self, batch: StoredBatch) -> int:
-        """The offset behind a batch, whatever is left of it."""
+        """The offset behind a batch, even where a cleaning removed parts of it."""
         return 0 if self.file is None else self.file.ends[batch.base_offset]
 
     def batches(self, start: int = 0) -> Iterator[StoredBatch]:
@@ -347,7 +346,7 @@ class SimLog(MemoryLog):
             yield batch
 
     def is_damaged(self, base_offset: int) -> bool:
-        """Whether a batch is damaged and this process has not had it in memory before."""
+        """True if a batch is damaged and this process has not had it in memory before."""
         file = self.file
         is_damaged = file is not None and base_offset in file.damaged
         return is_damaged and base_offset in self._unverified
@@ -483,7 +482,7 @@ class SimLog(MemoryLog):
         self.log_start_offset = offset
         self._stable = max(
             self._stable, offset
-        )  # the producer state may be ahead of what is stored
+        )  # the producer state may be ahead of the stored batches
         self._tell("log start")
         file.log_start_offset = offset
         file.first_kept = self._bases[bisect_right(self._bases, offset) - 1]
@@ -576,7 +575,7 @@ class SimStorage:
         self.damage: CorruptLogError | None = None
         """Why a start refused a partition, if it did; the first it met."""
         self.expected: dict[Place, tuple[object, ...]] = {}
-        """What producer states knew when the process before this one died."""
+        """The producer states when the process before this one died."""
         self.diverged: list[tuple[Place, str]] = []
         """Where recovery came to something else."""
 
@@ -622,7 +621,7 @@ class SimStorage:
         """No directory is left here by another topic."""
 
     def begin(self, topic: str) -> None:
-        """As above."""
+        """Begin a topic; no directory is left here by another one."""
 
     @property
     def given_up(self) -> Collection[Place]:

@@ -1,7 +1,7 @@
-"""What clients did and were told, and what readers saw: all that the checkers know.
+"""Actions and answers of clients, and records of readers: the whole knowledge of the checkers.
 
-An *attempt* is one transaction as its client takes it: the values it sent, the offsets it
-committed with them, and what became of its end. Times are those of the virtual clock.
+An *attempt* is one transaction as its client sees it: the values it sent, the offsets it committed
+with them, and the outcome of its end. Times are those of the virtual clock.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Identity = tuple[int, int]
 
 
 class Fate(Enum):
-    """What the client knows of the end of its attempt."""
+    """The client's knowledge of the end of its attempt."""
 
     OPEN = "nobody asked to end it"
     ASKED = "a commit was asked for and not answered"
@@ -32,14 +32,14 @@ class Attempt:
     client: str
     transactional_id: str
     identity: Identity
-    """Under which it began."""
+    """The identity under which it began."""
     initialized_us: int
     """When its instance was given the transactional id."""
     fate: Fate = Fate.OPEN
     values: dict[bytes, Place] = field(default_factory=dict)
     """Everything that was sent; a commit is asked for only when all of it was acknowledged."""
     offsets: dict[Place, int] = field(default_factory=dict)
-    """What it commits for the group."""
+    """The offsets that it commits for the group."""
     ended_us: int = -1
     """When its end was answered."""
     was_fenced: bool = False
@@ -62,13 +62,13 @@ class Attempt:
             self.fate = Fate.UNCERTAIN if self.was_interrupted else Fate.NEVER
 
     def aborted_by_operator(self) -> None:
-        """An operator was told that it is aborted; whoever asks for its commit comes too late."""
+        """An operator was told that it is aborted; a request for its commit comes too late."""
         if self.fate is Fate.OPEN:
             self.was_fenced = True
             self.fate = Fate.NEVER
 
     def found_open(self) -> None:
-        """Its next instance was told that it is open; whoever asked to end it comes too late."""
+        """Its next instance was told that it is open; a request to end it comes too late."""
         self.fate = Fate.OPEN
 
     def give_up(self) -> None:
@@ -81,7 +81,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that may never happen, by its name, and what was seen."""
+    """An anomaly by its name, and the observation."""
 
     name: str
     text: str
@@ -110,7 +110,7 @@ class History:
         self.seen_committed: dict[bytes, Place] = {}
         """Every value any read_committed reader ever saw."""
         self.log_starts: dict[Place, int] = {}
-        """Below which offset of a partition records were deleted."""
+        """Partition → the offset below which its records were deleted."""
         self.anomalies: list[Anomaly] = []
         self.tell: Callable[[str], Any] | None = None
         """Takes the story, a line at a time, if somebody wants to hear it."""
@@ -134,10 +134,10 @@ class History:
     def initialized(
         self, client: str, transactional_id: str, identity: Identity, asked_us: int
     ) -> None:
-        """An instance took a transactional id over; whoever had it before is fenced (P7).
+        """An instance took a transactional id over; its former owner is fenced (P7).
 
-        Before is who had its answer when this one asked; and of two who asked at the same
-        time, the one with the lesser identity.
+        An instance is before another if it had its answer when the other asked. Of two that asked
+        at the same time, the one with the lesser identity is before.
         """
         for attempt in self.attempts:
             if attempt.transactional_id != transactional_id or attempt.fate is not Fate.OPEN:
@@ -153,7 +153,7 @@ class History:
     def told_offset(self, place: Place, offset: int, asked_us: int) -> None:
         """The group was told its committed offset of a partition, -1 for none.
 
-        It must be one that somebody asked to commit, and none below what was committed before
+        It must be one that a client asked to commit, and none below an earlier committed one
         the question: a copier goes on where the group is, so its offsets rise.
         """
         where = f"{place[0]}-{place[1]}"

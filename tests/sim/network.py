@@ -32,13 +32,13 @@ class DisconnectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NetworkFault:
-    """What happens to a client's n-th request."""
+    """The fate of a client's n-th request."""
 
     client: str
     request: int
     kind: str
     delay_us: int
-    """Until the client notices; for "late" also part of how late the request is."""
+    """Time until the client notices; for "late" also part of the delay of the request."""
 
 
 class Frame:
@@ -68,14 +68,14 @@ class Connection:
         self, agenda: Agenda, loop: SimLoop, broker: Broker, chance: random.Random
     ) -> None:
         self.is_broken = False
-        """As the client sees it."""
+        """True once the client sees the connection break."""
         self._agenda = agenda
         self._loop = loop
         self._broker = broker
         self._number = next(broker.accepted)
         self._chance = chance
         self._sent: deque[Frame] = deque()
-        """On their way to the broker."""
+        """Requests on their way to the broker."""
         self._queue: deque[Frame] = deque()
         self._is_busy = False
         self._waiting: list[asyncio.Future[Any]] = []
@@ -105,7 +105,7 @@ class Connection:
             return future
 
         def arrive() -> None:
-            # A reactor may take it early, but not before what was sent ahead of it.
+            # A reactor may take it early, but not before the requests sent ahead of it.
             if arrive in self._broker.incoming and self._sent[0] is frame:
                 self._broker.incoming.remove(arrive)
                 self._arrive(frame)

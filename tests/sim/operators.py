@@ -1,9 +1,9 @@
-"""People with tools: who aborts what holds readers back, and who deletes old records.
+"""People with tools: some abort transactions that hold readers back, some delete old records.
 
-The first does what `kafka-transactions abort` does: DescribeProducers tells what is open on a
-partition, WriteTxnMarkers ends it there; whether a client is at work on it or long gone. What
-it may end alone is a transaction that hangs: its records are there and no coordinator knows of
-it, as bugs of older brokers left them.
+The first acts as `kafka-transactions abort`. DescribeProducers lists the open transactions of a
+partition, and WriteTxnMarkers ends one there, with its client at work or long gone. It may end only
+a transaction that hangs: its records are there and no coordinator knows of it, as bugs of older
+brokers left them.
 """
 
 import random
@@ -31,9 +31,9 @@ def hanging_places(script: Script) -> tuple[Place, ...]:
 
 
 class Aborter(Client):
-    """Ends what is open on the partitions its script names.
+    """Ends open transactions on the partitions its script names.
 
-    A step's `end` is "abort" for whatever is open there, "hanging" for what hangs alone; the
+    A step's `end` is "abort" for any open transaction there, "hanging" for hanging ones alone; the
     operator comes back to that until it is gone.
     """
 

@@ -1,8 +1,8 @@
-"""A run as data: who does what, what goes wrong and when. A seed makes one.
+"""A run as data: the clients, their actions, the faults and their times. A seed makes one.
 
-Whatever is random in a plan is settled here. What is left to chance while a plan runs (how
-long a message or a sync takes) comes from streams of numbers that belong to one connection or
-one life of the broker, so leaving out a part of a plan changes as little of the rest as can be.
+All randomness of a plan is settled here. Chance while a plan runs (the time of a message or a sync)
+comes from streams of numbers that belong to one connection or one life of the broker. So leaving
+out a part of a plan changes as little of the rest as possible.
 """
 
 import random
@@ -32,18 +32,18 @@ SHORT_MEMORY: Final = (
 )
 """Transactional ids are forgotten soon."""
 FAULTS_END_US: Final = 6 * US_PER_S
-"""After it nothing goes wrong any more."""
+"""Time after which no more faults happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that happens to the broker or its disk.
 
-    `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to
-    one log fail for a while), "unsyncable" (its next sync fails), "flip" (a bit of one log is
-    wrong; the process dies, too, or nobody would look), "unmark" (the process dies, and a marker
-    is gone that the coordinator had completed), "compact" (the cleaner passes one) or "clock" (the
-    time of day is set).
+    `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to one log
+    fail for a while), "unsyncable" (its next sync fails), "compact" (the cleaner passes one) or
+    "clock" (the time of day is set). It can also be "flip" (a bit of one log is wrong; the process
+    dies, too, or nobody would look), or "unmark" (the process dies, and a marker is gone that the
+    coordinator had completed).
     """
 
     kind: str
@@ -51,14 +51,16 @@ class Fault:
     operations: int = 0
     """Dies at this boundary between two operations on the disk, counted from `at_us`; 0: then."""
     down_us: int = 0
-    """How long it stays down, the log stays full, or the cleaner works; how far a clock is set."""
+    """Time for which it stays down, the log stays full, or the cleaner works; for a clock, the
+    change.
+    """
     in_recovery: int | None = None
     """The next process dies, too, at this boundary of its recovery."""
     bias: str = "any"
-    """Of what was not synced a power failure takes "all", "none", or "any" part.
+    """A power failure takes "all", "none", or "any" part of the unsynced data.
 
-    A flip is "believed" (below the recovery point, so found by who reads there) or "scanned"
-    (found by the next start); or "at rest": believed, and nobody dies of it.
+    A flip is "believed" (below the recovery point, so found by a reader there) or "scanned" (found
+    by the next start); or "at rest": believed, and nobody dies of it.
     """
     batch: int = 0
     """In which batch a bit is wrong, counted round and round; how long segments to clean are."""
@@ -93,10 +95,10 @@ class Plan:
     first_epoch: int | None = None
     """Transactional ids have a long history: their epochs begin here."""
     settings: tuple[tuple[str, int], ...] = ()
-    """Of the broker."""
+    """Settings of the broker."""
 
     def size(self) -> int:
-        """How much there is to read."""
+        """The length of the plan for its reader."""
         steps = sum(1 + len(script.transactions) for script in self.scripts)
         return steps + len(self.faults) + len(self.network)
 
@@ -183,7 +185,7 @@ def make_late_plan(seed: int) -> Plan:
 
 
 def make_two_phase_plan(seed: int) -> Plan:
-    """A plan in which nothing fails, and instances leave what another system decides on."""
+    """A plan without faults, and instances leave transactions that another system decides on."""
     chance = random.Random(seed)
     steps = tuple(
         Transaction(tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 2_000_000)))
@@ -197,7 +199,7 @@ def make_two_phase_plan(seed: int) -> Plan:
 
 
 def make_prepared_power_plan(seed: int) -> Plan:
-    """A plan in which the power fails while another system decides on what is prepared."""
+    """A plan in which the power fails while another system decides on a prepared transaction."""
     chance = random.Random(seed)
     steps = tuple(
         Transaction(tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 200_000)))
@@ -215,7 +217,7 @@ def make_prepared_power_plan(seed: int) -> Plan:
 
 
 def make_prepared_refusal_plan(seed: int) -> Plan:
-    """A plan in which a disk refuses to force what is prepared, perhaps when it is committed."""
+    """A plan in which a disk refuses to force a prepared transaction, perhaps at its commit."""
     chance = random.Random(seed)
     refusal = Fault(
         "unsyncable",
@@ -242,7 +244,9 @@ def make_upgrade_plan(seed: int) -> Plan:
 
 
 def make_upgrade_crash_plan(seed: int) -> Plan:
-    """A plan in which power or a process fails when what began as any other is decided on."""
+    """A plan in which power or a process fails when an ordinary transaction is decided on by
+    another system.
+    """
     chance = random.Random(seed)
     version = chance.choice((1, 2))
     left = chance.choice(("written", "more", "offsets"))
@@ -517,10 +521,10 @@ def _clock_steps(own: random.Random) -> list[Fault]:
 
 
 def _purger(own: random.Random) -> tuple[Script, list[NetworkFault]]:
-    """A client that aborts without answers to what it sent.
+    """A client that aborts without answers to its requests.
 
-    The answers are lost, the requests are not late: what arrives under version 1 when the next
-    transaction has begun, and has the next sequence, belongs to that one.
+    The answers are lost, the requests are not late. A batch that arrives under version 1 when the
+    next transaction has begun, and has the next sequence, belongs to that one.
     """
     steps = tuple(
         Transaction(

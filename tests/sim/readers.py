@@ -1,4 +1,4 @@
-"""Readers of both isolation levels: what a consumer makes of what a fetch returns.
+"""Readers of both isolation levels: a consumer's use of the result of a fetch.
 
 Under read_committed the broker returns records of aborted transactions too and names those
 transactions; the consumer leaves them out, up to the marker of each. So a broker that names
@@ -55,7 +55,7 @@ def read_all(broker: Broker, place: Place, *, is_committed: bool, step: int = 3)
 
 @dataclass(slots=True)
 class Ends:
-    """How far a partition went, as a reader was told."""
+    """The end of a partition, as a reader was told."""
 
     high_watermark: int = 0
     last_stable_offset: int = 0
@@ -71,27 +71,27 @@ class Follower:
         self._positions: dict[Place, int] = dict.fromkeys(places, 0)
 
     def power_failed(self) -> None:
-        """What was not synced may be gone; begin again."""
+        """Unsynced records may be gone; begin again."""
         self._positions = dict.fromkeys(self._places, 0)
         for ends in self._ends.values():
             ends.high_watermark = 0
 
     def starts_at(self, place: Place, log_end_offset: int) -> None:
-        """After a power failure a log may have lost its end; what follows may be other records."""
+        """After a power failure a log may have lost its end, and other records may follow."""
         ends = self._ends[place]
         ends.last_stable_offset = min(ends.last_stable_offset, log_end_offset)
 
     def marker_is_refused(self, place: Place, first_offset: int) -> None:
         """Power took a marker, and its log is full when the broker starts.
 
-        The decision stands and the marker follows when there is space; until then the last
-        stable offset is where it was before the marker: at the transaction's first offset.
+        The decision stands and the marker follows when there is space. Until then the last stable
+        offset is back at the transaction's first offset.
         """
         ends = self._ends[place]
         ends.last_stable_offset = min(ends.last_stable_offset, first_offset)
 
     def poll(self, broker: Broker, batches_max: int = 2) -> None:
-        """Read what is new everywhere."""
+        """Read the new records of every partition."""
         for place in self._places:
             log = broker.storage.logs[place]
             ends = self._ends[place]

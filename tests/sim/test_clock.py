@@ -1,4 +1,4 @@
-"""A time of day that is set under a broker: what it promised for a duration it keeps for that."""
+"""A time of day that is set under a broker does not change its promises for durations."""
 
 import random
 
@@ -45,7 +45,7 @@ def swept(broker: Broker) -> list[int]:
 
 
 def test_P6_a_clock_set_forward_forgets_no_producer(broker: Broker) -> None:
-    """All idle producers were forgotten at once, and what they sent again was stored twice."""
+    """All idle producers were forgotten at once, and their retries were stored twice."""
     assert swept(broker) == [7]
     broker.agenda.clock_step_us = 30 * DAY_US
     assert swept(broker) == [7]

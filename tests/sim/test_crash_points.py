@@ -1,10 +1,10 @@
 """Every moment of a commit at which a broker can stop, one after the other (P1 to P9).
 
-The list of moments is not made by hand: a run in which nothing fails is watched, and every
-boundary between two operations on the disk that its broker met is one. Then the same run is
-made once for each of them: stopped there, as a process that is killed and as a machine that
-loses power with or without what was not synced, started again, and judged. The
-next start is stopped, too, at each boundary of the recovery of one of them.
+The list of moments is not made by hand. A run in which nothing fails is watched, and every boundary
+between two operations on the disk that its broker met is one. Then the same run is made once for
+each of them. It is stopped there, as a killed process and as a machine that loses power with or
+without the unsynced data, started again, and judged. The next start is stopped, too, at each
+boundary of the recovery of one of them.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def plan_of(version: int, durability: Durability) -> Plan:
 
 
 def boundaries_of(plan: Plan) -> list[tuple[str, Place]]:
-    """What the broker did on the disk from its start to the end, a boundary for each."""
+    """The broker's operations on the disk from its start to the end, a boundary for each."""
     world = World(plan)
     world.records_operations = True
     result = world.run()
@@ -82,7 +82,9 @@ def test_a_stop_at_any_boundary_of_a_commit_keeps_every_promise(
 def test_a_stop_at_any_boundary_of_a_two_phase_commit_keeps_every_promise(
     durability: Durability, kind: str, bias: str
 ) -> None:
-    """One instance writes, has it decided elsewhere and dies; the next commits what is open."""
+    """One instance writes, has it decided elsewhere and dies; the next commits the open
+    transaction.
+    """
     ends = ("commit", "decided", "abort", "restart", "decided")
     steps = tuple(Transaction(WRITES, end) for end in ends)
     plan = Plan(1, durability, (Script("db-0", "db", "db", 0, steps, comes_back=True),), (), ())

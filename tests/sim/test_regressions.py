@@ -20,8 +20,8 @@ COMMIT = Transaction(((("sink", 0), 1),), "commit")
 def test_P2_the_first_commit_of_a_broker_survives_a_power_failure() -> None:
     """`__transaction_state` is made when the first transactional id comes.
 
-    Its topic was written to the metadata log and not forced to the disk, while PREPARE was. A
-    power failure then left a PREPARE in a topic that nobody knew of: the committed transaction was
+    Its topic was written to the metadata log and not forced to the disk, while PREPARE was. A power
+    failure then left a PREPARE in a topic that nobody knew of. The committed transaction was
     aborted as an orphan, and the next transactional id met a directory of another topic.
     """
     plan = Plan(
@@ -72,7 +72,7 @@ def test_what_a_start_writes_where_power_took_records_is_no_step_back() -> None:
     """A reader had passed an offset that was not on the disk, and a transaction began there anew.
 
     The simulator measured by the log end of the reader's next look, which that transaction had
-    moved up (seed 5049457). What counts is where the log ended when the broker started.
+    moved up (seed 5049457). The log end at the start of the broker counts.
     """
     place = ("sink", 0)
     history = History()
@@ -87,10 +87,10 @@ def test_what_a_start_writes_where_power_took_records_is_no_step_back() -> None:
 
 
 def test_P3_a_disk_that_refuses_a_batch_makes_no_retry_of_a_sequence_used_again() -> None:
-    """The rules were brought to the log again, and what was expected there was forgotten.
+    """The rules were brought to the log again, and transactions allowed there were forgotten.
 
-    So a batch with the sequence of one that its client had given up in an abort was acknowledged
-    as a retry of that, and missing in the commit (seed 8057685).
+    So a batch with the sequence of one that its client had given up in an abort was acknowledged as
+    a retry of that. It was missing in the commit (seed 8057685).
     """
     source, sink = ("source", 1), ("sink", 0)
     other = (
@@ -120,7 +120,7 @@ def test_P3_a_disk_that_refuses_a_batch_makes_no_retry_of_a_sequence_used_again(
 def test_P5_an_orphan_outlives_no_crash_of_the_start_that_could_not_end_it() -> None:
     """Power took the beginning of a transaction and left its records, on a partition that was full.
 
-    The start after it wanted to end them again and again and died before there was room; the next
+    The start after it wanted to end them again and again and died before there was room. The next
     one, which no power failure preceded, looked for nothing (seed 9107055).
     """
     copying = Script(

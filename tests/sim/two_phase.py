@@ -1,9 +1,9 @@
 """Producers whose transactions another system decides on (KIP-939, two-phase commit).
 
-What a database and a producer do together: write, *prepare*, have the database note the
-decision, end the transaction. An instance that dies in between leaves its transaction open, for
-as long as it takes. The next one takes the transactional id over and keeps what is open,
-commits it if the database noted that, and aborts it if not.
+A database and a producer together: write, *prepare*, have the database note the decision, end the
+transaction. An instance that dies in between leaves its transaction open, for as long as it takes.
+The next one takes the transactional id over and keeps the open transaction, commits it if the
+database noted that, and aborts it if not.
 
 The database is `Attempt.is_decided`. It fences as the broker does: an instance that was taken
 over notes nothing any more.
@@ -28,15 +28,15 @@ from txn.storage.base import ProducerIdentity
 from txn.wire.error_codes import ErrorCode
 
 ENDS_IT_LATER = ("decided", "restart", "leave")
-"""What a transaction ends with that its instance leaves open."""
+"""Values of `end` for a transaction that its instance leaves open."""
 
 
 class TwoPhaseProducer(TransactionalProducer):
-    """One instance after another; the last ends what is left.
+    """One instance after another; the last ends the open transaction.
 
     A transaction's `end` is "commit", "abort", "sleep" (decided, and committed only after
-    `pause_us`), "decided" (the instance dies behind the decision), "restart" (it dies before) or
-    "leave" (likewise, and no other transaction follows).
+    `pause_us`) or "decided" (the instance dies behind the decision). It can also be "restart" (it
+    dies before) or "leave" (likewise, and no other transaction follows).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TwoPhaseProducer(TransactionalProducer):
     ) -> None:
         super().__init__(world, script, chance)
         self._first_number = first_number
-        """Of its transactions."""
+        """The number of its first transaction."""
         self.versions = {**VERSIONS[2], INIT_PRODUCER_ID: 6}
 
     async def run(self) -> None:
@@ -71,7 +71,7 @@ class TwoPhaseProducer(TransactionalProducer):
         await self._settle()
 
     async def _settle(self) -> None:
-        """End what is open; against another instance that does the same, too."""
+        """End the open transaction; against another instance that does the same, too."""
         while True:
             try:
                 await self.initialize(None)
@@ -81,7 +81,7 @@ class TwoPhaseProducer(TransactionalProducer):
                 return
 
     async def initialize(self, shown: ProducerIdentity | None) -> None:
-        """Take the transactional id over, keep what is open, and end it as was decided."""
+        """Take the transactional id over, keep the open transaction, and end it as was decided."""
         request = fields(
             transactional_id=self.transactional_id,
             transaction_timeout=milliseconds(self.script.timeout_ms),
@@ -108,7 +108,7 @@ class TwoPhaseProducer(TransactionalProducer):
             await self.end_kept(self.attempt_of(ongoing))
 
     async def end_kept(self, attempt: Attempt) -> None:
-        """End what was open and is kept."""
+        """End the transaction that was open and is kept."""
         await self.end(attempt, is_commit=attempt.is_decided)
 
     def attempt_of(self, identity: Identity) -> Attempt:
@@ -152,6 +152,6 @@ class TwoPhaseProducer(TransactionalProducer):
         attempt.is_decided = True
 
     def was_refused(self, attempt: Attempt, code: ErrorCode) -> None:
-        """Another instance may have taken the transaction over; it does what was decided."""
+        """Another instance may have taken the transaction over; it acts as was decided."""
         if not attempt.is_decided:
             super().was_refused(attempt, code)

@@ -1,11 +1,11 @@
 """Clients that come to two-phase commit (KIP-939) while a transaction is open.
 
 The first instances are ordinary ones, of either version. The last of them leaves a transaction
-open, and the first with two-phase commit keeps it: from the answer to its InitProducerId on
-another system may decide on it. What the ordinary instance still has under way comes too late
+open, and the first with two-phase commit keeps it. From the answer to its InitProducerId on another
+system may decide on it. Requests that the ordinary instance still has under way come too late
 then: it gets nothing into the transaction and does not end it.
 
-No ordinary instance ever comes again: it would abort what is prepared, as it should.
+No ordinary instance ever comes again: it would abort the prepared transaction, as it should.
 """
 
 import random
@@ -34,26 +34,26 @@ from sim.two_phase import TwoPhaseProducer
 from txn.storage.base import ProducerIdentity, StoredBatch
 
 LEFT = ("written", "writing", "adding", "more", "offsets", "committing", "aborting")
-"""How the ordinary instance leaves its last transaction, `Transaction.left`.
+"""Values of `Transaction.left`: how the ordinary instance leaves its last transaction.
 
     written      all of it was acknowledged
     writing      all of it is under way
     adding       an AddPartitionsToTxn is under way (version 1)
     more         all of it was acknowledged; what the instance writes on is under way, and gets
-                 into what is decided only if it came before the next instance
+                 into the decided transaction only if it came before the next instance
     offsets      the same, of offsets that it commits for a group
     committing   its commit is under way
     aborting     its abort is
 
-The last of these requests is late: a connection holds it back, or the instance was stopped for
-a while, so that it comes over a new one. "adding" and "more" are about the step's last write.
+The last of these requests is late. A connection holds it back, or the instance was stopped for a
+while, so that it comes over a new one. "adding" and "more" are about the step's last write.
 """
 PAUSES_US = (0, 0, 1_000, 20_000, 400_000, 900_000)
-"""Until the next instance comes; the longest is longer than a transaction may be open."""
+"""Time until the next instance comes; the longest is longer than a transaction may be open."""
 
 
 def offsets_place(version: int) -> Place:
-    """Of which partition the client of a version commits offsets; copiers do of others."""
+    """Partition of which the client of a version commits offsets; copiers do of others."""
     return "sink", version - 1
 
 
@@ -87,9 +87,9 @@ class OrdinaryProducer(TransactionalProducer):
         super().__init__(world, script, chance)
         self.left: Attempt | None = None
         self.more: Attempt | None = None
-        """What it writes on when it has left the transaction."""
+        """The batches that it writes after it has left the transaction."""
         self.is_whole = False
-        """All that was written to what it has left was acknowledged."""
+        """All batches of the transaction that it left were acknowledged."""
 
     def begin(self, name: str) -> Attempt:
         attempt = super().begin(name)
@@ -97,7 +97,7 @@ class OrdinaryProducer(TransactionalProducer):
         return attempt
 
     def fault_of(self, key: int, request: Any) -> NetworkFault | None:
-        """None of its starts comes late: it would abort what is prepared by then."""
+        """None of its starts comes late: it would abort a transaction prepared by then."""
         fault = super().fault_of(key, request)
         is_start = key == INIT_PRODUCER_ID and request.producer_id < 0
         is_late = fault is not None and fault.kind == "late"
@@ -175,7 +175,7 @@ class OrdinaryProducer(TransactionalProducer):
 
 
 class Heir(TwoPhaseProducer):
-    """The instances with two-phase commit; the first finds what was left, as its first step."""
+    """The instances with two-phase commit; the first begins by finding the open transaction."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class Heir(TwoPhaseProducer):
             self._judge(self._before.more)
 
     def _judge(self, more: Attempt) -> None:
-        """What was written on may be shown if it is in the log by now, else never."""
+        """The later batches may be shown if they are in the log by now, else never."""
         if more.values.keys() <= self._values() and more.offsets.items() <= self._offsets():
             more.fate = Fate.UNCERTAIN
         else:
@@ -226,7 +226,7 @@ class Heir(TwoPhaseProducer):
         return {(place, offset) for batch in batches for place, _, offset in offsets_in(batch)}
 
     def _stored(self, topic: str | None = None) -> Iterator[StoredBatch]:
-        """What is in the logs, or in those of one topic."""
+        """Records of the logs, or of those of one topic."""
         assert self.world.broker is not None, "it has answered"
         for place, log in self.world.broker.storage.logs.items():
             if topic in (None, place[0]):

@@ -37,7 +37,7 @@ from txn.wire.hashing import coordinator_partition
 LONGEST_US = 120 * US_PER_S
 """Clients that are not done by now never will be."""
 REST_US = 8 * US_PER_S
-"""Longer than any transaction's timeout and what may delay its end."""
+"""Longer than any transaction's timeout and any delay of its end."""
 
 
 MAKERS: dict[str, Callable[..., Client]] = {
@@ -56,7 +56,7 @@ MAKERS: dict[str, Callable[..., Client]] = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a plan."""
+    """The result of a plan."""
 
     plan: Plan
     anomalies: tuple[Anomaly, ...]
@@ -84,10 +84,10 @@ class World(ClientsWorld):
         self.broker: Broker | None = None
         self.lives = 0
         self.power_failed = False
-        """Since the last recovery that came to its end."""
+        """True if the power failed since the last recovery that came to its end."""
         self.power_ever_failed = False
         self.records_operations = False
-        """Whether each broker keeps a trace of what it does on the disk."""
+        """True if each broker keeps a trace of its operations on the disk."""
         self.story: list[str] = []
         if tells:
             self.history.tell = self._tell
@@ -112,7 +112,7 @@ class World(ClientsWorld):
     def run(self) -> Result:
         """Let it happen, then judge."""
         log, level = logging.getLogger("txn"), logging.getLogger("txn").level
-        log.setLevel(logging.CRITICAL + 1)  # what the broker logs is no part of the story
+        log.setLevel(logging.CRITICAL + 1)  # the broker's log lines are no part of the story
         try:
             return self._run()
         finally:
@@ -328,7 +328,7 @@ class World(ClientsWorld):
         self.loop.after(down_us, self._start_broker)
 
     def _seed(self) -> None:
-        """Leave on the disk what was there before the run.
+        """Put the contents from before the run on the disk.
 
         Transactional ids have a long history, so that their epochs are soon used up.
         """
@@ -404,7 +404,7 @@ class World(ClientsWorld):
             broker.die()
 
     def _clean(self, broker: Broker, fault: Fault) -> None:
-        """Have the cleaner pass; what it leaves is put in place when the time is over."""
+        """Have the cleaner pass; its result is put in place when the time is over."""
         log = broker.storage.logs.get(fault.place)
         if log is None:
             return
@@ -438,7 +438,7 @@ class World(ClientsWorld):
         self._repair()
 
     def _look(self, broker: Broker, batches_max: int) -> None:
-        """What anybody may see at this moment."""
+        """The records that any reader may see at this moment."""
         self._follower.poll(broker, batches_max)
         if self._has_copiers and broker.node is not None:
             committed = broker.node.groups.committed(GROUP)

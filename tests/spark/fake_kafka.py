@@ -1,7 +1,7 @@
 """A cluster in memory: just the rules of transactions that the Spark protocol leans on.
 
-Both transaction versions. What a real node does quietly and wrongly for a careless client,
-this one does too: a second writer under the same epoch has its batches dropped as duplicates.
+Both transaction versions. A real node treats a careless client quietly and wrongly, and so does
+this one: a second writer under the same epoch has its batches dropped as duplicates.
 """
 
 import struct
@@ -38,7 +38,7 @@ class Transaction:
 
 @dataclass
 class Producer:
-    """What the coordinator keeps of a transactional id."""
+    """The coordinator's entry of a transactional id."""
 
     producer_id: int
     epoch: int = -1
@@ -46,7 +46,7 @@ class Producer:
     timeout_ms: int = 0
     open: Transaction | None = None
     ended: bool | None = None
-    """How the last transaction ended."""
+    """End of the last transaction."""
     ended_epoch: int = -1
 
 
@@ -104,7 +104,7 @@ class FakeKafka:
         yield {"rows": len(found), **_columns("key", found, 0), **_columns("value", found, 1)}
 
     def committed(self, topic: str) -> list[bytes | None]:
-        """What a read_committed reader of the whole topic gets."""
+        """Records that a read_committed reader of the whole topic gets."""
         return [
             value
             for place in sorted(self.logs)
@@ -135,7 +135,7 @@ class FakeKafka:
         self.inits.append(transactional_id)
         new = Producer(1000 + len(self.producers))
         producer = self.producers.setdefault(transactional_id, new)
-        if producer.open is not None:  # whatever epoch the caller expects, as Kafka has it
+        if producer.open is not None:  # under any epoch that the caller expects, as Kafka has it
             self._end_with(producer, False)
             producer.epoch += 1
             producer.last_epoch = -1
@@ -307,8 +307,8 @@ class Crash(BaseException):
 class Faulty:
     """A client that does something at its n-th call: before it, or after its effect.
 
-    `event` may raise `Crash`; or run another driver and return, which is what a process
-    that stood still for a while experiences.
+    `event` may raise `Crash`. Or it may run another driver and return, as happens to a process that
+    stood still for a while.
     """
 
     def __init__(

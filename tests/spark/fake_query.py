@@ -1,4 +1,4 @@
-"""A streaming query without Spark: what Spark promises about batches, and nothing more.
+"""A streaming query without Spark: Spark's promises about batches, and nothing more.
 
 A batch that was started has the same rows when it is started again; which task gets which
 row may differ. Batches are numbered without gaps. Only a batch whose commit returned is
@@ -29,7 +29,7 @@ class Worker:
 
 
 class Query:
-    """A query with its checkpoint; `restart` is what a crash leaves of it."""
+    """A query with its checkpoint; `restart` gives the query after a crash."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Query:
         self.has_losers = True
         self.dice = random.Random(seed)
         self.next_batch = 0
-        """In the checkpoint: what the commit log says."""
+        """The number in the commit log of the checkpoint."""
         self.restart()
 
     def restart(self) -> None:

@@ -20,7 +20,7 @@ def put(servers: str, topic: str, values: Iterable[str], partition: int = 0) -> 
 
 
 def texts(servers: str, topic: str) -> list[str]:
-    """What a read_committed reader finds, sorted."""
+    """Records that a read_committed reader finds, sorted."""
     return sorted((value or b"").decode() for value in clients.read_all(servers, topic))
 
 
@@ -32,13 +32,13 @@ def stream(spark: SparkSession, servers: str, topic: str, **options: str) -> Dat
 
 
 def table(spark: SparkSession, servers: str, topic: str, **options: str) -> DataFrame:
-    """Read what a topic has now."""
+    """Read the present records of a topic."""
     reader = spark.read.format("txn").option("kafka.bootstrap.servers", servers)
     return reader.options(**{"subscribe": topic, **options}).load()
 
 
 def writing(rows: DataFrame, servers: str, checkpoint: Path, options: Options) -> DataStreamWriter:
-    """To `format("txn")`, until what is there now is through."""
+    """To `format("txn")`, until the present records are through."""
     return (
         rows.writeStream.format("txn")
         .option("kafka.bootstrap.servers", servers)

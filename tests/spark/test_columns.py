@@ -30,7 +30,7 @@ headers = st.lists(
 
 
 class Recorder:
-    """A writer that turns what it is given back into rows."""
+    """A writer that turns its input back into rows."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, Any, Any, Any, Any]] = []

@@ -1,7 +1,7 @@
 """Records that a query has still to read and that are not there any more; on both brokers.
 
-A stream is played without Spark: the reader is asked what a micro-batch execution asks it, in
-its order, and the offset log is a list. What needs a session is in `test_source.py`.
+A stream is played without Spark. The reader gets the calls of a micro-batch execution, in its
+order, and the offset log is a list. `test_source.py` has the tests that need a session.
 """
 
 import json
@@ -62,7 +62,7 @@ class Query:
     def run(
         self, options: dict[str, str] | None = None, *, available_now: bool = True
     ) -> list[bytes]:
-        """Read what is there, batch by batch; return the rows."""
+        """Read the present records, batch by batch; return the rows."""
         reader = self.reader(**(options or {}))
         if available_now:
             reader.prepareForTriggerAvailableNow()
@@ -77,7 +77,7 @@ class Query:
 
 
 def planned(offset: Offset) -> Offset:
-    """As Spark keeps it: text."""
+    """Offsets as Spark keeps them: text."""
     found: Offset = json.loads(json.dumps(offset))
     return found
 

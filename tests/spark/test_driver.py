@@ -432,8 +432,8 @@ def test_no_interleaving_of_drivers_loses_or_repeats_a_row(
 def test_driver_that_stands_still_anywhere_harms_nobody(version: int, first: int) -> None:
     """It stops before its n-th request, its successor before any of its own, and both go on.
 
-    What the one does to tasks' transactions must not touch what the other has prepared, nor
-    what it has decided and not yet committed.
+    The actions of the one on tasks' transactions must not touch transactions that the other has
+    prepared, nor those it has decided and not yet committed.
     """
     for second in range(first % 2, 45, 2):  # half of all pairs; each distance is there
         cluster = FakeKafka(version)

@@ -1,8 +1,8 @@
 """`format("kafka")` → `format("txn")` is the whole migration: the same jobs under both names.
 
-Each job runs with Spark's own connector too, so that what is expected here is what Spark does;
-where the connector cannot be fetched, those runs are skipped. `DIFFERENCES` at the end are all
-that a job may have to know.
+Each job runs with Spark's own connector too, so that the expected rows here are Spark's. Where the
+connector cannot be fetched, those runs are skipped. `DIFFERENCES` at the end are all that a job may
+have to know.
 """
 
 import json

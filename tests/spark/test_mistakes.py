@@ -1,7 +1,7 @@
 """Mistakes that everybody makes once: each error names the thing and says what to do.
 
-A row is a mistake, how it is made, and what the error has to say. The error is the text that a
-user sees, from `load()`, from an action, or from the query that ended.
+A row is a mistake, the way to make it, and the text that the error has to have. The error is the
+text that a user sees, from `load()`, from an action, or from the query that ended.
 """
 
 import re

@@ -261,7 +261,7 @@ def test_reason_is_the_line_that_says_what_happened(message: str, reason: str) -
 
 
 def test_warnings_are_heard_where_nobody_set_up_logging() -> None:
-    """As in a Python worker; the package's own logger drops what nobody listens to."""
+    """As in a Python worker; the package's own logger drops lines that nobody listens to."""
     code = "import txn; from txn.spark.logs import log; log.warning('source.data_loss x=1')"
     quiet = f"import logging; logging.basicConfig(handlers=[logging.NullHandler()]); {code}"
     heard = f"import logging, sys; logging.basicConfig(stream=sys.stdout); {code}"

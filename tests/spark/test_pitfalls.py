@@ -1,6 +1,6 @@
-"""What goes wrong with exactly-once sinks on Spark; each trap has its test.
+"""Traps of exactly-once sinks on Spark; each has its test.
 
-Where the trap lies in Spark, a real session runs; where it lies in the order of requests, the
+Where the trap lies in Spark, a real session runs. Where it lies in the order of requests, the
 functions that Spark calls run against the cluster in memory.
 """
 
@@ -242,7 +242,7 @@ def test_abandoned_transactions_are_aborted_at_the_next_start(servers: str, outp
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
-    """What the sink's functions talk to instead of a broker."""
+    """The sink's functions talk to this instead of a broker."""
     cluster = FakeKafka()
     monkeypatch.setattr(sink, "shared_client", lambda _: cluster)
     monkeypatch.setattr(sink, "OWN", OwnIdentities())
@@ -311,7 +311,7 @@ def test_task_without_rows_opens_no_transaction(cluster: FakeKafka, settings: Si
 def test_tasks_ask_for_an_epoch_only_under_names_that_are_new(
     cluster: FakeKafka, settings: SinkSettings
 ) -> None:
-    """A task that asked under a shared name could shut out what another has prepared."""
+    """A task that asked under a shared name could shut out another's prepared transaction."""
     cluster.now_ms = time.time_ns() // 1_000_000
     for batch in range(3):
         work = sink.begin_batch(replace(settings, batch=batch), VALUE)._work

@@ -1,4 +1,4 @@
-"""The sink in a real session: what is written where, batch writes, offsets, status."""
+"""The sink in a real session: its records, batch writes, offsets, status."""
 
 import json
 from pathlib import Path

@@ -107,7 +107,7 @@ def test_batches_are_no_larger_than_asked_for(
 def test_query_that_starts_at_latest_keeps_its_start_over_a_crash(
     spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
 ) -> None:
-    """It crashed in its first batch; what came since then must not be skipped."""
+    """It crashed in its first batch; records that came since then must not be skipped."""
     put(servers, topic, ["before"])
     rows = stream(spark, servers, topic, startingOffsets="latest").select("value")
     writer = writing(rows, servers, checkpoint, {"topic": output})

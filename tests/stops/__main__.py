@@ -37,7 +37,7 @@ def stops_of(boundaries: list[Boundary], kind: str) -> Iterator[Stop]:
 
 
 IN_STARTS: Final = ((None, None), (None, SOME), ("all", "all"), (SOME, SOME))
-"""What a stop loses, and what is lost when the start after it is stopped too."""
+"""The losses of a stop, and those of a stop of the start after it."""
 
 
 def stops_in_starts(stage: Stage, boundaries: list[Boundary]) -> Iterator[tuple[str, list[Stop]]]:
@@ -64,7 +64,7 @@ def play(stage: Stage, what: str, stops: list[Stop]) -> int:
 
 
 def main() -> int:
-    """Play what is asked for."""
+    """Play the requested runs."""
     options = argparse.ArgumentParser(description=__doc__, usage="python -m stops [options]")
     options.add_argument("--version", type=int, nargs="*", choices=[*DIALECTS], default=[*DIALECTS])
     options.add_argument("--every", type=int, default=1, help="one boundary of so many")

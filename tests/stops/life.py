@@ -1,8 +1,8 @@
-"""The life of one transactional producer, and what must be seen of it after any stop.
+"""The life of one transactional producer, and the required view of it after any stop.
 
-A transaction has a number. It writes that number to both topics, and commits it as the offset
-of a group, so that what is seen of it in one place has to be seen in the others. Requests go
-over a bare connection, as clients of transaction version 1 or 2 send them.
+A transaction has a number. It writes that number to both topics, and commits it as the offset of a
+group. So a number seen in one place has to be seen in the others. Requests go over a bare
+connection, as clients of transaction version 1 or 2 send them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def prepare(servers: str) -> None:
 
 
 class Dialect(Protocol):
-    """How a client of one transaction version says what it wants."""
+    """Requests of a client of one transaction version."""
 
     def start(self, wire: WireProducer) -> Identity: ...
 
@@ -54,11 +54,13 @@ class Dialect(Protocol):
     def commit_offset(self, wire: WireProducer, producer: Identity, offset: int) -> None: ...
 
     def end(self, wire: WireProducer, producer: Identity, committed: bool) -> tuple[Identity, int]:
-        """End the transaction; return who begins the next, and by how much its sequences go on."""
+        """End the transaction; return the producer of the next one, and the count by which its
+        sequences go on.
+        """
 
 
 class Version1:
-    """A client that says beforehand what a transaction will have."""
+    """A client that names the partitions of a transaction beforehand."""
 
     def start(self, wire: WireProducer) -> Identity:
         who = {"transactional_id": wire.transactional_id, "transaction_timeout": TIMEOUT_MS}
@@ -90,7 +92,9 @@ class Version1:
 
 
 class Version2:
-    """A client whose transaction has what it writes to, and that goes on with a new epoch."""
+    """A client whose transaction gets a partition by a write to it, and that goes on with a new
+    epoch.
+    """
 
     def start(self, wire: WireProducer) -> Identity:
         return identity(wire.start(two_phase=False))
@@ -115,7 +119,7 @@ def _require(error_code: int) -> None:
 
 @dataclass
 class Told:
-    """What a client asked for, and what it was told until the broker was gone."""
+    """A client's requests, and its answers until the broker was gone."""
 
     written: list[int] = field(default_factory=list)
     """Transactions whose writes were answered."""
@@ -161,7 +165,7 @@ def _transact(
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """What readers and administrators are shown of a partition."""
+    """Contents of a partition as readers and administrators see them."""
 
     committed: list[int]
     uncommitted: list[int]
@@ -172,7 +176,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is seen of the client's transactions."""
+    """The visible state of the client's transactions."""
 
     topics: dict[str, PartitionView]
     offset: int
@@ -180,7 +184,7 @@ class View:
 
 
 def look(wire: WireProducer) -> View:
-    """See what can be seen."""
+    """Read the visible state."""
     topics = {topic: _look_at(wire, topic) for topic in TOPICS}
     wanted = {"group_id": GROUP, "topics": [{"name": PLAIN, "partition_indexes": [0]}]}
     (group,) = wire.ask(OFFSET_FETCH, 8, groups=[wanted], require_stable=True).groups
@@ -252,11 +256,11 @@ def _values(batches: list[DecodedBatch], aborted: list[tuple[int, int]]) -> Iter
 
 
 def judge(view: View, told: Told, *, keeps_answered: bool) -> list[int]:
-    """Hold what is seen against what the client was told; return the committed transactions.
+    """Compare the visible state with the client's answers; return the committed transactions.
 
     Args:
-        view: What is seen once the client has started again.
-        told: What the client was told before.
+        view: The visible state once the client has started again.
+        told: The client's answers before.
         keeps_answered: Whether all that was answered is still there, committed or not.
     """
     shown = view.topics[PLAIN].committed
@@ -282,7 +286,7 @@ def _judge_partition(topic: str, seen: PartitionView) -> None:
 
 
 def come_back(servers: str, version: int, told: Told, *, keeps_answered: bool) -> View:
-    """Start the client again, judge, and commit one more; return what is seen then."""
+    """Start the client again, judge, and commit one more; return the visible state then."""
     dialect = DIALECTS[version]
     with WireProducer(servers) as wire:
         producer = dialect.start(wire)
@@ -309,7 +313,7 @@ def go_on(servers: str, version: int) -> None:
 
 
 def _await_completion(wire: WireProducer) -> None:
-    """With durability=commit EndTxn is answered before the coordinator has noted the end."""
+    """Wait for the end; durability=commit answers EndTxn before the coordinator has noted it."""
     state = "PrepareCommit"
     while state == "PrepareCommit":
         [described] = wire.ask(

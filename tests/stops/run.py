@@ -28,26 +28,26 @@ END_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What does not change from run to run."""
+    """Settings that do not change from run to run."""
 
     version: int
-    """Of transactions, as the client knows them."""
+    """The version of transactions, as the client knows them."""
     durability: str
     program: tuple[str, ...] = ("txn",)
-    """The module to run, and what comes before `serve`."""
+    """The module to run, and the arguments before `serve`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where a broker stops, and as what."""
+    """The place and the kind of a broker's stop."""
 
     boundary: Boundary
     half: bool = False
-    """Whether a write has its first half before."""
+    """True if a write has its first half before."""
     loss: str | None = None
-    """What a power failure takes, one of `LOSSES` or `SOME`; None is a crash of the process."""
+    """Loss of a power failure, one of `LOSSES` or `SOME`; None is a crash of the process."""
     draw: int = 0
-    """Of `SOME`: every number takes something else."""
+    """Seed of `SOME`: every number takes another part."""
     then: "Stop | None" = None
     """Where the broker that starts after this stop stops too; see `Run.begin_again`."""
 
@@ -63,7 +63,7 @@ class Stop:
 
 
 def loss_of(stop: Stop) -> Loss:
-    """What the stop takes: the same in every run."""
+    """The loss of the stop: the same in every run."""
     if stop.loss == SOME:
         return some_of(random.Random(str(stop)))
     assert stop.loss is not None
@@ -126,7 +126,7 @@ class Run:
         self._setting = setting
         self._armed, self._report = work / "armed", work / "report"
         self._is_sure = True
-        """Whether all of the directory is on the disk."""
+        """True if all of the directory is on the disk."""
 
     def start(self, stop: Stop | None = None) -> Broker:
         directory, armed, report = map(str, (self.data, self._armed, self._report))
@@ -232,7 +232,7 @@ class Stage:
         return report.stopped
 
     def stop_at_each(self, stops: Sequence[Stop]) -> tuple[list[str], list[Stop]]:
-        """Make a run for each stop; return what is broken, and the stops that were not met."""
+        """Make a run for each stop; return the broken promises, and the stops that were not met."""
         broken, unmet = [], []
         for stop in stops:
             try:

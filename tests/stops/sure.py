@@ -1,10 +1,11 @@
-"""What of a directory is on the disk for sure, and what a power failure may leave of it.
+"""The part of a directory that is on the disk for sure, and the rest that a power failure may
+leave.
 
-As POSIX promises it, and no more: of a file, the bytes it had when the last sync of it began
-that has returned; of a directory, the names it had when the last sync of it began. A file that
-is written and synced in a directory that is not is a file without a name. A name that is
-synced of a file that is not stands for an empty file. File systems keep more, each of its own:
-so much more is in what a power failure *may* leave.
+As POSIX promises it, and no more. Of a file: the bytes it had when the last sync of it began that
+has returned. Of a directory: the names it had when the last sync of it began. A file that is
+written and synced in a directory that is not is a file without a name. A name that is synced of a
+file that is not stands for an empty file. File systems keep more, each of its own: that much more
+may remain after a power failure.
 """
 
 import os
@@ -21,7 +22,7 @@ from black_box.power import OTHER_BOOT
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What a sync that has begun makes sure once it has returned."""
+    """The state that a sync makes sure once it has returned."""
 
     number: int
     file: int
@@ -30,7 +31,7 @@ class Synced:
 
 
 class Sure:
-    """What of a directory is on the disk for sure. Files are known by their inodes."""
+    """The part of a directory that is on the disk for sure. Files are known by their inodes."""
 
     def __init__(self) -> None:
         self._contents: dict[int, tuple[int, bytes | dict[str, int]]] = {}
@@ -40,7 +41,7 @@ class Sure:
         """So that no number of an inode is given to another file."""
 
     def take_all(self, root: Path) -> None:
-        """Take a directory as it is: whoever wrote it has synced it."""
+        """Take a directory as it is: its writer has synced it."""
         for directory, _, names in os.walk(root):
             self.end(self.begin(directory))
             for name in names:
@@ -68,7 +69,7 @@ class Sure:
             self._begun = max(self._begun, number)
 
     def begin(self, path: str) -> Synced:
-        """Note what a sync is to make sure."""
+        """Note the state that a sync is to make sure."""
         self._begun += 1
         file = self._keep_open(os.open(path, os.O_RDONLY))
         descriptor = self._kept_open[file]
@@ -77,13 +78,13 @@ class Sure:
         return Synced(self._begun, file, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
     def end(self, synced: Synced) -> None:
-        """Take what was noted for sure."""
+        """Take the noted state for sure."""
         number, _ = self._contents.get(synced.file, (0, b""))
         if synced.number > number:
             self._contents[synced.file] = synced.number, synced.content
 
     def of(self, file: int) -> bytes | dict[str, int] | None:
-        """What is sure of a file or a directory; None if nothing is."""
+        """The sure state of a file or a directory; None if there is none."""
         _, content = self._contents.get(file, (0, None))
         return content
 
@@ -122,12 +123,12 @@ class Sure:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a power failure takes of what is not sure."""
+    """The unsure data that a power failure takes."""
 
     names: Callable[[], bool]
-    """Of a directory: whether it takes the names."""
+    """True if it takes the names of a directory."""
     tail: Callable[[bytes], bytes]
-    """What it makes of the bytes that a file has behind those that are sure."""
+    """The form of the bytes of a file behind those that are sure."""
 
 
 def _nothing(_: bytes) -> bytes:
@@ -155,7 +156,7 @@ def some_of(chance: random.Random) -> Loss:
 
 
 def lose_power(root: Path, sure: Sure, loss: Loss) -> None:
-    """Make of a directory, whose broker is dead, what is left of it at the next boot."""
+    """Turn a directory, whose broker is dead, into its state at the next boot."""
     left = root.with_name(root.name + ".left")
     _Failure(root, sure, loss).rebuild(left)
     shutil.rmtree(root)

@@ -3,12 +3,12 @@
 The program itself is not changed. A library that comes before libc (LD_PRELOAD) would not do:
 `rustix` asks the kernel without it, so it would miss every fdatasync.
 
-A filter of the kernel (seccomp) stops the program at system calls that can change a file, and
-at no others, so that it is hardly slower. Each of those on a file of the directory is written
-down before it begins; the one that the plan names does not begin, or only with the first half
-of its bytes: every thread of the program is killed (SIGKILL), and what it had written stays,
-as the kernel keeps it. What was synced is noted by `Sure` meanwhile: what a file had when the
-sync began, once it has returned.
+A filter of the kernel (seccomp) stops the program at system calls that can change a file, and at no
+others. So it is hardly slower. Each of those on a file of the directory is written down before it
+begins. The one that the plan names does not begin, or only with the first half of its bytes. Then
+every thread of the program is killed (SIGKILL), and its written data stays, as the kernel keeps it.
+`Sure` notes synced data meanwhile: the contents of a file when the sync began, once it has
+returned.
 """
 
 import ctypes
@@ -75,8 +75,8 @@ BY_NAME_AT: Final = {
 }
 """Which argument is the directory that the name, the argument behind it, begins at."""
 NOT_SEEN_THROUGH: Final = {162: "sync of all", 306: "syncfs", 425: "io_uring"}
-"""What would change or sync files behind the tracer's back: a program that does so, or maps a
-file of the directory to write to it, is killed."""
+"""Calls that would change or sync files behind the tracer's back: a program that makes one, or maps
+a file of the directory to write to it, is killed."""
 
 OPEN, OPEN_AT, MMAP = 2, 257, 9
 AT_FDCWD: Final = 0xFFFFFF9C
@@ -136,13 +136,13 @@ def _filter() -> bytes:
     for number in sorted(watched - {OPEN, OPEN_AT, MMAP}):
         add(EQUAL, number, 0, 1)
         add(RETURN, TRACE)
-    for number, flags in ((OPEN, 1), (OPEN_AT, 2)):  # only what makes or empties a file
+    for number, flags in ((OPEN, 1), (OPEN_AT, 2)):  # only flags that make or empty a file
         add(EQUAL, number, 0, 4)
         add(LOAD, ARGUMENTS_AT + 8 * flags)
         add(ANY_BIT, os.O_CREAT | os.O_TRUNC, 0, 1)
         add(RETURN, TRACE)
         add(RETURN, ALLOW)
-    add(EQUAL, MMAP, 0, 7)  # only what is written through to a file
+    add(EQUAL, MMAP, 0, 7)  # only flags that write through to a file
     add(LOAD, ARGUMENTS_AT + 8 * 2)
     add(ANY_BIT, PROT_WRITE, 0, 4)
     add(LOAD, ARGUMENTS_AT + 8 * 3)
@@ -177,7 +177,7 @@ def _be_traced() -> None:
 class Boundary:
     """The moment before a change: the n-th of its kind to that file since the client began.
 
-    By that it is found again in another run, whatever threads do to other files meanwhile.
+    By that it is found again in another run, under any order of other threads.
     """
 
     operation: str
@@ -201,9 +201,10 @@ class Plan:
     armed: str
     """Boundaries count from the moment this file is there."""
     report: str
-    """The file to say at the end what was seen: a `Report`."""
+    """The file that gets a `Report` at the end."""
     is_sure: bool
-    """Whether all of the directory is on the disk; else the report is there and says what is."""
+    """True if all of the directory is on the disk; else the report is there and has the sure part.
+    """
     stop: Boundary | None = None
     half: bool = False
     """Let the write have its first half, rather than nothing of it."""
@@ -211,11 +212,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a tracer saw until its program ended."""
+    """A tracer's observations until its program ended."""
 
     boundaries: list[Boundary]
     stopped: bool
-    """Whether the boundary of the plan was met."""
+    """True if the boundary of the plan was met."""
     sure: Sure
 
     def write(self, path: Path) -> None:
@@ -250,11 +251,11 @@ class _Call:
             return os.pread(memory.fileno(), size, self.arguments[index])
 
     def open_file(self, index: int) -> str:
-        """Where an open file is found, whatever has become of its name."""
+        """The path of an open file, under any later name."""
         return f"/proc/{self.thread}/fd/{self.arguments[index] & 0xFFFFFFFF}"
 
     def file(self) -> tuple[str, str]:
-        """What is done, and the path of the file it is done to."""
+        """The operation, and the path of its file."""
         if operation := BY_DESCRIPTOR.get(self.number):
             return operation, os.readlink(self.open_file(0))
         if self.number in INTO_DESCRIPTOR:
@@ -373,7 +374,7 @@ class Tracer:
         os.kill(self._process, signal.SIGKILL)
 
     def _write_half(self, call: _Call) -> None:
-        """Do in the program's place what the first half of its write would have done."""
+        """Make the effect of the first half of its write in the program's place."""
         size = call.arguments[2] // 2
         descriptor = os.open(call.open_file(0), os.O_WRONLY)
         position = call.arguments[3]
@@ -394,8 +395,8 @@ def run(plan: Plan, module: str, arguments: Sequence[str], output: int, errors: 
         plan: What to watch, and where to stop. SIGUSR1 kills the program wherever it is.
         module: Run as `python -m`.
         arguments: Of the program.
-        output: A descriptor for what the program prints. It is closed when the program ends.
-        errors: A descriptor for what program and tracer have to complain of.
+        output: A descriptor for the program's output. It is closed when the program ends.
+        errors: A descriptor for the complaints of program and tracer.
     """
     assert platform.machine() == MACHINE, f"system calls are known by their numbers on {MACHINE}"
     os.dup2(errors, sys.stderr.fileno())

@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def environment() -> dict[str, str]:
-    """For processes that run modules of the tests: `python -m black_box.broken`."""
+    """The environment of processes that run modules of the tests: `python -m black_box.broken`."""
     paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
@@ -71,11 +71,11 @@ class BrokerProcess:
         return self._process.wait(timeout=START_S)
 
     def limit_files(self, size: int = resource.RLIM_INFINITY) -> None:
-        """Let no file grow beyond a size: what lies behind it fails, as on a disk that is full."""
+        """Let no file grow beyond a size: writes behind it fail, as on a disk that is full."""
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def open_descriptors(self) -> int:
-        """How many files, sockets and pipes it has open."""
+        """Number of files, sockets and pipes it has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def _limit_descriptors(self) -> None:

@@ -16,7 +16,7 @@ Pair = tuple[str, str | None]
 
 
 def compact(broker: txn.Broker) -> None:
-    """Clean whatever there is to clean."""
+    """Clean every log that needs it."""
     while broker._compaction.clean_dirtiest():
         pass
 

@@ -1,4 +1,4 @@
-"""Data directories to damage, and what a broker that starts on one answers and logs."""
+"""Data directories to damage, and the answers and log lines of a broker that starts on one."""
 
 from pathlib import Path
 

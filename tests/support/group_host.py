@@ -139,7 +139,7 @@ class FakeHost:
         return done
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass; what is due on the way is called at its time."""
+        """Let time pass; calls due on the way are made at their time."""
         end_ms = self.time_ms + duration_ms
         while self._timers and self._timers[0][0] <= end_ms:
             when_ms, _, timer = heapq.heappop(self._timers)
@@ -168,7 +168,7 @@ class FakeHost:
             store.fault = None
 
     def restart(self) -> None:
-        """What a crash takes away beside memory: every timer."""
+        """A crash takes away every timer beside memory."""
         self._timers.clear()
         for task in self._tasks:
             task.cancel()
@@ -214,7 +214,7 @@ class ObedientTransactions:
 
 
 class GroupNode:
-    """A coordinator on its host, with words for what tests do to it."""
+    """A coordinator on its host, with words for the actions of tests."""
 
     def __init__(self, **settings: object) -> None:
         self.host = FakeHost(**settings)
@@ -228,7 +228,7 @@ class GroupNode:
         return groups
 
     def restart(self) -> None:
-        """Crash, and start again on what was written."""
+        """Crash, and start again on the written records."""
         self.host.restart()
         self.coordinator = self._recovered()
 

@@ -30,7 +30,7 @@ REBALANCE_MS = 60_000
 
 
 class Rounds:
-    """A group and what became of it. Time begins at 0; tickets count from 1."""
+    """A group and its answers. Time begins at 0; tickets count from 1."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits(initial_rebalance_delay_ms=0)

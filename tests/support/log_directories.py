@@ -16,7 +16,7 @@ SEGMENT_BYTES = 1 << 20
 def fill(servers: str) -> dict[str, list[bytes]]:
     """Write idempotent and transactional records, in several segments and every codec.
 
-    One transaction is left open, every third is aborted, a group commits offsets with a
+    One transaction is left open, and every third is aborted. A group commits offsets with a
     transaction and without, and the first seventy records of `gzip` are deleted.
 
     Returns:

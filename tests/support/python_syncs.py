@@ -1,7 +1,7 @@
 """Has a broker's syncs go through `NativeLog.sync`, where a test can watch or hold them.
 
-In production the control loop hands its syncs to threads of Rust (`_core.SyncPool`). What is
-synced and when is decided in Python all the same, and that is what such a test is about.
+In production the control loop hands its syncs to threads of Rust (`_core.SyncPool`). Python decides
+all the same which log is synced and when, and that is the subject of such a test.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from txn.storage.base import PartitionLog
 def sync_each(
     scheduler: LoopScheduler, stores: Sequence[PartitionLog], done: Callable[[Failures], None]
 ) -> None:
-    """In place of `LoopScheduler.sync_each`: every store on a thread of Python."""
+    """Replaces `LoopScheduler.sync_each`: every store on a thread of Python."""
     failures: Failures = {}
 
     def sync(store: PartitionLog) -> None:

@@ -1,4 +1,4 @@
-"""Which versions of which requests txn answers, by what its handlers say."""
+"""The versions of each request that txn answers, by its handlers."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,7 +19,7 @@ from txn.broker.apis import (
 from txn.broker.apis.table import API_VERSIONS, API_VERSIONS_RANGE
 
 Versions = dict[int, tuple[int, int]]
-"""From an API key to the first and the last version."""
+"""API key → first and last version."""
 
 AREAS = (configs, groups, log_dirs, metadata, offsets, txn_tools, txn)
 
@@ -30,7 +30,7 @@ SERVED_IN_PYTHON: Final[Versions] = {
 
 
 def each_version(served: Versions, *, is_flexible: bool) -> Iterator[ParameterSet]:
-    """As parameters of a test: API key and version, of those with tagged fields or those without.
+    """Parameters of a test: API key and version, of those with tagged fields or those without.
 
     Named after their request.
     """

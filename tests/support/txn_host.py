@@ -1,8 +1,8 @@
 """A host for the transaction coordinator: logs in memory, a clock, faults on demand.
 
-What it stands for: `Crash` kills the process in the middle of a write, `after_crash` starts
-it again on what the page cache holds, `after_power_failure` on what was synced and perhaps
-a part of the rest. Timers run when the test moves the clock.
+It stands for a process and a machine. `Crash` kills the process in the middle of a write,
+`after_crash` starts it again on the contents of the page cache, `after_power_failure` on the synced
+part and perhaps a part of the rest. Timers run when the test moves the clock.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Crash(BaseException):
 
 
 class FaultyLog(MemoryLog):
-    """A log that fails when told, and knows what of it was synced."""
+    """A log that fails when told, and knows its synced part."""
 
     def __init__(self, host: "MemoryHost", topic: str, index: int) -> None:
         super().__init__(topic, index)
@@ -96,7 +96,7 @@ class FaultyLog(MemoryLog):
         sequences: dict[tuple[str, int, int], int],
         synced: int,
     ) -> None:
-        """Take over what an earlier process left, as recovery does."""
+        """Take over the records of an earlier process, as recovery does."""
         for batch in batches:
             size = max(len(batch.records), 1)
             self._store(batch, size)
@@ -189,7 +189,7 @@ class MemoryHost:
     def __init__(self, durability: Durability = Durability.PROCESS, partitions: int = 2) -> None:
         self.durability = durability
         self.now = 1_000_000
-        """On the monotonic clock, and the time of day but for what that was set by."""
+        """Time on the monotonic clock; the time of day is this plus the sum of its settings."""
         self.clock_step_ms = 0
         self.settings: dict[str, Any] = {
             "message.max.bytes": 1_048_588,
@@ -330,7 +330,7 @@ class MemoryHost:
         return self._reopened({id(s): len(s.stored) for s in self._all()})
 
     def after_power_failure(self, kept: Callable[[int, int], int]) -> "MemoryHost":
-        """The next machine: of what was not synced it finds any beginning.
+        """The next machine: it finds any beginning of the unsynced part.
 
         Args:
             kept: From how many batches are sure and how many were written, how many are left.

@@ -1,4 +1,4 @@
-"""A bare Kafka connection: requests as bytes, for what no real client would send."""
+"""A bare Kafka connection: requests as bytes, for requests that no real client would send."""
 
 import io
 import socket

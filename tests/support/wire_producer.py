@@ -1,6 +1,6 @@
-"""A transactional producer that sends what it is told, over a bare connection.
+"""A transactional producer with scripted requests, over a bare connection.
 
-For what no real client asks: librdkafka has no version 2 of transactions and no two-phase commit.
+For requests of no real client: librdkafka has no version 2 of transactions and no two-phase commit.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ Identity = tuple[int, int]
 
 
 def identity(answer: Any) -> Identity:
-    """What a producer that asked for its identity, or ended a transaction, goes on with."""
+    """The identity with which a producer goes on after its InitProducerId or EndTxn."""
     assert int(answer.error_code) == 0, answer
     return answer.producer_id, answer.producer_epoch
 

@@ -44,7 +44,7 @@ def _fields(steps: Sequence[Step]) -> tuple[Field, ...]:
 
 
 def arrays_of(key: int, version: int) -> int:
-    """How many arrays a request has, those within others too."""
+    """Number of arrays of a request, with those within others."""
     fields = _fields(steps_of(load_request_schema(key, version)))
     return sum(1 for field in fields for _ in field.arrays())
 

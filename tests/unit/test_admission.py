@@ -1,4 +1,4 @@
-"""One decision each: what a partition lets in, by what it knows of the producer."""
+"""One decision each: the batches that a partition admits, by its entry of the producer."""
 
 import pytest
 

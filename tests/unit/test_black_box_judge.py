@@ -213,7 +213,7 @@ def _taken_over(asked_s: float, ready_s: float) -> History:
 
 def test_a_commit_after_a_takeover_is_one_of_a_zombie() -> None:
     names = _names(_taken_over(11.0, 12.0), _view(**BOTH))
-    assert names == ["aborted-read", "zombie-commit"]  # what it wrote ought to be gone
+    assert names == ["aborted-read", "zombie-commit"]  # its records ought to be gone
 
 
 def test_a_commit_during_a_takeover_is_none_of_a_zombie() -> None:

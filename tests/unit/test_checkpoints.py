@@ -1,4 +1,4 @@
-"""Offset checkpoints: Kafka's text, and what is made of anything else."""
+"""Offset checkpoints: Kafka's text, and the refusal of any other."""
 
 import os
 from pathlib import Path

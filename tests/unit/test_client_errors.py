@@ -1,4 +1,4 @@
-"""What librdkafka's reports become, and what a block does about each of them."""
+"""The errors made from librdkafka's reports, and a block's reaction to each of them."""
 
 import signal
 import threading
@@ -199,7 +199,7 @@ class Script:
         self.answers = answers
         self.calls: list[str] = []
         self.waiting: list[int] = []
-        """How many records are on their way, each time that is asked; 0 at the end."""
+        """Number of records on their way at each question; 0 at the end."""
 
     def __len__(self) -> int:
         return self.waiting.pop(0) if self.waiting else 0

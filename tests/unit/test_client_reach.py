@@ -1,4 +1,4 @@
-"""How a client is told that its bootstrap servers are no brokers."""
+"""A client reports that its bootstrap servers are no brokers."""
 
 import http.server
 import logging
@@ -30,7 +30,7 @@ class Clock:
 def reach(
     clock: Clock, faults: dict[str, Fault | None], patience_s: float = 5.0
 ) -> tuple[Reach, list[str]]:
-    """One with addresses of these names; and what it has asked."""
+    """A `Reach` with addresses of these names, and the list of those it has asked."""
     asked: list[str] = []
 
     def probe(host: str, _port: int, _has_tls: bool) -> Fault | None:

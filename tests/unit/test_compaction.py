@@ -1,4 +1,4 @@
-"""What of a log may be compacted, and which log comes first."""
+"""The part of a log that may be compacted, and the log that comes first."""
 
 from txn.partition.compaction import (
     Candidate,

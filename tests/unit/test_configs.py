@@ -1,4 +1,4 @@
-"""What clients are told of settings, and what their alterations come to."""
+"""Settings as clients see them, and the effects of their alterations."""
 
 import uuid
 from collections.abc import Mapping
@@ -205,7 +205,7 @@ def _alterations() -> st.SearchStrategy[Alteration]:
 def test_P8_settings_after_a_restart_are_the_fold_of_their_records(
     alterations: list[Alteration],
 ) -> None:
-    """Whatever is altered, replay of the bytes that were written gives what was in force."""
+    """After any alteration, replay of the written bytes gives the settings in force."""
     written = creation_records(
         "orders", uuid.UUID(int=7), 1, {}, node_id=1, directory_id=uuid.UUID(int=9)
     )

@@ -71,7 +71,7 @@ class StoppedServer:
 def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its task is cancelled before the first step, and never awaits what the handler left."""
+    """Its task is cancelled before the first step, and never awaits the handler's rest."""
     went: list[str] = []
 
     async def answer() -> Answer:
@@ -121,7 +121,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
 def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server holds who decides weakly: both would stay for good, in a cycle through Rust."""
+    """The server holds the decider weakly: both would stay for good, in a cycle through Rust."""
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = LentLoop()
     server: Any = StoppedServer(loop)

@@ -1,4 +1,4 @@
-"""The demo's plan is made from its seed, and its judge finds what is wrong."""
+"""The demo's plan is made from its seed, and its judge finds faults."""
 
 import pytest
 

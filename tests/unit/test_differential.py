@@ -1,4 +1,4 @@
-"""The comparison itself: it sees what differs, and accepts only what an entry names."""
+"""The comparison itself: it sees differences, and accepts only those that an entry names."""
 
 from typing import Any
 

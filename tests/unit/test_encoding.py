@@ -1,4 +1,4 @@
-"""What `txn.wire.encoding` writes is what kio writes: every version of every API."""
+"""`txn.wire.encoding` writes the bytes that kio writes: every version of every API."""
 
 import datetime
 import io
@@ -21,7 +21,7 @@ from txn.wire.encoding import encode
 from txn.wire.error_codes import ErrorCode
 
 OF_RAFT = {59, 80, 81, 82}
-"""Not among what txn speaks; kio has defaults of its own for their structures."""
+"""APIs that txn does not speak; kio has defaults of its own for their structures."""
 
 PRIMITIVES = {
     "int8": st.integers(-(2**7), 2**7 - 1),

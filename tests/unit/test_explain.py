@@ -1,4 +1,4 @@
-"""What follows from facts about open transactions: verdicts, timelines, and looking twice."""
+"""Conclusions from facts about open transactions: verdicts, timelines, and looking twice."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -130,7 +130,7 @@ def test_what_an_unread_log_of_the_coordinator_may_have_decided_is_not_to_be_abo
 def test_what_is_decided_waits_for_its_marker_and_is_never_to_be_aborted(
     state: TxnState, epoch: int
 ) -> None:
-    """Under transaction version 2 a Prepare has the epoch after that of the records."""
+    """A Prepare of transaction version 2 has the epoch after that of the records."""
     owner = replace(OWNER, state=state, producer_epoch=epoch, updated_ms=BEGUN_MS)
     soon = judge(HELD, owner, now_ms=BEGUN_MS + GRACE_MS, is_running=True)
     late = judge(HELD, owner, now_ms=BEGUN_MS + GRACE_MS + 1, is_running=True)
@@ -150,7 +150,7 @@ def test_two_phase_commit_never_times_out_and_is_not_to_be_aborted() -> None:
 
 
 def test_in_a_stopped_directory_time_is_not_overdue() -> None:
-    """The start ends it; only what no coordinator knows needs somebody."""
+    """The start ends it; only a transaction that no coordinator knows needs somebody."""
     running = judge(HELD, OWNER, now_ms=DUE_MS * 2, is_running=False)
     hanging = judge(HELD, None, now_ms=DUE_MS * 2, is_running=False)
     assert (running.standing, hanging.standing) == (Standing.RUNNING, Standing.HANGING)
@@ -167,7 +167,7 @@ def test_a_name_goes_into_a_command_as_a_shell_takes_it() -> None:
 
 @dataclass
 class Facts:
-    """Facts as a test has them; `looks` are what each look at the partitions finds."""
+    """Facts as a test has them; `looks` are the results of each look at the partitions."""
 
     looks: list[list[OpenTransaction]] = field(default_factory=list)
     known: list[Owner] = field(default_factory=list)
@@ -439,7 +439,7 @@ def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got()
 
 @pytest.mark.parametrize("owner", [None, replace(OWNER, partitions=frozenset())])
 def test_a_timeline_of_what_hangs_has_the_records_alone(owner: Owner | None) -> None:
-    """What its id did is the story of another transaction."""
+    """Its id's records are the story of another transaction."""
     resting = owner and replace(owner, state=TxnState.COMPLETE_COMMIT)
     facts = Facts([[HELD]], [], {ORDERS: [batch(17, producer_id=7)]}, [*BEFORE, *COMMITTED])
     timeline = timeline_of(facts, resting, [HELD])

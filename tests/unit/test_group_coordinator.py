@@ -1,4 +1,4 @@
-"""The group coordinator on logs in memory: what is written, what counts, what a restart leaves."""
+"""The group coordinator on logs in memory: records, answers, and the state after a restart."""
 
 import asyncio
 
@@ -412,7 +412,7 @@ def damaged() -> tuple[GroupNode, Committer]:
 
 
 OTHER_GROUP = "h"
-"""Of another partition of `__consumer_offsets`."""
+"""A group of another partition of `__consumer_offsets`."""
 
 
 def test_P9_groups_of_a_damaged_partition_are_not_coordinated_here() -> None:

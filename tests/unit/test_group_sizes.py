@@ -1,4 +1,4 @@
-"""What clients can have a group coordinator keep: bounded for a member, a group and all groups.
+"""Clients' data in a group coordinator: bounded for a member, a group and all groups.
 
 A JoinGroup of 50 MB was kept until its session ended, and another, and another.
 """
@@ -28,7 +28,7 @@ KIB = 1 << 10
 
 
 def answer(node: GroupNode, key: int, version: int, **fields: Any) -> Any:
-    """What a request is answered that waits for nobody."""
+    """The answer to a request that waits for nobody."""
     body = io.BytesIO()
     schema = load_request_schema(key, version)
     entity_writer(schema)(body, entity_builder(schema)(fields))

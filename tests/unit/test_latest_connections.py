@@ -1,4 +1,4 @@
-"""What comes over a connection that its producer has left is known as late."""
+"""A request over a connection that its producer has left is known as late."""
 
 from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.states import Producer

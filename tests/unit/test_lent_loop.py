@@ -15,7 +15,7 @@ WAIT_S = 20.0
 
 @dataclass
 class PlainControlLock:
-    """A control_lock, and what those who hold it do not share."""
+    """A control lock, and the exclusive sections of its holders."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     was_put_down: threading.Event = field(default_factory=threading.Event)

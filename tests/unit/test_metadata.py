@@ -275,7 +275,7 @@ def test_a_good_topic_name_passes(name: str) -> None:
 
 
 def test_partitions_of_several_topics_in_turns_are_each_where_they_were_put() -> None:
-    """What follows the number of a partition is read once, as long as it is the same."""
+    """The part after the number of a partition is read once, as long as it is the same."""
     here, there = uuid.UUID(int=7), uuid.UUID(int=8)
     records = [
         PartitionRecord(partition, topic_id, (node,), (uuid.UUID(int=node),), leader_epoch)

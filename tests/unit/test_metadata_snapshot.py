@@ -18,7 +18,7 @@ CONTROL = 0x20
 
 
 def control_batch() -> bytes:
-    """A batch like those a snapshot begins and ends with; what it says means nothing here."""
+    """A batch like those a snapshot begins and ends with; its contents mean nothing here."""
     batch = bytearray(_core.encode_batch([(b"\0\0\0\3", b"\0\0")], 0))
     batch[22] |= CONTROL
     batch[17:21] = struct.pack(">I", crc32c(bytes(batch[21:])))

@@ -1,4 +1,4 @@
-"""The Rust log under the real rules: what Python code relies on."""
+"""The Rust log under the real rules: guarantees that Python code relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions of one data directory: what is opened how, and what an earlier run left of them."""
+"""Partitions of one data directory: how each is opened, and the files of an earlier run."""
 
 import threading
 import time
@@ -69,7 +69,7 @@ def test_P9_a_damaged_partition_keeps_no_other_from_being_opened(
 def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other threads went on recovering, beside whoever took the directory next."""
+    """Other threads went on recovering, beside the next owner of the directory."""
     storage = storage_in(tmp_path)
     for index in range(4):
         storage.open(ORDERS, index).append([(None, b"x")], timestamp_ms=0)

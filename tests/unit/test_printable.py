@@ -1,4 +1,4 @@
-"""What others chose is printed so that a terminal obeys none of it."""
+"""Names chosen by others are printed so that a terminal obeys none of them."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The producer state of one partition: decisions, and what they leave behind."""
+"""The producer state of one partition: decisions and their effects."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """Bodies of requests: unknown tagged fields are passed over, and no count is believed.
 
-A client lost its connection for one of these fields: kio refuses what it does not know, and
-KIP-482 says to pass over it. And 20 bytes ended the broker: kio reserved memory for as many
-items as an array announced, and the process was aborted for want of it.
+A client lost its connection for one of these fields: kio refuses an unknown one, and KIP-482 says
+to pass over it. And 20 bytes ended the broker. kio reserved memory for as many items as an array
+announced, and the process was aborted for want of it.
 """
 
 from unittest.mock import Mock

@@ -1,8 +1,8 @@
-"""The sockets below the broker: every version of Produce and Fetch, and what no client would send.
+"""The sockets below the broker: every version of Produce and Fetch, and requests that no client
+would send.
 
 kio writes the requests and reads the answers, so both sides of the wire format are checked by
-code that is not ours. What the server promises beyond that is tested in
-`rust/txn-net/tests/sockets.rs`.
+code that is not ours. Further promises of the server are tested in `rust/txn-net/tests/sockets.rs`.
 """
 
 import datetime
@@ -94,7 +94,7 @@ def sockets(tmp_path: Path) -> Iterator[Sockets]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sockets]:
-    """For tests that only ask whether the server lives."""
+    """A request for tests that only ask whether the server lives."""
     running = Sockets(tmp_path_factory.mktemp("shared"))
     yield running
     running.close()

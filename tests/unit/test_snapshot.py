@@ -1,4 +1,4 @@
-"""A damaged producer snapshot is named for what is wrong, never loaded."""
+"""The fault of a damaged producer snapshot is named, and it is never loaded."""
 
 import struct
 

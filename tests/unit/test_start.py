@@ -1,4 +1,6 @@
-"""What a broker loads and forces to the disk before it serves, and how its log lines look."""
+"""The modules that a broker loads and the files it forces before it serves, and the form of its log
+lines.
+"""
 
 import gc
 import logging
@@ -67,7 +69,7 @@ def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path)
         return len(os.listdir("/proc/self/fd"))
 
     with txn.Broker(tmp_path / "data"):
-        pass  # whatever the first one opens for the whole process
+        pass  # any descriptor that the first one opens for the whole process
     before = open_files()
     nodes = []
     for _ in range(3):
@@ -83,7 +85,7 @@ Asked = tuple[Path | None, str, str | None, list[str]]
 
 
 def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What the command is called with."""
+    """The arguments of the command."""
     asked: list[Asked] = []
     monkeypatch.setattr(
         "txn.server.serve.serve",

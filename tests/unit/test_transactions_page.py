@@ -1,4 +1,4 @@
-"""`docs/concepts/transactions.md` says what the rules do, and names files that are there."""
+"""`docs/concepts/transactions.md` agrees with the rules, and names existing files."""
 
 import re
 from pathlib import Path

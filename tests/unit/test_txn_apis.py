@@ -291,7 +291,7 @@ def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
 
 
 def test_no_pattern_holds_up_the_broker() -> None:
-    # Patterns were matched by Python's `re`, which goes back and tries again: this one takes it
+    # Patterns were matched by Python's `re`, which goes back and tries again. This one takes it
     # 2**200 steps, and the control loop answers nobody else meanwhile.
     api = Api()
     api.init(transactional_id="a" * 200 + "!")

@@ -1,4 +1,4 @@
-"""What the coordinator writes where, in which order, and what it answers meanwhile."""
+"""The coordinator's records, their order, and its answers meanwhile."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -426,7 +426,7 @@ def test_an_operators_marker_for_a_partition_that_cannot_be_opened_is_refused() 
 
 
 def test_P7_an_operator_is_not_told_of_an_abort_that_a_disk_refused() -> None:
-    """The client could commit afterwards what the operator believed aborted."""
+    """The client could commit afterwards, although the operator believed it aborted."""
     bench = Bench()
     producer = bench.init()
     bench.write(producer, P0, 0, b"a")
@@ -559,7 +559,7 @@ PAY_SHARD = coordinator_partition("pay", 2)
 
 
 def test_P9_a_marker_that_is_gone_is_found_by_what_the_coordinator_completed() -> None:
-    """An operator was told to abort what was committed, and the producer went on (P2)."""
+    """An operator was told to abort a committed transaction, and the producer went on (P2)."""
     bench = Bench()
     producer = bench.init()
     bench.write(producer, P0, 0, b"x")
@@ -666,7 +666,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
     bench.write(producer, P0, 0, b"a")
     bench.write(producer, P1, 0, b"b")
     for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
-        log.stored = log.stored[:1]  # what was begun is lost, what was written is not
+        log.stored = log.stored[:1]  # transactions in memory are lost, written ones are not
     host = bench.host.after_crash()
     coordinator = EagerCalls(TransactionCoordinator(host))
     coordinator.recover(power_failed=True, stores=host.stores())

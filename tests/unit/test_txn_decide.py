@@ -423,7 +423,7 @@ def test_P3_after_a_power_failure_no_producer_goes_on_as_if_nothing_was_lost(txn
 
 @pytest.mark.parametrize("txn", [EMPTY, COMMITTED, ABORTED, ONGOING, ONGOING_V2])
 def test_P6_where_epochs_may_have_been_lost_the_next_producer_has_a_new_id(txn: Txn) -> None:
-    """Partitions knew later epochs: what it sent was refused, or taken for a repetition."""
+    """Partitions knew later epochs: its batches were refused, or taken for a repetition."""
     fenced = after_power_failure(txn, is_behind=True)
     if txn.state is TxnState.ONGOING:
         assert fenced.producer == Producer(ID, LAST_EPOCH + 1)

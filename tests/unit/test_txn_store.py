@@ -1,4 +1,4 @@
-"""What is known of all transactional ids, asleep or awake."""
+"""The store of all transactional ids, encoded or decoded."""
 
 from typing import Any
 

@@ -284,7 +284,7 @@ def test_P7_whoever_prepared_it_is_fenced(then: Callable[[Bench], Bench]) -> Non
 
 @either
 def test_P7_nothing_gets_into_a_prepared_transaction(then: Callable[[Bench], Bench]) -> None:
-    """Neither what its first client still sends, nor what the new one does."""
+    """Neither late requests of its first client, nor those of the new one."""
     bench = Bench()
     old = bench.prepared()
     client = bench.start(keep_prepared=True).producer
@@ -357,7 +357,7 @@ class Prepared:
         return identity
 
     async def settled(self) -> None:
-        """What went on behind an answer is through."""
+        """The work behind an answer is done."""
         for _ in range(30):
             await asyncio.sleep(0)
 
@@ -569,8 +569,8 @@ def test_P3_what_may_have_lost_records_is_aborted_after_a_power_failure() -> Non
 
 
 def test_P3_a_late_end_of_what_was_kept_is_known_by_its_connection() -> None:
-    # Who took over was not noted with its connection, since the transaction has another
-    # identity: its EndTxn of version 1 could have come late, and ended the next transaction.
+    # The new owner was not noted with its connection, since the transaction has another identity.
+    # Its EndTxn of version 1 could have come late, and ended the next transaction.
     bench = Bench()
     bench.prepared()
     client = bench.start(keep_prepared=True).producer

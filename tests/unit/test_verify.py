@@ -1,4 +1,7 @@
-"""What `verify` finds in a partition, and what it lets pass. The logs are written by hand."""
+"""Findings of `verify` in a partition, and things that it lets pass.
+
+The logs are written by hand.
+"""
 
 from __future__ import annotations
 
@@ -199,7 +202,7 @@ def test_a_whole_batch_out_of_place_at_the_end_is_no_torn_tail(orders: Path) -> 
 
 
 def test_a_deep_look_opens_what_a_checksum_covers(orders: Path) -> None:
-    """A checksum that is right says nothing of what a producer put under it."""
+    """A right checksum says nothing of the bytes that a producer put under it."""
     log = segments(orders)[0]
     batch = bytearray(log.read_bytes()[: batch_starts(log)[1]])
     batch[60] = 1  # one record, where two are
@@ -358,7 +361,7 @@ def test_a_producer_that_was_idle_may_be_forgotten(orders: Path) -> None:
 
 
 def test_a_log_whose_beginning_was_deleted_is_sound(orders: Path) -> None:
-    """What a replay would need is gone: of the rest only what is left is compared."""
+    """Records that a replay would need are gone: only the rest is compared."""
     for log in segments(orders)[:2]:
         for path in orders.glob(f"{log.stem}.*"):
             path.unlink()
@@ -369,7 +372,7 @@ def test_a_log_whose_beginning_was_deleted_is_sound(orders: Path) -> None:
 
 
 def test_what_a_deleted_beginning_told_of_a_producer_is_not_asked_for(orders: Path) -> None:
-    """A snapshot older than what is left is no state to begin with."""
+    """A snapshot older than the rest of the log is no state to begin with."""
     for log in segments(orders)[:2]:
         for path in orders.glob(f"{log.stem}.*"):
             path.unlink()
@@ -439,7 +442,7 @@ def test_a_checkpoint_has_to_fit_the_logs(orders: Path, text: str, what: str) ->
     path.write_text(text)
     everything = found(verify(orders.parent))
     assert [each for each in everything if each[0] == path.name] == [(path.name, None, what)]
-    # A start refuses a log that ends below what it says.
+    # A start refuses a log that ends below its checkpoint.
     assert [each[0] for each in everything if each[0] != path.name] == (
         [f"{42:020}.log"] if "4000" in text else []
     )

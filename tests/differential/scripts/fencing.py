@@ -135,7 +135,7 @@ def members_that_are_not_in_the_group(talk: Talk) -> None:
 
 
 def sequences_and_epochs_at_the_log(talk: Talk) -> None:
-    """What the partition itself refuses, once the producer is in its transaction."""
+    """Requests that the partition itself refuses, once the producer is in its transaction."""
     producer = talk.init(talk.pair.own("x"))
     talk.send(producer, 0, values=(b"a", b"b"))
     for version in (11, 13):

@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets: what readers of either isolation level see."""
+"""Fetch and ListOffsets: the view of readers of either isolation level."""
 
 from differential.batches import CREATED_MS, Batch
 from differential.names import Name
@@ -146,7 +146,7 @@ def list_offsets_of_nothing(talk: Talk) -> None:
 
 
 def partitions_named_twice(talk: Talk) -> None:
-    """The first place counts, and what is said last; a topic may be named twice too."""
+    """The first place counts, and the last value; a topic may be named twice too."""
     for number in range(4):
         talk.produce({0: Batch(values=(b"%d" % number,)), 1: Batch()})
     where = {"topic": talk.topic, "topic_id": TOPIC_ID}

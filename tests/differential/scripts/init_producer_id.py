@@ -1,4 +1,7 @@
-"""InitProducerId: who gets which id and epoch, and who is refused. KIP-98, KIP-360, KIP-939."""
+"""InitProducerId: the id and epoch of each request, and the refused ones.
+
+KIP-98, KIP-360, KIP-939.
+"""
 
 from differential.script import ABORT, COMMIT, NOBODY, Talk, versions
 
@@ -31,7 +34,7 @@ def arguments_that_cannot_be(talk: Talk) -> None:
 
 
 def a_producer_goes_on_from_its_epoch(talk: Talk) -> None:
-    """KIP-360: whoever shows the current epoch gets the next, also again if the answer was lost."""
+    """KIP-360: a request with the current epoch gets the next, again too if the answer was lost."""
     for version in versions("InitProducerId")[3:]:
         name = talk.pair.own(f"x{version}")
         producer = talk.init(name, version)

@@ -65,7 +65,7 @@ def producers_are_described(talk: Talk) -> None:
 
 
 def an_operator_ends_a_transaction(talk: Talk) -> None:
-    """WriteTxnMarkers as `kafka-transactions abort` sends it, and what comes after."""
+    """WriteTxnMarkers as `kafka-transactions abort` sends it, and the requests after it."""
     for version in versions("WriteTxnMarkers"):
         producer = talk.init(talk.pair.own(f"x{version}"))
         talk.send(producer, 0)

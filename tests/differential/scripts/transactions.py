@@ -1,4 +1,4 @@
-"""How transactions begin and end, by both transaction versions and mixtures of them."""
+"""Begin and end of transactions, by both transaction versions and mixtures of them."""
 
 from differential.batches import transactional
 from differential.script import ABORT, COMMIT, Producer, Talk, versions
@@ -117,7 +117,7 @@ def a_stored_batch_is_sent_again_after_the_end(talk: Talk) -> None:
 
 
 def a_sequence_is_used_again_after_an_abort(talk: Talk) -> None:
-    """What librdkafka does if an abort finds a batch unanswered; here it was stored."""
+    """librdkafka's next step if an abort finds a batch unanswered; here it was stored."""
     producer = talk.init(talk.pair.own("x"))
     talk.add_partitions(producer, (0,))
     talk.send(producer, 0, version=11)

@@ -1,4 +1,4 @@
-"""InitProducerId 6 (KIP-939), where both brokers serve it: another system decides what ends how."""
+"""InitProducerId 6 (KIP-939), served by both brokers: another system decides each end."""
 
 from differential.script import ABORT, COMMIT, NOBODY, Talk
 
@@ -56,7 +56,7 @@ def it_goes_on_from_its_epoch(talk: Talk) -> None:
 
 
 def nobodys_transactions(talk: Talk) -> None:
-    """Without a transactional id."""
+    """InitProducerId without a transactional id."""
     talk.init(None, shown=NOBODY)
     talk.init(None, enable2_pc=True)
     talk.init(None, keep_prepared_txn=True)

@@ -1,7 +1,7 @@
-"""Kills a Spark job in the worst moments, starts it again, and counts what came out.
+"""Kills a Spark job in the worst moments, starts it again, and counts the rows that came out.
 
-A job runs as the leader of its own session, and is killed by that: PySpark's worker daemon
-leaves its parent's process group, so killing the group would leave workers behind.
+A job runs as the leader of its own session, and is killed by that. PySpark's worker daemon leaves
+its parent's process group, so killing the group would leave workers behind.
 
 The moments, each looked for by polling from outside, with no help from the job:
 
@@ -56,7 +56,7 @@ class Moment(Enum):
 
 
 class Broker(Protocol):
-    """What the harness does with a broker."""
+    """The harness's view of a broker."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -122,7 +122,7 @@ class RunningBroker:
 
 @dataclass
 class Verdict:
-    """What a reader found, against what has to be there."""
+    """Rows that a reader found, and the expected ones."""
 
     job: str
     kills: Counter[str] = field(default_factory=Counter)
@@ -189,7 +189,7 @@ class Case:
             moment = left[0]
             if not self._comes(moment, process, deadline):
                 return self._end_of(process, deadline)
-            # Scattered over what follows: the commit point is a few milliseconds away.
+            # Scattered over the next moments: the commit point is a few milliseconds away.
             time.sleep(dice.choice((0.0, 0.0, 0.002, 0.01, 0.05)))
             left.pop(0)
             kills[moment.value] += 1
@@ -302,7 +302,7 @@ class Case:
 
 
 class _Session:
-    """A process as leader of its own session; whatever is left of it is killed at the end."""
+    """A process as leader of its own session; its remaining processes are killed at the end."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         with log.open("ab") as output:

@@ -1,4 +1,4 @@
-"""The long version: many kills per job, and a table of what came out.
+"""The long version: many kills per job, and a table of the results.
 
     python tests/spark/kill/main.py --kills 12 --job all            # txn's own broker
     python tests/spark/kill/main.py --kills 12 --job map --peer     # Apache Kafka
