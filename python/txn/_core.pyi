@@ -166,9 +166,28 @@ class PartitionLog:
         """End of what a read_committed reader may see; at most the high watermark."""
     @property
     def role(self) -> Literal["sole_replica", "leader", "follower"]: ...
-    def set_role(self, role: Literal["sole_replica", "leader", "follower"]) -> None:
-        """Take a role from now on. The high watermark stays, but that of a sole replica is its log
-        end.
+    def set_role(
+        self, role: Literal["sole_replica", "leader", "follower"], leader_epoch: int
+    ) -> int:
+        """Take a role under a leader epoch; return the log end, where a leader's epoch begins. The
+        high watermark stays, but that of a sole replica is its log end.
+        """
+    @property
+    def latest_epoch(self) -> int | None:
+        """The latest leader epoch that it has a batch of, or led in."""
+    def append_as_follower(self, batches: bytes, leader_epoch: int) -> int:
+        """Store batches that a leader sent for the log end, as they are; return the new log end.
+        All from the first batch of a later epoch than `leader_epoch` is left out. Raises
+        LogRefusedError, OSError.
+        """
+    def truncate_to(self, offset: int) -> int:
+        """Remove every batch of a follower that ends above `offset`, durably; return the log end.
+        The log's checkpoint entries are lowered to `offset` beforehand. Raises LogRefusedError,
+        OSError.
+        """
+    def truncate_fully_and_start_at(self, offset: int) -> int:
+        """Remove everything of a follower and begin at `offset`; return it. The log's checkpoint
+        entries are taken out beforehand. Raises LogRefusedError, OSError.
         """
     def raise_high_watermark(self, high_watermark: int) -> bool:
         """Raise the high watermark, to the log end at most; return whether it rose."""

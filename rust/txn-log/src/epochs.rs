@@ -1,8 +1,8 @@
 //! Which leader epoch began where: `leader-epoch-checkpoint`.
 //!
 //! A text file: version 0, the number of entries, then an epoch and its first offset per line;
-//! both rise. An epoch gets its entry with its first batch, so an epoch in which nothing was
-//! written has none. The file can be made from the batches, which carry their epoch: one that
+//! both rise. An epoch gets its entry with its first batch, or in memory when its leader begins; a
+//! start forgets one in which nothing was written. The file can be made from the batches, which carry their epoch: one that
 //! is missing or damaged is made anew. It is under no checksum, and a wrong offset tells a
 //! consumer that its log was cut; so each entry is held against the batches beside it.
 

@@ -34,7 +34,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::aborted::{self, AbortedTxns};
@@ -167,7 +167,9 @@ pub struct PartitionLog {
     pub(crate) pending_deletes: PendingDeletes,
     leader_epoch: AtomicI32,
     epochs: RwLock<Epochs>,
-    watchers: Watchers,
+    /// An epoch began without a batch; its file is written with the first.
+    pub(crate) has_unstored_epoch: AtomicBool,
+    pub(crate) watchers: Watchers,
     damage: Mutex<Damage>,
     pub(crate) write_health: WriteHealth,
     pub(crate) synced: Mutex<Synced>,
@@ -185,11 +187,13 @@ pub struct PartitionLog {
 
 /// What only the holder of the partition's lock may see.
 pub(crate) struct Writer {
-    condition: Condition,
-    first_unstable_offset: Option<i64>,
+    pub condition: Condition,
+    /// What the log is to its partition; a follower takes batches from its leader alone.
+    pub role: Role,
+    pub first_unstable_offset: Option<i64>,
     healed_at: Option<Instant>,
     /// No append was tried since the log was opened, and its files were trusted.
-    is_as_closed: bool,
+    pub is_as_closed: bool,
 }
 
 /// Damage that readers met.
@@ -200,7 +204,7 @@ struct Damage {
     told: usize,
 }
 
-enum Condition {
+pub(crate) enum Condition {
     Open,
     /// Producer state and file disagree since a write failed; the text says which. The next append
     /// brings them together again.
@@ -256,6 +260,7 @@ impl PartitionLog {
             maintenance: Mutex::new(()),
             writer: Mutex::new(Writer {
                 condition: Condition::Open,
+                role: past.role,
                 first_unstable_offset: found.first_unstable_offset,
                 healed_at: None,
                 is_as_closed: found.was_trusted,
@@ -265,6 +270,7 @@ impl PartitionLog {
             aborted: RwLock::new(found.aborted),
             leader_epoch: AtomicI32::new(found.epochs.latest().unwrap_or(0)),
             epochs: RwLock::new(found.epochs),
+            has_unstored_epoch: AtomicBool::new(false),
             cuts: found.cuts,
             pending_deletes: PendingDeletes::default(),
             watchers: Watchers::default(),
@@ -411,6 +417,9 @@ impl PartitionLog {
         decide: impl FnOnce(i64, i64) -> Option<AdmitResult>,
     ) -> Result<Appended, AppendError> {
         let mut writer = self.writer()?;
+        if writer.role == Role::Follower {
+            return Err(self.not_leader());
+        }
         writer.is_as_closed = false;
         let base_offset = self.offsets.log_end();
         let last_offset = base_offset + i64::from(header.last_offset_delta());
@@ -468,7 +477,7 @@ impl PartitionLog {
         })
     }
 
-    fn write(
+    pub(crate) fn write(
         &self,
         segment: &Segment,
         header: &Header,
@@ -478,15 +487,14 @@ impl PartitionLog {
         if let Some(entry) = aborted {
             // Before the marker: an entry without its marker is removed by recovery.
             aborted::append(&segment.path("txnindex"), entry)?;
-            let mut known = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
-            known.push(entry);
+            self.aborted_mut().push(entry);
         }
         segment.append(header, batch)
     }
 
     /// Cuts off what was written of a batch; the log diverges if that fails, or if the producer state
     /// believes the batch stored.
-    fn fail(
+    pub(crate) fn fail(
         &self,
         writer: &mut Writer,
         segment: &Segment,
@@ -541,10 +549,18 @@ impl PartitionLog {
             &segments,
         )
         .map_err(|error| told(&error))?;
-        *self.aborted.write().unwrap_or_else(PoisonError::into_inner) = AbortedTxns::new(entries);
+        *self.aborted_mut() = AbortedTxns::new(entries);
         writer.first_unstable_offset = first_unstable_offset;
         writer.condition = Condition::Open;
         Ok(())
+    }
+
+    #[cold]
+    fn not_leader(&self) -> AppendError {
+        AppendError::Refused {
+            code: code::NOT_LEADER_OR_FOLLOWER,
+            message: format!("{} is a follower's log", self.directory.display()),
+        }
     }
 
     fn refused_by_producer_state(&self, code: i16, header: &Header) -> AppendError {
@@ -561,7 +577,7 @@ impl PartitionLog {
     }
 
     /// The partition's lock, if the log still takes batches.
-    fn writer(&self) -> Result<MutexGuard<'_, Writer>, AppendError> {
+    pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Writer>, AppendError> {
         let refuse = |reason: &str| AppendError::Refused {
             code: code::KAFKA_STORAGE_ERROR,
             message: format!("{} takes no batches: {reason}", self.directory.display()),
@@ -585,7 +601,7 @@ impl PartitionLog {
     }
 
     /// The segment a batch goes to: the last one, or a new one. Called under the lock.
-    fn segment_for(
+    pub(crate) fn segment_for(
         &self,
         settings: &Settings,
         base_offset: i64,
@@ -656,15 +672,17 @@ impl PartitionLog {
     }
 
     /// Notes where the leader's epoch begins, before its first batch. Called under the lock.
-    fn begin_epoch(&self, leader_epoch: i32, base_offset: i64) -> io::Result<()> {
-        let mut epochs = self.epochs.write().unwrap_or_else(PoisonError::into_inner);
-        if epochs.latest() == Some(leader_epoch) {
+    pub(crate) fn begin_epoch(&self, leader_epoch: i32, base_offset: i64) -> io::Result<()> {
+        let mut epochs = self.epochs_mut();
+        let is_stored = !self.has_unstored_epoch.load(Ordering::Relaxed);
+        if epochs.latest() >= Some(leader_epoch) && is_stored {
             return Ok(());
         }
         let mut grown = epochs.clone();
         grown.begin(leader_epoch, base_offset);
         grown.store(&self.directory)?;
         *epochs = grown;
+        self.has_unstored_epoch.store(false, Ordering::Relaxed);
         self.has_new_files.store(true, Ordering::Release);
         Ok(())
     }
@@ -782,29 +800,6 @@ impl PartitionLog {
     #[must_use]
     pub fn readable_end(&self, isolation: Isolation) -> i64 {
         self.offsets.readable_end(isolation)
-    }
-
-    /// What it is to its partition.
-    #[must_use]
-    pub fn role(&self) -> Role {
-        self.offsets.role()
-    }
-
-    /// Takes a role from now on. The high watermark stays, but that of a sole replica is its log
-    /// end.
-    pub fn set_role(&self, role: Role) {
-        self.offsets.set_role(role);
-        self.watchers.wake();
-    }
-
-    /// Raises the high watermark, to the log end at most, and wakes who waits; says whether it
-    /// rose. That of a sole replica is its log end.
-    pub fn raise_high_watermark(&self, high_watermark: i64) -> bool {
-        let rose = self.offsets.raise_high_watermark(high_watermark);
-        if rose {
-            self.watchers.wake();
-        }
-        rose
     }
 
     /// Whether it was closed or deleted.
@@ -1071,7 +1066,9 @@ impl PartitionLog {
             let before = self.segments();
             match read() {
                 Err(ReadError::Io(_)) if self.is_closed() => return Err(ReadError::Closed),
-                Err(ReadError::Io(_)) if !Arc::ptr_eq(&before, &self.segments()) => {}
+                // A segment that was cut meanwhile may look damaged to a reader of its old end.
+                Err(ReadError::Io(_) | ReadError::Corrupt(_))
+                    if !Arc::ptr_eq(&before, &self.segments()) => {}
                 answer => return self.report(answer),
             }
         }
@@ -1134,7 +1131,7 @@ impl PartitionLog {
         if offset >= self.offsets.log_end() {
             return self.leader_epoch();
         }
-        let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
+        let epochs = self.epochs();
         epochs.at(offset).unwrap_or(self.leader_epoch())
     }
 
@@ -1143,12 +1140,24 @@ impl PartitionLog {
     #[must_use]
     pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         let (leader_epoch, end) = (self.leader_epoch(), self.offsets.log_end());
-        let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
+        let epochs = self.epochs();
         match epoch {
             _ if epoch > leader_epoch || epoch < 0 => None,
             _ if epoch == leader_epoch => Some((epoch, end)),
             _ => Some(epochs.end_of(epoch, end)),
         }
+    }
+
+    pub(crate) fn epochs(&self) -> RwLockReadGuard<'_, Epochs> {
+        self.epochs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn epochs_mut(&self) -> RwLockWriteGuard<'_, Epochs> {
+        self.epochs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn aborted_mut(&self) -> RwLockWriteGuard<'_, AbortedTxns> {
+        self.aborted.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -1318,7 +1327,7 @@ fn refuse_content(error: &ContentError) -> AppendError {
 }
 
 /// What a client is told of a batch whose bytes do not add up.
-fn refuse_batch(error: BatchError) -> AppendError {
+pub(crate) fn refuse_batch(error: BatchError) -> AppendError {
     let code = match error {
         BatchError::Truncated { .. } | BatchError::Length { .. } | BatchError::Crc { .. } => {
             return AppendError::Corrupt { error };
@@ -1387,7 +1396,7 @@ fn search_batch(
 ///
 /// Cost: logarithmic in the watchers to come and to leave, linear to wake.
 #[derive(Default)]
-struct Watchers {
+pub(crate) struct Watchers {
     next_id: AtomicU64,
     by_id: Mutex<BTreeMap<u64, Arc<dyn Watcher>>>,
 }
@@ -1403,7 +1412,7 @@ impl Watchers {
         self.lock().remove(&id);
     }
 
-    fn wake(&self) {
+    pub fn wake(&self) {
         let watchers: Vec<_> = self.lock().values().cloned().collect();
         for watcher in watchers {
             watcher.log_advanced();

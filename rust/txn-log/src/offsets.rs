@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! 1. log start ≤ last stable offset ≤ high watermark ≤ log end, in every state a reader sees.
-//! 2. Each of the four only rises.
+//! 2. Each of the four only rises, but for [`Offsets::truncate_to`] and [`Offsets::restart_at`].
 //! 3. The last stable offset is that of a log that ended at the high watermark: a transaction
 //!    whose marker lies at or above the high watermark counts as open.
 //!
@@ -79,6 +79,8 @@ pub(crate) struct Offsets {
     high_watermark: AtomicI64,
     last_stable: AtomicI64,
     log_end: AtomicI64,
+    /// Raised by whatever takes offsets back, so that a reader can tell that it happened.
+    truncations: AtomicU64,
     changing: Mutex<Changing>,
 }
 
@@ -139,6 +141,7 @@ impl Offsets {
             high_watermark: AtomicI64::new(high_watermark),
             last_stable: AtomicI64::new(log_start),
             log_end: AtomicI64::new(log_end),
+            truncations: AtomicU64::new(0),
             changing: Mutex::new(Changing { role, unstable }),
         };
         offsets.change(raise_stable);
@@ -178,6 +181,11 @@ impl Offsets {
             Isolation::TxnCommitted => &self.last_stable,
         };
         end.load(Ordering::Acquire)
+    }
+
+    /// How often offsets were taken back.
+    pub fn truncations(&self) -> u64 {
+        self.truncations.load(Ordering::Acquire)
     }
 
     pub fn role(&self) -> Role {
@@ -224,6 +232,47 @@ impl Offsets {
             state.high_watermark = state.high_watermark.max(state.log_start_offset);
             state.last_stable_offset = state.last_stable_offset.max(state.log_start_offset);
         });
+    }
+
+    /// Takes the log end back. No `read_committed` reader sees anything until
+    /// [`Self::end_truncation`]: what was committed may have lost its marker.
+    pub fn truncate_to(&self, log_end: i64) {
+        self.change(|changing, state| {
+            let known = changing.unstable.iter();
+            let kept = known.take_while(|&&(end, _)| end <= log_end).count();
+            changing.unstable.truncate(kept.max(1));
+            state.log_end_offset = log_end;
+            state.high_watermark = state.high_watermark.min(log_end);
+            state.last_stable_offset = state.log_start_offset;
+        });
+        self.truncations.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Shows `read_committed` readers what they may see of a log that was cut, by the first
+    /// unstable offset as of its end.
+    pub fn end_truncation(&self, first_unstable: Option<i64>) {
+        self.change(|changing, state| {
+            if state.high_watermark == state.log_end_offset {
+                changing.unstable = VecDeque::from([(state.log_end_offset, first_unstable)]);
+            } else {
+                changing.note(state.log_end_offset, first_unstable);
+            }
+            raise_stable(changing, state);
+        });
+    }
+
+    /// Begins anew at an offset, with nothing stored.
+    pub fn restart_at(&self, offset: i64) {
+        self.change(|changing, state| {
+            changing.unstable = VecDeque::from([(offset, None)]);
+            *state = LogState {
+                log_start_offset: offset,
+                high_watermark: offset,
+                last_stable_offset: offset,
+                log_end_offset: offset,
+            };
+        });
+        self.truncations.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Changes the offsets as one.
@@ -330,6 +379,19 @@ mod tests {
         assert_eq!(numbers(&offsets), [0, 0, 3, 6]);
         offsets.raise_high_watermark(4);
         assert_eq!(numbers(&offsets), [0, 4, 4, 6]);
+    }
+
+    #[test]
+    fn a_log_that_lost_a_marker_shows_no_record_of_its_transaction() {
+        let offsets = Offsets::new(Role::SoleReplica, 0, 0, 0, None);
+        offsets.append(3, Some(0));
+        offsets.append(4, None);
+        offsets.set_role(Role::Follower);
+        offsets.truncate_to(3);
+        assert_eq!(numbers(&offsets), [0, 0, 3, 3]);
+        offsets.end_truncation(Some(0));
+        assert_eq!(numbers(&offsets), [0, 0, 3, 3]);
+        assert_eq!(offsets.truncations(), 1);
     }
 
     #[test]

@@ -154,6 +154,24 @@ impl Segment {
         }
     }
 
+    /// The same segment, its file still to be cut at `position`, with the batches below it.
+    pub fn cut(&self, position: u64, next_offset: i64) -> Result<Self, ReadError> {
+        let indexes = self.rebuild_indexes(position)?;
+        let file = Arc::clone(&self.file);
+        let interval = self.index_interval_bytes;
+        let is_verified = self.is_verified.load(Ordering::Acquire);
+        let cut = Self::new(
+            file,
+            self.base_offset,
+            interval,
+            position,
+            next_offset,
+            Some(indexes),
+        );
+        cut.is_verified.fetch_or(is_verified, Ordering::AcqRel);
+        Ok(cut)
+    }
+
     /// Path of the segment's file with this extension.
     pub fn path(&self, extension: &str) -> PathBuf {
         self.file.path().with_extension(extension)

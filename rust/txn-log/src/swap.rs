@@ -72,11 +72,12 @@ impl PartitionLog {
     /// Puts `<first>.log.cleaned` and `<first>.txnindex.cleaned` in the place of the sealed
     /// segments with these base offsets; see the module for what they must hold. Readers go on
     /// meanwhile. False, and the `.cleaned` files are removed, if one of the segments is no
-    /// longer there: retention was faster, or the log was closed.
+    /// longer there, or if the log was truncated since `truncations` were counted: retention was
+    /// faster, what was cleaned is no longer what is stored, or the log was closed.
     ///
     /// # Errors
     /// What the disk says. Nothing is lost: whatever was not finished is by the next start.
-    pub fn swap_segments(&self, base_offsets: &[i64]) -> io::Result<bool> {
+    pub fn swap_segments(&self, base_offsets: &[i64], truncations: u64) -> io::Result<bool> {
         let _maintenance = self.maintenance();
         let segments = self.segments();
         let sealed = &segments[..segments.len().saturating_sub(1)];
@@ -86,7 +87,8 @@ impl PartitionLog {
         let cleaned =
             |extension: &str| file_path(&self.directory, first, &format!("{extension}.cleaned"));
         let found = olds.iter().map(|segment| segment.base_offset);
-        if base_offsets.is_empty() || !found.eq(base_offsets.iter().copied()) || self.is_closed() {
+        let is_same = found.eq(base_offsets.iter().copied()) && self.truncations() == truncations;
+        if base_offsets.is_empty() || !is_same || self.is_closed() {
             disk::remove_if_there(&cleaned("log"))?;
             disk::remove_if_there(&cleaned("txnindex"))?;
             return Ok(false);

@@ -35,6 +35,11 @@ impl Synced {
             has_failed: false,
         }
     }
+
+    /// Takes back what no longer is in the log.
+    pub fn lower_to(&mut self, end: i64) {
+        self.end = self.end.min(end);
+    }
 }
 
 impl PartitionLog {
@@ -126,7 +131,7 @@ impl PartitionLog {
         self.sync_to(&mut synced, end)
     }
 
-    fn synced(&self) -> io::Result<MutexGuard<'_, Synced>> {
+    pub(crate) fn synced(&self) -> io::Result<MutexGuard<'_, Synced>> {
         let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if synced.has_failed {
             return Err(io::Error::other(format!(
@@ -193,7 +198,7 @@ impl PartitionLog {
         Ok(())
     }
 
-    fn unsynced_seals(&self) -> MutexGuard<'_, Vec<Arc<Segment>>> {
+    pub(crate) fn unsynced_seals(&self) -> MutexGuard<'_, Vec<Arc<Segment>>> {
         self.unsynced_seals
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -193,7 +193,7 @@ fn a_cleaned_segment_takes_the_place_of_those_it_was_made_from() {
     let log = long_log(root.path());
     let end = log.sealed_segments().unwrap()[1].end_offset;
     let (old, kept) = clean(&log, root.path());
-    assert!(log.swap_segments(&old).unwrap());
+    assert!(log.swap_segments(&old, 0).unwrap());
     let sealed = log.sealed_segments().unwrap();
     assert_eq!((sealed[0].base_offset, sealed[0].end_offset), (0, end));
     assert_eq!(fs::read(&sealed[0].path).unwrap(), kept);
@@ -217,7 +217,7 @@ fn a_swap_against_segments_that_are_gone_does_nothing() {
     let (old, _) = clean(&log, root.path());
     log.delete_records(old[1]).unwrap();
     let before = log_bytes(root.path());
-    assert!(!log.swap_segments(&old).unwrap());
+    assert!(!log.swap_segments(&old, 0).unwrap());
     assert_eq!(log_bytes(root.path()), before);
     assert_eq!(files(root.path(), "cleaned"), Vec::<PathBuf>::new());
 }

@@ -384,10 +384,34 @@ impl PyPartitionLog {
         }
     }
 
-    fn set_role(&self, py: Python<'_>, role: &str) -> PyResult<()> {
+    fn set_role(&self, py: Python<'_>, role: &str, leader_epoch: i32) -> PyResult<i64> {
         let role = read_role(role)?;
-        py.detach(|| self.log.set_role(role));
-        Ok(())
+        Ok(py.detach(|| self.log.set_role(role, leader_epoch)))
+    }
+
+    #[getter]
+    fn latest_epoch(&self) -> Option<i32> {
+        self.log.latest_epoch()
+    }
+
+    fn append_as_follower(
+        &self,
+        py: Python<'_>,
+        batches: &[u8],
+        leader_epoch: i32,
+    ) -> PyResult<i64> {
+        py.detach(|| self.log.append_as_follower(batches, leader_epoch))
+            .map_err(append_failed)
+    }
+
+    fn truncate_to(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
+        py.detach(|| self.log.truncate_to(offset))
+            .map_err(append_failed)
+    }
+
+    fn truncate_fully_and_start_at(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
+        py.detach(|| self.log.truncate_fully_and_start_at(offset))
+            .map_err(append_failed)
     }
 
     fn raise_high_watermark(&self, py: Python<'_>, high_watermark: i64) -> bool {

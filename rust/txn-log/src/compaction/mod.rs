@@ -191,6 +191,7 @@ impl Cleaner {
     /// # Errors
     /// See [`CleanError`].
     pub fn clean(&self, log: &PartitionLog, cleaning: &Cleaning) -> Result<Cleaned, CleanError> {
+        let truncations = log.truncations();
         // What began below the last stable offset has ended, and the log knows how.
         let end = cleaning.end.min(log.state().last_stable_offset);
         let segments: Vec<Sealed> = log
@@ -216,6 +217,7 @@ impl Cleaner {
             transactions: Transactions::new(needed.aborted.clone()),
             idle_aborts: Vec::new(),
             held: Vec::new(),
+            truncations,
             start,
             end,
             cleaned: Cleaned {
@@ -381,6 +383,8 @@ struct Pass<'a> {
     idle_aborts: Vec<i64>,
     /// For the content of the batch that is looked at.
     held: Vec<u8>,
+    /// Of the log, before its segments were listed.
+    truncations: u64,
     start: i64,
     end: i64,
     cleaned: Cleaned,
@@ -412,7 +416,7 @@ impl Pass<'_> {
         // First: a reader who is told of a transaction has to find its marker.
         log.forget_aborted(&std::mem::take(&mut self.idle_aborts))?;
         let base_offsets: Vec<i64> = group.iter().map(|segment| segment.base_offset).collect();
-        if !log.swap_segments(&base_offsets)? {
+        if !log.swap_segments(&base_offsets, self.truncations)? {
             return Err(CleanError::Interrupted);
         }
         self.cleaned.bytes_before += group.iter().map(|segment| segment.size).sum::<u64>();
