@@ -137,7 +137,7 @@ EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
         _init(BEFORE_END),
     ),
     (
-        "InitProducerId that keeps what is prepared (KIP-939)",
+        "InitProducerId that keeps a prepared transaction (KIP-939)",
         "InitProducerId",
         _init(None, keep_prepared=True),
     ),
@@ -214,7 +214,7 @@ def moves_made() -> dict[tuple[TxnState, TxnState], list[str]]:
 
 def states_table() -> Iterator[str]:
     """The states, the byte that is stored for each, and the states that may be written next."""
-    yield "| stored as | state | what it means | what may be written next |"
+    yield "| stored as | state | meaning | states that may be written next |"
     yield "|---|---|---|---|"
     for state in TxnState:
         following = ", ".join(after.label for after in sorted(MOVES[state])) or "–"
