@@ -5,7 +5,7 @@
 //! under it.
 //!
 //! A topic comes without its logs: each is asked for when a request first names its partition,
-//! so that a partition nobody uses costs five words. Asking may need the interpreter and the
+//! so that a partition nobody uses costs eight words. Asking may need the interpreter and the
 //! disk, and holds no lock of this crate.
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub struct Topic {
     /// Clients may read but not write it.
     pub is_internal: bool,
     /// By index; a log is opened when it is first needed.
-    partitions: Box<[PartitionHandle]>,
+    partitions: Box<[Arc<PartitionHandle>]>,
     log_of: LogOf,
     is_current: AtomicBool,
 }
@@ -52,9 +52,7 @@ impl Topic {
             name,
             id,
             is_internal,
-            partitions: (0..partition_count)
-                .map(|_| PartitionHandle::default())
-                .collect(),
+            partitions: (0..partition_count).map(|_| Arc::default()).collect(),
             log_of,
             is_current: AtomicBool::new(true),
         }
@@ -64,7 +62,7 @@ impl Topic {
     ///
     /// # Errors
     /// There is no such partition.
-    pub(crate) fn partition(&self, index: i32) -> Result<&PartitionHandle, i16> {
+    pub(crate) fn partition(&self, index: i32) -> Result<&Arc<PartitionHandle>, i16> {
         let index = usize::try_from(index).ok();
         index
             .and_then(|index| self.partitions.get(index))
@@ -130,11 +128,17 @@ impl Catalog {
         }
     }
 
-    /// Serves a topic in place of the one of the same name.
-    pub fn add(&self, topic: Topic) {
-        let topic = Arc::new(topic);
+    /// Serves a topic in place of the one of the same name. If that has the same id, it had fewer
+    /// partitions: they stay, with their roles and logs.
+    pub fn add(&self, mut topic: Topic) {
         let mut topics = self.topics.write().expect("no look-up panics");
         let replaced = topics.remove(topic.name.as_bytes());
+        if let Some(before) = replaced.as_ref().filter(|before| before.id == topic.id) {
+            for (partition, known) in topic.partitions.iter_mut().zip(&before.partitions) {
+                *partition = Arc::clone(known);
+            }
+        }
+        let topic = Arc::new(topic);
         topics
             .by_name
             .insert(topic.name.as_bytes().into(), Arc::clone(&topic));
@@ -157,6 +161,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partition::PartitionRole;
 
     fn topic(name: &str, id: u8) -> Topic {
         Topic::new(
@@ -187,6 +192,27 @@ mod tests {
         assert!(catalog.find(TopicKey::Id(&[7; 16])).is_none());
         assert!(catalog.find(TopicKey::Id(&[8; 16])).is_some());
         assert!(!before.is_current());
+    }
+
+    #[test]
+    fn partitions_keep_their_roles_when_others_are_added() {
+        let with = |id: u8, partition_count| {
+            let log_of = Box::new(|_| Err(codes::KAFKA_STORAGE_ERROR));
+            Topic::new("pay".to_owned(), [id; 16], partition_count, log_of, false)
+        };
+        let catalog = Catalog::default();
+        let role = |index| {
+            let topic = catalog.find(TopicKey::Name(b"pay")).unwrap();
+            topic.partition(index).unwrap().role()
+        };
+        catalog.add(with(7, 1));
+        let topic = catalog.find(TopicKey::Name(b"pay")).unwrap();
+        let follower = PartitionRole::Follower { leader_epoch: 3 };
+        topic.partition(0).unwrap().set_role(follower);
+        catalog.add(with(7, 2));
+        assert_eq!((role(0), role(1)), (Some(follower), None));
+        catalog.add(with(8, 2));
+        assert_eq!((role(0), role(1)), (None, None));
     }
 
     #[test]

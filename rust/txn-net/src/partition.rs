@@ -18,7 +18,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use txn_log::PartitionLog;
+use txn_log::{Isolation, PartitionLog};
 
 use txn_protocol::codes;
 
@@ -95,7 +95,7 @@ impl PartitionRole {
 
 /// A partition's role and log.
 #[derive(Default)]
-pub(crate) struct PartitionHandle {
+pub struct PartitionHandle {
     role: AtomicU64,
     /// Shared by appends, exclusive to a change of the role.
     changing: RwLock<()>,
@@ -103,7 +103,10 @@ pub(crate) struct PartitionHandle {
 }
 
 /// Leadership of a partition: while it is held the role stays.
-pub(crate) struct Leadership<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
+pub struct Leadership<'a> {
+    pub leader_epoch: i32,
+    _role_stays: RwLockReadGuard<'a, ()>,
+}
 
 impl PartitionHandle {
     /// Its role; `None` before the first request that names it, unless one was set.
@@ -157,7 +160,29 @@ impl PartitionHandle {
     pub fn lead(&self) -> Result<Leadership<'_>, i16> {
         let role_stays = self.changing.read().unwrap_or_else(PoisonError::into_inner);
         self.check_leader(-1)?;
-        Ok(Leadership(role_stays))
+        let Some(PartitionRole::Leader { leader_epoch }) = self.role() else {
+            return Err(codes::NOT_LEADER_OR_FOLLOWER); // its log was not opened
+        };
+        Ok(Leadership {
+            leader_epoch,
+            _role_stays: role_stays,
+        })
+    }
+
+    /// Whether every in-sync replica has the offsets below `end`, which were appended in an epoch.
+    ///
+    /// # Errors
+    /// Kafka's error code: this node leads no longer, or in another epoch. A new leader may have
+    /// truncated the offsets, and the high watermark may have passed other records since.
+    pub fn is_replicated(&self, end: i64, leader_epoch: i32) -> Result<bool, i16> {
+        if self.role() != Some(PartitionRole::Leader { leader_epoch }) {
+            self.check_leader(-1)?;
+            return Err(codes::NOT_LEADER_OR_FOLLOWER);
+        }
+        match self.log() {
+            Some(log) if !log.is_closed() => Ok(log.readable_end(Isolation::HighWatermark) >= end),
+            _ => Err(codes::NOT_LEADER_OR_FOLLOWER),
+        }
     }
 }
 

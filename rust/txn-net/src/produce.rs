@@ -8,8 +8,9 @@
 //!    stamps offsets into the frame in place. A partition that has first to join the
 //!    transaction stays pending; the reactor then parks the request and calls again. So do a
 //!    compressed batch that is large inside and all after it: the opener reads them first.
-//! 3. [`ProduceRequest::encode`] writes the answer. If batches have to reach the disk first, it
-//!    waits as a `DelayedProduce`, for at most the request's timeout.
+//! 3. [`ProduceRequest::encode`] writes the answer. If batches have to reach the disk first, or
+//!    with `acks=all` the high watermark has to reach their end, it waits as a `DelayedProduce`, for
+//!    at most the request's timeout.
 //!
 //! A partition's records are exactly one batch of format 2, as Kafka asks of these versions.
 //!
@@ -31,7 +32,7 @@ use std::time::Duration;
 use txn_log::batch::{BatchError, BatchView};
 use txn_log::compression::Codec;
 use txn_log::content::Content;
-use txn_log::{AppendError, Appended, Origin, PartitionLog};
+use txn_log::{AppendError, Appended, Isolation, Origin, PartitionLog};
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
@@ -120,8 +121,8 @@ enum Outcome {
     Pending,
     Stored {
         appended: Appended,
-        /// Kept only if the answer waits until it is on disk.
-        log: Option<Arc<PartitionLog>>,
+        /// Kept only if the answer may have to wait.
+        batch: Option<AppendedBatch>,
     },
     Failed(Failure),
 }
@@ -270,6 +271,11 @@ impl ProduceRequest {
         self.acks != 0
     }
 
+    /// Whether the sender waits until every in-sync replica has its batches.
+    pub fn wants_replicas(&self) -> bool {
+        self.acks == ACKS_ALL
+    }
+
     /// Whether the sender was promised a write that outlives the broker: `acks=all`, and every
     /// transactional request.
     pub fn wants_sync(&self) -> bool {
@@ -340,13 +346,13 @@ impl ProduceRequest {
     /// - `body`: what was parsed; stamped in place.
     /// - `refused`: after parking, what the coordinator refused. A partition that still has to
     ///   join then is answered `INVALID_TXN_STATE`, so nothing is parked twice.
-    /// - `keeps_logs`: remember the logs for [`ProduceRequest::encode`] to name.
+    /// - `may_sync`: the answer may have to wait for the disk.
     pub fn append(
         &mut self,
         body: &mut [u8],
         catalog: &Catalog,
         refused: Option<&[Refused]>,
-        keeps_logs: bool,
+        may_sync: bool,
     ) -> Progress {
         if let Some((code, message)) = self.refusal() {
             for partition in &mut self.partitions {
@@ -370,7 +376,8 @@ impl ProduceRequest {
             refused: &refused_codes.collect(),
             may_park: refused.is_none() && is_transactional,
             is_transactional,
-            keeps_logs,
+            may_sync,
+            wants_replicas: self.wants_replicas(),
         };
         let mut joining = Vec::new();
         let mut unopened = VecDeque::new();
@@ -484,7 +491,8 @@ impl ProduceRequest {
         }
     }
 
-    /// Writes the answer as a whole frame, and tells which parts of it wait for which log.
+    /// Writes the answer as a whole frame, and lists the batches it may have to wait for: those
+    /// that may have to be synced, and with `acks=all` those above the high watermark.
     ///
     /// # Args
     /// - `body`: what was parsed.
@@ -496,7 +504,7 @@ impl ProduceRequest {
         out: &mut Vec<u8>,
     ) -> Vec<AppendedBatch> {
         let is_flexible = is_flexible(self.version);
-        let mut awaiting_sync = Vec::new();
+        let mut batches = Vec::new();
         begin_response(out, correlation_id, is_flexible);
         out.put_length(self.topics.len(), is_flexible);
         let mut partitions = self.partitions.iter_mut();
@@ -508,9 +516,9 @@ impl ProduceRequest {
             out.put_length(topic.partitions, is_flexible);
             for partition in partitions.by_ref().take(topic.partitions) {
                 out.put_i32(partition.index);
-                if let Some(log) = partition.outcome.take_log() {
+                if let Some(batch) = partition.outcome.take_batch() {
                     let code_at = out.len();
-                    awaiting_sync.push(AppendedBatch { log, code_at });
+                    batches.push(AppendedBatch { code_at, ..batch });
                 }
                 partition.outcome.encode(self.version, out);
             }
@@ -520,7 +528,7 @@ impl ProduceRequest {
         out.put_no_tags(is_flexible);
         let length = out.len() - 4;
         set_length(out, length);
-        awaiting_sync
+        batches
     }
 }
 
@@ -539,9 +547,9 @@ impl PartitionData {
 }
 
 impl Outcome {
-    fn take_log(&mut self) -> Option<Arc<PartitionLog>> {
+    fn take_batch(&mut self) -> Option<AppendedBatch> {
         match self {
-            Self::Stored { log, .. } => log.take(),
+            Self::Stored { batch, .. } => batch.take(),
             Self::Pending | Self::Failed(_) => None,
         }
     }
@@ -581,6 +589,10 @@ impl Outcome {
 
 /// What is the same for every partition of a request.
 #[derive(Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts that hold independently"
+)]
 struct Writing<'a> {
     version: i16,
     origin: Origin,
@@ -588,7 +600,8 @@ struct Writing<'a> {
     refused: &'a HashMap<(&'a str, i32), i16>,
     may_park: bool,
     is_transactional: bool,
-    keeps_logs: bool,
+    may_sync: bool,
+    wants_replicas: bool,
 }
 
 impl Writing<'_> {
@@ -639,23 +652,44 @@ impl Writing<'_> {
             return Err(Failure::new(codes::INVALID_RECORD, Some(message)));
         };
         let batch = &mut body[range];
-        check_batch(self.version, batch)?;
+        let offsets = check_batch(self.version, batch)?;
         let mut content = match std::mem::replace(&mut partition.content, Opened::Not) {
             Opened::Not => None,
             Opened::Read(content) => Some(content),
-            Opened::Unreadable(error) => return self.stored(log, Err(error)),
+            Opened::Unreadable(error) => return self.refused(log, error),
         };
         let leadership = handle.lead().map_err(failed)?;
+        let leader_epoch = leadership.leader_epoch;
         let appended = log.append_within(self.origin, batch, &mut content, budget);
         drop(leadership);
         if let Some(content) = content {
             partition.content = Opened::Read(content);
         }
         if appended.is_ok() {
-            let count = BatchView::parse(batch).map_or(0, |batch| batch.record_count());
-            partition.appended_records = count.unsigned_abs();
+            partition.appended_records = offsets as u32;
         }
-        self.stored(log, appended)
+        let appended = match appended {
+            Err(AppendError::Duplicate { base_offset }) => Ok(Appended {
+                base_offset,
+                log_append_time: -1,
+                log_start_offset: log.state().log_start_offset,
+            }),
+            appended => appended,
+        };
+        let appended = match appended {
+            Ok(appended) => appended,
+            Err(error) => return self.refused(log, error),
+        };
+        let end = appended.base_offset + offsets;
+        let is_behind = || self.wants_replicas && log.readable_end(Isolation::HighWatermark) < end;
+        let batch = (self.may_sync || is_behind()).then(|| AppendedBatch {
+            partition: Arc::clone(handle),
+            log: Arc::clone(log),
+            end,
+            leader_epoch,
+            code_at: 0,
+        });
+        Ok(Outcome::Stored { appended, batch })
     }
 
     fn check_refused(self, topic: &str, index: i32) -> Result<(), Failure> {
@@ -665,34 +699,10 @@ impl Writing<'_> {
         }
     }
 
-    fn stored(
-        self,
-        log: &Arc<PartitionLog>,
-        appended: Result<Appended, AppendError>,
-    ) -> Result<Outcome, Failure> {
-        let kept = || self.keeps_logs.then(|| Arc::clone(log));
-        let error = match appended {
-            Ok(appended) => {
-                return Ok(Outcome::Stored {
-                    appended,
-                    log: kept(),
-                });
-            }
-            Err(error) => error,
-        };
-        let log_start_offset = log.state().log_start_offset;
+    /// The outcome of a batch that was not appended.
+    fn refused(self, log: &PartitionLog, error: AppendError) -> Result<Outcome, Failure> {
         let (code, message) = match error {
-            AppendError::Duplicate { base_offset } => {
-                let appended = Appended {
-                    base_offset,
-                    log_append_time: -1,
-                    log_start_offset,
-                };
-                return Ok(Outcome::Stored {
-                    appended,
-                    log: kept(),
-                });
-            }
+            AppendError::Duplicate { .. } => unreachable!("its answer is that of the first"),
             AppendError::TooMuchToOpen => return Ok(Outcome::Pending),
             AppendError::Join if self.may_park => return Ok(Outcome::Pending),
             AppendError::Join => (
@@ -713,13 +723,18 @@ impl Writing<'_> {
         Err(Failure {
             code,
             message,
-            log_start_offset: if is_alone { -1 } else { log_start_offset },
+            log_start_offset: if is_alone {
+                -1
+            } else {
+                log.state().log_start_offset
+            },
         })
     }
 }
 
-/// Checks what Kafka checks of records before it looks at any log.
-fn check_batch(version: i16, records: &[u8]) -> Result<(), Failure> {
+/// Checks what Kafka checks of records before it looks at any log; returns how many offsets they
+/// take.
+fn check_batch(version: i16, records: &[u8]) -> Result<i64, Failure> {
     let invalid = |message: String| Err(Failure::new(codes::INVALID_RECORD, Some(message)));
     let batch = match BatchView::parse(records) {
         Ok(batch) => batch,
@@ -745,7 +760,7 @@ fn check_batch(version: i16, records: &[u8]) -> Result<(), Failure> {
             Some(message),
         ));
     }
-    Ok(())
+    Ok(i64::from(batch.last_offset_delta()) + 1)
 }
 
 fn refusal_message(code: i16) -> Option<String> {
@@ -943,7 +958,7 @@ mod tests {
     fn records_are_exactly_one_whole_batch_of_format_2() {
         let code = |version, records: &[u8]| check_batch(version, records).map_err(|f| f.code);
         let one = batch(0, -1);
-        assert_eq!(code(9, &one), Ok(()));
+        assert_eq!(code(9, &one), Ok(1));
         assert_eq!(code(9, &[]), Err(codes::INVALID_RECORD));
         assert_eq!(code(9, &one[..60]), Err(codes::INVALID_RECORD));
         assert_eq!(
@@ -960,7 +975,7 @@ mod tests {
             code(6, &batch(4, -1)),
             Err(codes::UNSUPPORTED_COMPRESSION_TYPE)
         );
-        assert_eq!(code(7, &batch(4, -1)), Ok(()));
+        assert_eq!(code(7, &batch(4, -1)), Ok(1));
     }
 
     #[test]

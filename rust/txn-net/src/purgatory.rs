@@ -6,7 +6,7 @@
 //! | operation | is ready when | at its deadline |
 //! |---|---|---|
 //! | [`Fetch`](Operation::Fetch) | its logs have enough bytes | it is answered with the bytes there are |
-//! | [`Produce`](Operation::Produce) | its batches are on the disk | the others are `REQUEST_TIMED_OUT` |
+//! | [`Produce`](Operation::Produce) | its batches are on the disk, and below the high watermark | the others are `REQUEST_TIMED_OUT` |
 //! | [`Join`](Operation::Join) | the coordinator has answered | the partitions that wait are refused |
 //!
 //! Readiness is read from published state alone: offsets of logs, states of syncs. A [`Watch`]
@@ -109,15 +109,14 @@ impl DelayedResponse {
             mailbox,
             has_fired: AtomicBool::new(false),
         });
+        let watched = |log: &Arc<PartitionLog>| {
+            let watcher = Arc::clone(&watch) as Arc<dyn Watcher>;
+            (Arc::clone(log), log.watch(watcher))
+        };
         let watched = match &operation {
-            Operation::Fetch(request) => {
-                let watched = |log: &Arc<PartitionLog>| {
-                    let watcher = Arc::clone(&watch) as Arc<dyn Watcher>;
-                    (Arc::clone(log), log.watch(watcher))
-                };
-                request.logs().map(watched).collect()
-            }
-            Operation::Produce(_) | Operation::Join(_) => Vec::new(),
+            Operation::Fetch(request) => request.logs().map(watched).collect(),
+            Operation::Produce(produce) => produce.logs().map(watched).collect(),
+            Operation::Join(_) => Vec::new(),
         };
         Self {
             operation,
@@ -174,6 +173,8 @@ impl DelayedResponse {
 #[derive(Default)]
 pub struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, RequestToken)>>,
+    /// How many were left when it was last tidied.
+    tidied: usize,
 }
 
 impl Deadlines {
@@ -194,10 +195,12 @@ impl Deadlines {
         self.heap.pop().map(|Reverse((_, token))| token)
     }
 
-    /// Forgets the tokens that name nothing any more, once they are many.
-    pub fn tidy(&mut self, waiting: usize, mut is_waiting: impl FnMut(RequestToken) -> bool) {
-        if self.heap.len() > 4 * waiting + 1024 {
-            self.heap.retain(|Reverse((_, token))| is_waiting(*token));
+    /// Forgets the tokens that name nothing any more, once they may be many. Cost: a few looks for
+    /// each deadline that was pushed.
+    pub fn tidy(&mut self, mut is_awaited: impl FnMut(RequestToken) -> bool) {
+        if self.heap.len() > 4 * self.tidied + 1024 {
+            self.heap.retain(|Reverse((_, token))| is_awaited(*token));
+            self.tidied = self.heap.len();
         }
     }
 }
@@ -228,7 +231,7 @@ mod tests {
         for stamp in 0..2000 {
             deadlines.push(Instant::now(), RequestToken::new(0, 0, stamp));
         }
-        deadlines.tidy(1, |token| token.stamp() == 7);
+        deadlines.tidy(|token| token.stamp() == 7);
         assert_eq!(deadlines.heap.len(), 1);
     }
 }

@@ -47,7 +47,7 @@ use crate::catalog::Catalog;
 use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, State};
 use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, Undecided};
 use crate::control_lock::ControlLock;
-use crate::delayed_produce::DelayedProduce;
+use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
 use crate::fetch::{FetchRequest, Readiness};
 use crate::forced_producers::ForcedProducers;
 use crate::listener::Listener;
@@ -129,8 +129,6 @@ pub struct Reactor {
     /// Connections that wait for memory to read a request, the first to wait first.
     starved: VecDeque<usize>,
     deadlines: Deadlines,
-    /// Number of responses in the purgatory.
-    delayed: usize,
     spin: AdaptiveSpin,
     /// When it woke up: a frame that it reads now may have waited since.
     woke_up: Instant,
@@ -185,7 +183,6 @@ impl Reactor {
             again: Vec::new(),
             starved: VecDeque::new(),
             deadlines: Deadlines::default(),
-            delayed: 0,
             spin: AdaptiveSpin::default(),
             woke_up: Instant::now(),
             now: Instant::now(),
@@ -694,14 +691,13 @@ impl Reactor {
         self.metrics().delayed(&response.operation).rise();
         let deadline = response.deadline;
         connection.state = State::Delayed { token, response };
-        self.delayed += 1;
         self.push_deadline(deadline, token);
     }
 
     fn push_deadline(&mut self, deadline: Instant, token: RequestToken) {
         self.deadlines.push(deadline, token);
         let slots = &self.slots;
-        self.deadlines.tidy(self.delayed, |old| {
+        self.deadlines.tidy(|old| {
             old == token
                 || slots[old.slot()]
                     .as_ref()
@@ -711,7 +707,6 @@ impl Reactor {
 
     /// Counts a request that left the purgatory.
     fn note_left(&mut self, operation: &Operation) {
-        self.delayed -= 1;
         self.metrics().delayed(operation).fall();
     }
 
@@ -1038,8 +1033,8 @@ impl Reactor {
             self.produce = request;
             return Answered::InFlight;
         }
-        let keeps_logs = self.may_force(&request);
-        match request.append(body, &self.shared.catalog, None, keeps_logs) {
+        let may_sync = self.may_force(&request);
+        match request.append(body, &self.shared.catalog, None, may_sync) {
             Progress::Done => {
                 let correlation_id = header.correlation_id;
                 let answered = self.finish(slot, connection, &mut request, body, correlation_id);
@@ -1130,8 +1125,8 @@ impl Reactor {
             ..
         } = opened;
         let slot = token.slot();
-        let keeps_logs = self.may_force(&request);
-        let progress = request.append(&mut body, &self.shared.catalog, None, keeps_logs);
+        let may_sync = self.may_force(&request);
+        let progress = request.append(&mut body, &self.shared.catalog, None, may_sync);
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
@@ -1162,8 +1157,8 @@ impl Reactor {
             mut body,
             ..
         } = parked;
-        let keeps_logs = self.may_force(&request);
-        let progress = request.append(&mut body, &self.shared.catalog, Some(refused), keeps_logs);
+        let may_sync = self.may_force(&request);
+        let progress = request.append(&mut body, &self.shared.catalog, Some(refused), may_sync);
         assert!(
             matches!(progress, Progress::Done),
             "a resumed Produce is never parked again"
@@ -1213,18 +1208,29 @@ impl Reactor {
             };
         }
         let mut answer = Vec::new();
-        let awaiting_sync = request.encode(body, correlation_id, &mut answer);
-        if awaiting_sync.is_empty() || !self.must_force(request) {
+        let batches = request.encode(body, correlation_id, &mut answer);
+        let promise = Promise {
+            is_synced: !batches.is_empty() && self.must_force(request),
+            is_replicated: request.wants_replicas(),
+        };
+        let is_done =
+            |one: &AppendedBatch| !promise.is_replicated || one.is_replicated() == Ok(true);
+        if !promise.is_synced && batches.iter().all(is_done) {
             connection.push(Chunk::bytes(answer));
             connection.note_answer(metrics, now);
             return Answered::Yes;
         }
-        let produce = DelayedProduce::new(answer, awaiting_sync);
+        let operation = Operation::Produce(DelayedProduce::new(answer, batches, promise));
         let token = self.token(slot);
         let deadline = self.now + request.timeout();
         let mailbox = Arc::clone(&self.mailbox);
-        let operation = Operation::Produce(produce);
         let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
+        if response.is_ready() {
+            if let Operation::Produce(produce) = response.operation {
+                connection.push(Chunk::bytes(produce.complete()));
+            }
+            return Answered::Yes;
+        }
         let jobs = response.sync_jobs();
         self.delay(connection, token, response);
         self.shared.syncer.sync(jobs);

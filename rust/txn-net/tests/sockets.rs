@@ -15,7 +15,7 @@ use txn_log::producer_state::{
     AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
-use txn_log::{PartitionLog, Past, Settings};
+use txn_log::{PartitionLog, Past, Role, Settings};
 use txn_net::{
     ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
     Server, Topic,
@@ -648,7 +648,7 @@ fn a_duplicate_is_answered_with_the_offset_it_has() {
     let running = start(&options());
     let mut client = running.connect();
     assert_eq!(
-        produced(&client.ask(&produce(-1, &batch_of(REPEATER, false, b"x")))),
+        produced(&client.ask(&produce(1, &batch_of(REPEATER, false, b"x")))),
         [(0, 99)]
     );
 }
@@ -1149,6 +1149,117 @@ fn a_parked_produce_whose_partition_has_another_leader_meanwhile_is_told_so() {
     running.server.resume(parked.token, vec![]);
     assert_eq!(produced(&client.receive()), [(6, -1)]);
     assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+/// A server whose partition 0 has other replicas: its high watermark is set by hand.
+fn start_replicated() -> Running {
+    let running = start(&Options {
+        reactors: 1,
+        ..options()
+    });
+    running.log.set_role(Role::Leader, 0);
+    running
+}
+
+/// Produce 8 with another timeout.
+fn produce_within(timeout_ms: i32, acks: i16, parts: &[(i32, &[u8])]) -> Vec<u8> {
+    let mut frame = produce_to(TOPIC, None, acks, parts);
+    let at = 4 + 12 + 2 + 2; // length, header with its client id, transactional id, acks
+    frame[at..at + 4].copy_from_slice(&timeout_ms.to_be_bytes());
+    frame
+}
+
+#[test]
+fn acks_all_is_answered_when_the_high_watermark_has_passed_its_batch_and_acks_1_at_once() {
+    let running = start_replicated();
+    let (mut all, mut one) = (running.connect(), running.connect());
+    all.send(&produce_within(60_000, -1, &[(0, &batch(b"all"))]));
+    settle(&running, &mut one);
+    assert_eq!(produced(&one.ask(&produce(1, &batch(b"one")))), [(0, 1)]);
+    assert_eq!(fetched(&one.ask(&fetch(&Wanted::default()))).records, b"");
+    assert!(all.has_nothing());
+    running.log.raise_high_watermark(1);
+    assert_eq!(produced(&all.receive()), [(0, 0)]);
+    let shown = fetched(&one.ask(&fetch(&Wanted::default())));
+    assert_eq!(shown.records, stored(&batch(b"all"), 0));
+    assert_eq!(running.log.watcher_count(), 0);
+}
+
+#[test]
+fn acks_all_that_is_not_replicated_in_time_is_timed_out_and_stays_stored() {
+    let running = start_replicated();
+    let mut client = running.connect();
+    let parts: [(i32, &[u8]); 2] = [(0, &batch(b"x")), (1, &batch(b"y"))];
+    for (timeout_ms, offset) in [(30, 0), (0, 1), (-1, 2)] {
+        let answer = client.ask(&produce_within(timeout_ms, -1, &parts));
+        assert_eq!(produced(&answer), [(7, offset), (0, offset)]);
+    }
+    assert_eq!(running.log.state().log_end_offset, 3);
+    assert_eq!(running.log.watcher_count(), 0);
+    running.log.raise_high_watermark(3);
+    assert_eq!(produced(&client.ask(&produce(1, &batch(b"z")))), [(0, 3)]);
+}
+
+#[test]
+fn a_repeated_batch_waits_for_the_high_watermark_as_the_first_did() {
+    let running = start_replicated();
+    let mut client = running.connect();
+    let repeated = batch_of(REPEATER, false, b"x");
+    let answer = client.ask(&produce_within(30, -1, &[(0, &repeated)]));
+    assert_eq!(produced(&answer), [(7, 99)]);
+}
+
+#[test]
+fn acks_all_is_told_when_its_leader_is_another_before_the_high_watermark_comes() {
+    for (role, code) in [(FOLLOWER, 6), (PartitionRole::Offline, 56)] {
+        let running = start_replicated();
+        let (mut client, mut other) = (running.connect(), running.connect());
+        client.send(&produce_within(60_000, -1, &[(0, &batch(b"x"))]));
+        settle(&running, &mut other);
+        running.set_role(role);
+        assert_eq!(produced(&client.receive())[0].0, code);
+        assert_eq!(running.log.watcher_count(), 0);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_for_the_high_watermark_is_forgotten() {
+    let running = start_replicated();
+    let (mut client, mut other) = (running.connect(), running.connect());
+    client.send(&produce_within(60_000, -1, &[(0, &batch(b"x"))]));
+    settle(&running, &mut other);
+    assert_eq!(running.log.watcher_count(), 1);
+    // With unread bytes in it the socket is reset when it is closed.
+    client.send(&produce(1, &batch(b"never read")));
+    other.send(&control(1));
+    let token = running.take_request().token;
+    running.server.no_reply(token);
+    drop(client);
+    running.log.raise_high_watermark(1);
+    while running.log.watcher_count() > 0 {
+        settle(&running, &mut other);
+    }
+}
+
+#[test]
+fn with_sync_acks_all_a_batch_waits_for_the_disk_and_for_its_replicas() {
+    let running = start(&Options {
+        reactors: 1,
+        sync_acks_all: true,
+        ..options()
+    });
+    running.log.set_role(Role::Leader, 0);
+    let mut client = running.connect();
+    let answer = client.ask(&produce_within(100, -1, &[(0, &batch(b"x"))]));
+    assert_eq!(produced(&answer), [(7, 0)]);
+    running.log.raise_high_watermark(1);
+    client.send(&produce_within(60_000, -1, &[(0, &batch(b"y"))]));
+    while running.log.state().log_end_offset < 2 {
+        std::thread::yield_now();
+    }
+    running.log.raise_high_watermark(2);
+    assert_eq!(produced(&client.receive()), [(0, 1)]);
+    assert_eq!(running.log.recovery_point(), 2);
 }
 
 #[test]
