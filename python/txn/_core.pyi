@@ -264,6 +264,10 @@ def raise_descriptor_limit() -> int:
     """Raise this process's soft limit of open files to the hard one; return the limit, 2**64 - 1
     without one. Raises OSError; the limit is as before."""
 
+def keep_freed_memory_below(bytes: int) -> None:
+    """Keep at most so much of what each thread frees, as far as the C library can; the rest goes
+    back to the system."""
+
 def set_open_files_max(max: int) -> None:
     """Set how many segment files this process has open at a time; answers under way may keep
     more for a moment."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
@@ -42,6 +42,8 @@ SYNCED, UNSYNCED = "1", str((1 << 63) - 1)
 
 TOPICS: Final = ("plain", "packed", "compacted", "txns", "seats")
 TRANSACTION_TIMEOUT_MS = 900_000
+OFFSETS: Final = "__consumer_offsets"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 DELETED_TO: Final = 15
 SYNCED_TO: Final[Mapping[str, int]] = {"plain": 30, "packed": 60}
@@ -144,6 +146,11 @@ def fill(servers: str, data: Path) -> dict[str, list[bytes]]:
     _await_recovery_points(data, SYNCED_TO)  # a roll sets them back for a moment
     with Observer(servers) as observer:
         observer.await_settled()
+    written = [f"{OFFSETS}-0", *(f"{topic}-0" for topic in TOPICS)]
+    _await(
+        lambda: checkpoint_of(data, HIGH_WATERMARKS).keys() >= {*written},
+        "the checkpoints tell of every partition",
+    )
     return committed
 
 
@@ -189,7 +196,7 @@ def _commit_offset(servers: str, payer: Producer, committed: dict[str, list[byte
         {"bootstrap.servers": servers, "group.id": GROUP, "enable.auto.commit": False}
     )
     try:
-        consumer.commit(offsets=[TopicPartition("plain", 0, 7)], asynchronous=False)
+        _await(lambda: _has_committed(consumer), "the coordinator of the group is loaded")
         payer.begin_transaction()
         committed["txns"] += _send(payer, "txns", [b"copied"])
         offsets = [TopicPartition("packed", 0, 11)]
@@ -197,6 +204,16 @@ def _commit_offset(servers: str, payer: Producer, committed: dict[str, list[byte
         payer.commit_transaction(WAIT_S)
     finally:
         consumer.close()
+
+
+def _has_committed(consumer: Consumer) -> bool:
+    try:
+        consumer.commit(offsets=[TopicPartition("plain", 0, 7)], asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+            return False
+        raise
+    return True
 
 
 def _delete_records(servers: str) -> None:

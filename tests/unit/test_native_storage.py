@@ -208,10 +208,36 @@ def test_P9_a_log_that_ends_below_what_a_checkpoint_says_is_refused(
         (tmp_path / REFUSED_PARTITIONS).unlink()  # each is judged for itself
     after = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
     store, is_gone = after.open_all([(ORDERS, 0), (ORDERS, 1)])
-    assert isinstance(store, NativeLog)
-    assert store.log_end_offset == 2
     was_on_the_disk = name == RECOVERY_POINTS
+    assert isinstance(store, CorruptLogError) == was_on_the_disk
     assert isinstance(is_gone, CorruptLogError) == was_on_the_disk
+
+
+def test_P9_a_directory_that_is_gone_is_missed_if_only_its_log_start_was_noted(
+    tmp_path: Path,
+) -> None:
+    """A kill between two checkpoints left `__consumer_offsets 0 0` alone; it began anew."""
+    storage_in(tmp_path)
+    write_checkpoint(tmp_path / LOG_STARTS, {("orders", 0): 0})
+    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False)
+
+    is_gone, unwritten = again.open_all([(ORDERS, 0), (ORDERS, 1)])
+
+    assert isinstance(is_gone, CorruptLogError)
+    assert unwritten is None
+
+
+def test_a_topic_made_anew_is_not_taken_for_one_whose_log_start_alone_was_noted(
+    tmp_path: Path,
+) -> None:
+    storage_in(tmp_path)
+    write_checkpoint(tmp_path / LOG_STARTS, {("orders", 0): 0})
+    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False)
+
+    again.begin("orders")
+
+    (unwritten,) = again.open_all([(ORDERS, 0)])
+    assert unwritten is None
 
 
 def test_P9_what_no_checkpoint_vouches_for_after_a_clean_stop_is_read_through(

@@ -156,6 +156,8 @@ class Compaction:
                 continue
             try:
                 segments = [SealedSegment(*segment) for segment in store.log.sealed_segments()]
+            except _core.LogRefusedError:
+                continue  # it was deleted meanwhile
             except (_core.CorruptLogError, OSError) as error:
                 self._note_failure(compacted, error)
                 continue

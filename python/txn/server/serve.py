@@ -21,6 +21,10 @@ SWITCH_INTERVAL_S = 0.0001
 """How long a busy Python thread keeps the interpreter from a waiting one: measured, the
 default 5 ms shows as 5 ms in every answer that has to wait for it."""
 
+KEPT_BYTES = 8 << 20
+"""What a thread's heap may keep of freed memory. By glibc's own measure it was up to 64 MiB: after
+ten minutes of hostile requests 12 MiB were in use and 190 MiB kept."""
+
 
 def serve(data: Path | None, listen: str, durability: str | None, options: Sequence[str]) -> None:
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
@@ -44,6 +48,7 @@ def serve(data: Path | None, listen: str, durability: str | None, options: Seque
         Broker(data, host=host, port=port, durability=durability, properties=properties) as broker,
     ):
         _core.set_open_files_max(broker._shares.files)  # no program around it needs low numbers
+        _core.keep_freed_memory_below(KEPT_BYTES)
         gc.freeze()  # what is loaded stays loaded: collections may leave it out
         gc.enable()
         broker.call_when_failed(request_stop)

@@ -273,7 +273,7 @@ class NativeLog:
         except _core.CorruptLogError as error:
             message, path, position = error.args
             raise CorruptLogError(message, path=path, position=position) from error
-        except OSError as error:
+        except (_core.LogRefusedError, OSError) as error:
             raise self._failure("search", error) from error
 
     def delete_records(self, offset: int) -> int:
@@ -371,6 +371,10 @@ class LogStarts:
         if self._starts.get(place, 0) < offset:
             self._starts[place] = offset
             self._checkpoint.write()
+
+    def names_of(self, topic: str) -> list[Place]:
+        """The partitions of a topic that have an entry."""
+        return [place for place in self._starts if place[0] == topic]
 
     def limit(self, topic: str, index: int, offset: int) -> None:
         """Have no start beyond an offset in what is written next."""
@@ -590,7 +594,7 @@ class NativeStorage:
             StorageError: a checkpoint cannot be written.
         """
         self._forget_refusals([place for place in self._refusals if place[0] == topic])
-        places = self._recovery_points.names_of(topic)
+        places = {*self._recovery_points.names_of(topic), *self._log_starts.names_of(topic)}
         if not places and topic not in self._recovery_points.deleted:
             return
         for _, index in places:
@@ -636,16 +640,19 @@ class NativeStorage:
     def _require_unwritten(self, topic: str, index: int) -> None:
         """Fail if something proves that a directory was there which is gone."""
         proofs = [(RECOVERY_POINTS, self._recovery_points.of(topic, index))]
+        start = None
         if not self._flags_of((topic, index)).power_failed:  # else they may be ahead of the disk
-            proofs += [
-                (HIGH_WATERMARKS, self._recovery_points.end_of(topic, index)),
-                (LOG_STARTS, self._log_starts.of(topic, index) or 0),
-            ]
+            proofs += [(HIGH_WATERMARKS, self._recovery_points.end_of(topic, index))]
+            start = self._log_starts.of(topic, index)
         for name, offset in proofs:
             if offset > 0:
                 raise self._damage(
                     topic, index, f"it is gone, but {name} says that its log had come to {offset}"
                 )
+        if start is not None:
+            raise self._damage(
+                topic, index, f"it is gone, but {LOG_STARTS} says that its log began at {start}"
+            )
         if (topic, index) == METADATA:
             others = sorted(each.name for each in self.root.glob("*-*/*.log"))
             if others:

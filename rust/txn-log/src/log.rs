@@ -1061,11 +1061,15 @@ impl PartitionLog {
 
     /// Reads, again where the files of a segment were removed or replaced meanwhile, and notes
     /// the damage met.
-    fn reading<T>(&self, read: impl Fn() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    pub(crate) fn reading<T>(
+        &self,
+        read: impl Fn() -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
         loop {
             let before = self.segments();
             match read() {
                 Err(ReadError::Io(_)) if self.is_closed() => return Err(ReadError::Closed),
+                Err(ReadError::Corrupt(_)) if self.is_deleted() => return Err(ReadError::Closed),
                 // A segment that was cut meanwhile may look damaged to a reader of its old end.
                 Err(ReadError::Io(_) | ReadError::Corrupt(_))
                     if !Arc::ptr_eq(&before, &self.segments()) => {}

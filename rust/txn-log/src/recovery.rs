@@ -481,8 +481,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Reads what lies behind the recovery point. After a power failure everything, if the log
-    /// does not get that far: then the recovery point is none of this log's.
+    /// Reads what lies behind the recovery point.
     fn scan_from(&self, recovery_point: i64) -> Result<Look, OpenError> {
         let Some(ends) = self.base_offsets.get(1..) else {
             return Ok(Look::default());
@@ -492,12 +491,7 @@ impl Opening<'_> {
         let is_sealed_on_disk =
             |end: i64| end < recovery_point || (end == recovery_point && !self.past.power_failed);
         let believed = ends.partition_point(|&end| is_sealed_on_disk(end));
-        let look = self.scan(believed, recovery_point)?;
-        let end = look.segments.last().map_or(0, Segment::next_offset);
-        if believed > 0 && end < recovery_point && self.past.power_failed {
-            return self.scan(0, 0);
-        }
-        Ok(look)
+        self.scan(believed, recovery_point)
     }
 
     /// Reads every batch of the segments from the `first` on, and makes their indexes anew, up to
@@ -615,13 +609,10 @@ impl Opening<'_> {
         }
     }
 
-    /// Fails if the log does not begin and end where it has to. After a power failure any end may
-    /// be missing: what was on the disk is held against the recovery point elsewhere.
+    /// Fails if the log does not begin and end where it has to. After a power failure the log has
+    /// to reach its recovery point; whatever was behind it may be missing.
     fn require_end(&self, segments: &[Segment]) -> Result<(), OpenError> {
         let past = &self.past;
-        if past.power_failed {
-            return Ok(());
-        }
         let end = segments.last().map_or(0, Segment::next_offset);
         let (path, position) = match segments.last() {
             Some(last) => (last.path("log"), last.size()),
@@ -631,6 +622,15 @@ impl Opening<'_> {
             let reason = format!("the log ends at offset {end}, but {proof}. Nothing was changed");
             Err(corrupt(path.clone(), position, reason))
         };
+        if past.power_failed {
+            let point = past.recovery_point;
+            return if point > end {
+                let name = "recovery-point-offset-checkpoint";
+                lost(format!("{name} says it was on the disk up to {point}"))
+            } else {
+                Ok(())
+            };
+        }
         let recorded = [
             (past.recovery_point, "recovery-point-offset-checkpoint"),
             (past.high_watermark, "replication-offset-checkpoint"),

@@ -63,6 +63,13 @@ impl PartitionLog {
     /// # Errors
     /// `Io`, `Corrupt` where the age of a segment had to be read from its batches; `Closed`.
     pub fn retain(&self, now_ms: i64) -> Result<usize, ReadError> {
+        match self.remove_expired(now_ms) {
+            Err(_) if self.is_deleted() => Err(ReadError::Closed),
+            removed => removed,
+        }
+    }
+
+    fn remove_expired(&self, now_ms: i64) -> Result<usize, ReadError> {
         let _maintenance = self.maintenance();
         if self.is_closed() {
             return Err(ReadError::Closed);

@@ -46,27 +46,28 @@ pub struct Sealed {
     pub(crate) file: Arc<SegmentFile>,
 }
 
+fn sealed_as(segment: &Segment) -> Result<Sealed, ReadError> {
+    Ok(Sealed {
+        base_offset: segment.base_offset,
+        end_offset: segment.next_offset(),
+        size: segment.size(),
+        largest_timestamp: segment.largest_timestamp()?.map(|it| it.timestamp),
+        path: segment.path("log"),
+        file: Arc::clone(&segment.file),
+    })
+}
+
 impl PartitionLog {
     /// The segments nothing is appended to any more, oldest first: all but the active one.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`: a time index had to be rebuilt, and could not.
+    /// `Io`, `Corrupt`: a time index had to be rebuilt, and could not. `Closed`, instead of these.
     pub fn sealed_segments(&self) -> Result<Vec<Sealed>, ReadError> {
-        let segments = self.segments();
-        let sealed = &segments[..segments.len().saturating_sub(1)];
-        sealed
-            .iter()
-            .map(|segment| {
-                Ok(Sealed {
-                    base_offset: segment.base_offset,
-                    end_offset: segment.next_offset(),
-                    size: segment.size(),
-                    largest_timestamp: segment.largest_timestamp()?.map(|it| it.timestamp),
-                    path: segment.path("log"),
-                    file: Arc::clone(&segment.file),
-                })
-            })
-            .collect()
+        self.reading(|| {
+            let segments = self.segments();
+            let sealed = &segments[..segments.len().saturating_sub(1)];
+            sealed.iter().map(|it| sealed_as(it)).collect()
+        })
     }
 
     /// Puts `<first>.log.cleaned` and `<first>.txnindex.cleaned` in the place of the sealed

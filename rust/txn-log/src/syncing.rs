@@ -57,10 +57,7 @@ impl PartitionLog {
             let end = self.offsets.log_end(); // whoever waits meanwhile finds its work done
             self.sync_to(&mut synced, end)
         });
-        match synced {
-            Err(_) if self.is_deleted() => Ok(()),
-            synced => synced,
-        }
+        self.unless_deleted(synced)
     }
 
     /// Everything below is on the disk: batches, and the indexes of sealed segments.
@@ -91,6 +88,10 @@ impl PartitionLog {
     /// As `sync`.
     pub fn tick(&self) -> io::Result<()> {
         self.pending_deletes.remove_due(Instant::now());
+        self.unless_deleted(self.sync_due())
+    }
+
+    fn sync_due(&self) -> io::Result<()> {
         if self.is_closed() {
             return Ok(());
         }
@@ -129,6 +130,14 @@ impl PartitionLog {
         let mut synced = self.synced()?;
         let end = self.offsets.log_end();
         self.sync_to(&mut synced, end)
+    }
+
+    /// The outcome of a sync, which a log that was deleted meanwhile does not need.
+    fn unless_deleted(&self, outcome: io::Result<()>) -> io::Result<()> {
+        match outcome {
+            Err(_) if self.is_deleted() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     pub(crate) fn synced(&self) -> io::Result<MutexGuard<'_, Synced>> {

@@ -5,12 +5,14 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use common::{
     SMALL, append, build, files, log_bytes, marker, open, open_from, plain, transactional,
     try_open, try_open_from,
 };
 use txn_log::batch::Batches;
+use txn_log::disk::{self, Change, Fault, Witness};
 use txn_log::{OpenError, PartitionLog, Past, ReadError, Role, Settings};
 
 /// A log of several segments, seven batches each.
@@ -451,4 +453,57 @@ fn the_producers_of_removed_records_are_known_after_a_restart() {
     drop(log);
     let (_, producer_state) = open_from(root.path(), from_start(20, false));
     assert_eq!(producer_state.state(), before);
+}
+
+/// Deletes a log just before one of its files or directories is changed.
+struct DeletesAt(Arc<PartitionLog>, fn(&Change<'_>) -> bool);
+
+impl Witness for DeletesAt {
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        if (self.1)(change) {
+            disk::release(self.0.directory());
+            self.0.delete().unwrap();
+        }
+        Ok(())
+    }
+}
+
+/// A long log in a directory of its own that is deleted at a change to the disk.
+fn deleted_at(root: &Path, change: fn(&Change<'_>) -> bool) -> Arc<PartitionLog> {
+    let log = Arc::new(long_log(&root.join("orders-0")));
+    let witness = DeletesAt(Arc::clone(&log), change);
+    disk::watch(log.directory(), Arc::new(witness));
+    log
+}
+
+#[test]
+fn work_beside_the_appends_of_a_log_that_is_deleted_meanwhile_is_no_failure() {
+    // The story: ten minutes of hostile requests logged `log.not_synced` twice, "No such file or
+    // directory": a tick synced sealed segments of a topic that was being deleted.
+    let root = tempfile::tempdir().unwrap();
+    let ticked = deleted_at(root.path(), |change| matches!(change, Change::Sync(_)));
+    ticked.tick().unwrap();
+    assert!(ticked.is_deleted());
+    assert!(ticked.take_write_health().is_empty());
+
+    let retained = deleted_at(
+        root.path(),
+        |change| matches!(change, Change::Rename(_, to) if to.ends_with("00000000000000000000.log.deleted")),
+    );
+    let young = Settings {
+        retention_ms: 0,
+        ..SMALL
+    };
+    retained.configure(young);
+    assert!(matches!(
+        retained.retain(i64::MAX / 2),
+        Err(ReadError::Closed)
+    ));
+    assert!(retained.is_deleted());
+    assert!(matches!(
+        retained.retain(i64::MAX / 2),
+        Err(ReadError::Closed)
+    ));
+    assert!(retained.sealed_segments().unwrap().is_empty());
+    assert!(retained.take_damage().is_empty());
 }

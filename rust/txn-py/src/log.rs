@@ -455,7 +455,10 @@ impl PyPartitionLog {
             let segments = self.log.sealed_segments()?;
             segments.iter().map(describe_sealed).collect()
         });
-        sealed.map_err(read_failed)
+        sealed.map_err(|error| {
+            let is_closed = self.log.is_closed();
+            read_failed(if is_closed { ReadError::Closed } else { error })
+        })
     }
 
     fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -722,6 +725,12 @@ fn raise_descriptor_limit() -> std::io::Result<u64> {
     txn_sys::raise_descriptor_limit()
 }
 
+/// Has what this process frees go back to the system; see [`txn_sys::keep_freed_memory_below`].
+#[pyfunction]
+fn keep_freed_memory_below(bytes: u32) {
+    txn_sys::keep_freed_memory_below(bytes);
+}
+
 /// Sets how many segment files this process has open at a time.
 #[pyfunction]
 fn set_open_files_max(py: Python<'_>, max: usize) {
@@ -927,6 +936,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPartitionLog>()?;
     module.add_function(wrap_pyfunction!(tick, module)?)?;
     module.add_function(wrap_pyfunction!(raise_descriptor_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(keep_freed_memory_below, module)?)?;
     module.add_function(wrap_pyfunction!(set_open_files_max, module)?)?;
     module.add_function(wrap_pyfunction!(open_files, module)?)?;
     module.add_function(wrap_pyfunction!(close_idle_files, module)?)?;

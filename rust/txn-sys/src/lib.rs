@@ -44,6 +44,33 @@ pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file))?)
 }
 
+/// Has what is freed go back to the system: blocks of `bytes` and more at once, and the free end of
+/// each thread's heap as soon as it is as long.
+///
+/// By itself glibc raises both limits to the largest block that was ever freed, up to 32 and
+/// 64 MiB for each heap. Elsewhere this does nothing.
+pub fn keep_freed_memory_below(bytes: u32) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use std::ffi::c_int;
+
+        const M_TRIM_THRESHOLD: c_int = -1;
+        const M_MMAP_THRESHOLD: c_int = -3;
+
+        unsafe extern "C" {
+            fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        }
+
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        for parameter in [M_MMAP_THRESHOLD, M_TRIM_THRESHOLD] {
+            // SAFETY: it takes two numbers, and locks what it changes.
+            unsafe { mallopt(parameter, bytes) };
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = bytes;
+}
+
 /// Forces a directory's entries to the disk: files made, renamed or removed in it.
 ///
 /// # Errors

@@ -76,6 +76,8 @@ async def _offset(
     except CorruptLogError:  # the log tells of it, once and not whenever a client asks
         return answer | {"error_code": ErrorCode.corrupt_message}
     except StorageError as error:
+        if node.partition(topic, wanted.partition_index) is not store:  # deleted meanwhile
+            return answer | {"error_code": ErrorCode.unknown_topic_or_partition}
         log.error("partition.not_read", reason=error.message)
         return answer | {"error_code": ErrorCode(error.code)}
     return answer | {

@@ -191,6 +191,14 @@ impl Cleaner {
     /// # Errors
     /// See [`CleanError`].
     pub fn clean(&self, log: &PartitionLog, cleaning: &Cleaning) -> Result<Cleaned, CleanError> {
+        match self.clean_open(log, cleaning) {
+            Err(CleanError::Io(_)) if log.is_closed() => Err(CleanError::Interrupted),
+            Err(CleanError::Corrupt(_)) if log.is_deleted() => Err(CleanError::Interrupted),
+            cleaned => cleaned,
+        }
+    }
+
+    fn clean_open(&self, log: &PartitionLog, cleaning: &Cleaning) -> Result<Cleaned, CleanError> {
         let truncations = log.truncations();
         // What began below the last stable offset has ended, and the log knows how.
         let end = cleaning.end.min(log.state().last_stable_offset);
@@ -405,12 +413,7 @@ impl Pass<'_> {
             Err(error) => {
                 remove_unfinished(&path);
                 remove_unfinished(&index_path);
-                let is_gone = log.is_closed() && matches!(error, CleanError::Io(_));
-                return Err(if is_gone {
-                    CleanError::Interrupted
-                } else {
-                    error
-                });
+                return Err(error);
             }
         };
         // First: a reader who is told of a transaction has to find its marker.
