@@ -126,6 +126,22 @@ def _list(default: str, pattern: str, expects: str) -> Property:
     return Property(Kind.LIST, parse, default, expects)
 
 
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 address may be in brackets. Raises ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(text)
+    return host.strip("[]"), int(port)
+
+
+def _address() -> Property:
+    def parse(text: str) -> str:
+        split_address(text)
+        return text.strip()
+
+    return Property(Kind.STRING, parse, None, "HOST:PORT with a port from 0 to 65535")
+
+
 def _policies() -> Property:
     return _list("delete", "delete|compact", "a comma-separated list of delete, compact")
 
@@ -326,6 +342,14 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "segment.jitter.ms of topics in hours, when ms is not set.",
             ),
             "max.connections": (_int(INT32_MAX, 1), "The most connections at a time."),
+            "metrics.allow.remote": (
+                _flag(False),
+                "Whether metrics may be served on an address that others can reach. txn's own.",
+            ),
+            "metrics.listener": (
+                _address(),
+                "Where GET /metrics is answered; if not given, nowhere. txn's own.",
+            ),
             "node.id": (_int(1, 0), "This node's number."),
             "num.network.threads": (_int(2, 1, 256), "Threads that serve connections."),
             "num.partitions": (

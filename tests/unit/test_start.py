@@ -81,7 +81,7 @@ def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path)
     assert [node() for node in nodes] == [None, None, None]
 
 
-Asked = tuple[Path | None, str, str | None, list[str]]
+Asked = tuple[Path | None, str, str | None, str | None, list[str]]
 
 
 def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
@@ -89,8 +89,8 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked: list[Asked] = []
     monkeypatch.setattr(
         "txn.server.serve.serve",
-        lambda data, listen, durability, options: asked.append(
-            (data, listen, durability, list(options))
+        lambda data, listen, durability, metrics, options: asked.append(
+            (data, listen, durability, metrics, list(options))
         ),
     )
     assert CliRunner().invoke(app, words).exit_code == 0
@@ -105,6 +105,7 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
         "serve --listen=[::1]:9092 --data=/data=1 --durability=always",
         "serve -o num.partitions=6 --option log.dirs=x --option=node.id=2",
         "serve --data one --data two --listen a:1 --listen b:2",
+        "serve --metrics 127.0.0.1:9308 --data one",
     ],
 )
 def test_a_plain_serve_is_read_as_typer_reads_it(
@@ -112,7 +113,7 @@ def test_a_plain_serve_is_read_as_typer_reads_it(
 ) -> None:
     plain = read_plain_serve(line.split())
     assert plain is not None
-    read = (plain.data, plain.listen, plain.durability, list(plain.options))
+    read = (plain.data, plain.listen, plain.durability, plain.metrics, list(plain.options))
     assert read == as_typer_reads(line.split(), monkeypatch)
 
 

@@ -190,6 +190,11 @@ class GroupCoordinator:
         """The partition of `__consumer_offsets` that keeps a group."""
         return coordinator_partition(group_id, len(self._stores))
 
+    @property
+    def failed_count(self) -> int:
+        """Number of partitions of the coordinator that could not be read."""
+        return len(self._unread)
+
     def is_loaded(self, group_id: str) -> bool:
         """Say whether what is stored of a group could be read, so that it can be served."""
         return not self._unread or self.group_partition(group_id) not in self._unread

@@ -123,6 +123,16 @@ class TopicPartitions:
         with self._lock:
             return [store for store in self._stores if store is not None]
 
+    def opened_by_index(self) -> list[tuple[int, PartitionLog]]:
+        """Those that are in use, with their numbers."""
+        with self._lock:
+            return [(at, store) for at, store in enumerate(self._stores) if store is not None]
+
+    @property
+    def failure_count(self) -> int:
+        """Number of partitions that cannot be used."""
+        return len(self._failures)
+
     def withdrawn(self) -> list[PartitionLog]:
         """Those that were opened and are out of service."""
         with self._lock:

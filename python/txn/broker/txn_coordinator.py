@@ -310,6 +310,11 @@ class TransactionCoordinator:
             transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
         )
 
+    @property
+    def failed_count(self) -> int:
+        """Number of partitions of the coordinator that could not be read."""
+        return len(self._unread)
+
     def is_loaded(self, transactional_id: str) -> bool:
         """Say whether what is stored of an id could be read, so that it can be decided on."""
         return not self._unread or self._shard_of(transactional_id) not in self._unread

@@ -27,7 +27,7 @@ def main() -> None:
             _load_asyncio_without_ssl()
             from txn.server.serve import serve
 
-            serve(asked.data, asked.listen, asked.durability, asked.options)
+            serve(asked.data, asked.listen, asked.durability, asked.metrics, asked.options)
         else:
             from txn.cli.commands import app
 

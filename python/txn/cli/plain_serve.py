@@ -17,6 +17,7 @@ class PlainServe(NamedTuple):
     data: Path | None
     listen: str
     durability: str | None
+    metrics: str | None
     options: Sequence[str]
 
 
@@ -25,7 +26,7 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     if words[:1] != ["serve"]:
         return None
     given: dict[str, list[str]] = {
-        name: [] for name in ("--data", "--listen", "--durability", "-o")
+        name: [] for name in ("--data", "--listen", "--durability", "--metrics", "-o")
     }
     rest = iter(words[1:])
     for word in rest:
@@ -36,9 +37,14 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
         if name not in given or not value or value.startswith("-"):
             return None
         given[name].append(value)
-    data, listen, durability = (
-        given[name][-1] if given[name] else None for name in ("--data", "--listen", "--durability")
+    options = given.pop("-o")
+    data, listen, durability, metrics = (
+        values[-1] if values else None for values in given.values()
     )
     return PlainServe(
-        None if data is None else Path(data), listen or DEFAULT_LISTEN, durability, given["-o"]
+        None if data is None else Path(data),
+        listen or DEFAULT_LISTEN,
+        durability,
+        metrics,
+        options,
     )

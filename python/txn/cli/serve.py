@@ -24,6 +24,14 @@ def serve(
         str | None,
         typer.Option(help="process, commit or always: what survives a power failure."),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to answer GET /metrics, for Prometheus; a loopback address, unless "
+            "metrics.allow.remote=true. [default: nowhere]",
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,4 +46,4 @@ def serve(
     """
     from txn.server.serve import serve
 
-    serve(data, listen, durability, option or ())
+    serve(data, listen, durability, metrics, option or ())

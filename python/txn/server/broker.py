@@ -12,16 +12,16 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from txn import _core, forks
 from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from txn.broker.node import Node
-from txn.config import BrokerSettings
+from txn.config import BrokerSettings, split_address
 from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
 from txn.logs import log
 from txn.server import descriptors
@@ -33,6 +33,9 @@ from txn.server.preload import Preload
 from txn.server.scheduler import LoopScheduler
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
+
+if TYPE_CHECKING:
+    from txn.server.metrics_listener import MetricsListener
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
 
@@ -53,6 +56,8 @@ class Broker:
         port: Port to listen on; 0 takes a free one.
         durability: "process", "commit" or "always" (promise P2). By default "commit" for a
             named directory and "process" for a temporary one.
+        metrics: HOST:PORT where GET /metrics is answered, "127.0.0.1:0" for a free port; None:
+            nowhere. Other than loopback only with `metrics_allow_remote=True`.
         properties: Broker properties by Kafka's names, `{"num.partitions": 6}`.
         settings: The same with underscores for dots, `num_partitions=6`.
 
@@ -74,12 +79,15 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         durability: str | None = None,
+        metrics: str | None = None,
         properties: Mapping[str, object] | None = None,
         **settings: object,
     ) -> None:
         given = dict(properties or {})
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         given.setdefault("durability", durability or ("process" if path is None else "commit"))
+        if metrics is not None:
+            given["metrics.listener"] = metrics
         self._service = service = _Service(BrokerSettings(given), path, host, port)
         self._node, self._storage = service.node, service.storage
         self._compaction = service.compaction
@@ -89,6 +97,12 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """HOST:PORT, as clients take it; an IPv6 address is in brackets."""
         return self._service.bootstrap_servers
+
+    @property
+    def metrics_address(self) -> str | None:
+        """HOST:PORT where GET /metrics is answered; None: nowhere."""
+        listener = self._service.metrics
+        return None if listener is None else _host_and_port(listener.address)
 
     @property
     def path(self) -> Path:
@@ -194,8 +208,7 @@ class _Service:
 
     @property
     def bootstrap_servers(self) -> str:
-        host, port = self._address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return _host_and_port(self._address)
 
     @property
     def path(self) -> Path:
@@ -249,9 +262,14 @@ class _Service:
         self._forked_from = parent
         self.is_open = False
         _open.discard(self)
-        _close_shared(self._address, os.path.realpath(self.path))
+        addresses = (
+            {self._address} if self.metrics is None else {self._address, self.metrics.address}
+        )
+        _close_shared(addresses, os.path.realpath(self.path))
 
     def _close(self) -> None:
+        if self.metrics is not None:
+            self.metrics.stop()
         self.preload.stop()
         self._server.stop()
         for reactor in self._reactors:
@@ -284,28 +302,26 @@ class _Service:
             is_requested="max.connections" in self._settings.given,
         )
         _core.set_open_files_max(min(self.shares.files, descriptors.FILES_OF_EMBEDDED))
-        # First of all: where the port is taken, no directory is made and none touched.
-        self._server = self._listen(host, port)
-        self._address = self._server.address
-        try:
+        with ExitStack() as undo:
+            # First of all: where a port is taken, no directory is made and none touched.
+            self.metrics = self._listen_for_metrics()
+            if self.metrics is not None:
+                undo.callback(self.metrics.stop)
+            self._server = self._listen(host, port)
+            undo.callback(self._server.stop)
+            self._address = self._server.address
             self._directory = DataDirectory(
                 path,
                 node_id=self._settings.given.get("node.id"),
                 is_temporary=self._temporary is not None,
             )
-        except BaseException:
-            self._server.stop()
-            raise
-        loop = LentLoop()
-        try:
+            undo.callback(self._directory.release)
+            loop = LentLoop()
+            undo.callback(loop.close)
             scheduler = LoopScheduler(loop)
             self.node = self._open_node(scheduler)
             self.node.transactions.call_when_recovered(self._note_boot)
-        except BaseException:
-            loop.close()
-            self._server.stop()
-            self._directory.release()
-            raise
+            undo.pop_all()
         self.node.advertised = advertised or _reachable(*self._address)
         self._control = ControlLoop(loop, scheduler, self._server, self.node)
         self._reactors = [
@@ -322,6 +338,10 @@ class _Service:
         self.compaction.start()
         self.preload = Preload({key: api.versions for key, api in self._control.table.items()})
         self.preload.start()
+        if self.metrics is not None:
+            from txn.server.metrics import Snapshot, exposition
+
+            self.metrics.start(exposition(Snapshot(self._server, self.node)))
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )
@@ -398,11 +418,25 @@ class _Service:
                 port=port,
             ) from error
 
+    def _listen_for_metrics(self) -> "MetricsListener | None":
+        address = self._settings["metrics.listener"]
+        if address is None:
+            return None
+        from txn.server.metrics_listener import MetricsListener  # few brokers need it
+
+        host, port = split_address(address)
+        return MetricsListener(host, port, is_remote_allowed=self._settings["metrics.allow.remote"])
+
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
             import shutil
 
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _host_and_port(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reason(error: OSError | OverflowError) -> str:
@@ -445,19 +479,19 @@ def _reachable(host: str, port: int) -> tuple[str, int]:
     return (socket.gethostname() if host in EVERY_ADDRESS else host), port
 
 
-def _close_shared(address: tuple[str, int], directory: str) -> None:
-    """Close this process's descriptors of files in a directory and of sockets at an address."""
+def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> None:
+    """Close this process's descriptors of files in a directory and of sockets at addresses."""
     with suppress(OSError):
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):  # the listing's own descriptor is gone
                 target = os.readlink(f"/proc/self/fd/{name}")
                 is_file = target.startswith(f"{directory}/")
-                if is_file or (target.startswith("socket:") and _is_at(int(name), address)):
+                if is_file or (target.startswith("socket:") and _is_at(int(name), addresses)):
                     os.close(int(name))
 
 
-def _is_at(descriptor: int, address: tuple[str, int]) -> bool:
-    """Say whether a socket's own end has an address."""
+def _is_at(descriptor: int, addresses: Collection[tuple[str, int]]) -> bool:
+    """Say whether a socket's own end has one of the addresses."""
     import socket
 
     one = socket.socket(fileno=descriptor)
@@ -465,7 +499,8 @@ def _is_at(descriptor: int, address: tuple[str, int]) -> bool:
         own = one.getsockname()
     finally:
         one.detach()
-    host, port = address
     if one.family not in (socket.AF_INET, socket.AF_INET6):
         return False
-    return own[1] == port and (host in EVERY_ADDRESS or own[0] == host)
+    return any(
+        own[1] == port and (host in EVERY_ADDRESS or own[0] == host) for host, port in addresses
+    )

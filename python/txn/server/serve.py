@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from txn import _core
+from txn.config import split_address
 from txn.errors import ConfigError
 from txn.logs import show_on_stderr
 from txn.server.broker import Broker
@@ -26,13 +27,22 @@ KEPT_BYTES = 8 << 20
 ten minutes of hostile requests 12 MiB were in use and 190 MiB kept."""
 
 
-def serve(data: Path | None, listen: str, durability: str | None, options: Sequence[str]) -> None:
+def serve(
+    data: Path | None,
+    listen: str,
+    durability: str | None,
+    metrics: str | None,
+    options: Sequence[str],
+) -> None:
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
+
+    A second line, `metrics on http://HOST:PORT/metrics`, follows where metrics are served.
 
     Args:
         data: The data directory; None for a temporary one.
         listen: HOST:PORT.
         durability: As `Broker` takes it.
+        metrics: As `Broker` takes it.
         options: Broker properties, each PROPERTY=VALUE.
 
     Raises:
@@ -45,17 +55,31 @@ def serve(data: Path | None, listen: str, durability: str | None, options: Seque
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
         _stop_requests() as (request_stop, await_request),
-        Broker(data, host=host, port=port, durability=durability, properties=properties) as broker,
+        Broker(
+            data,
+            host=host,
+            port=port,
+            durability=durability,
+            metrics=metrics,
+            properties=properties,
+        ) as broker,
     ):
         _core.set_open_files_max(broker._shares.files)  # no program around it needs low numbers
         _core.keep_freed_memory_below(KEPT_BYTES)
         gc.freeze()  # what is loaded stays loaded: collections may leave it out
         gc.enable()
         broker.call_when_failed(request_stop)
-        print(f"listening on {broker.bootstrap_servers}", flush=True)
+        print(_greeting(broker), flush=True)  # at once: a program may read no more than a line
         await_request()
     if broker.failure is not None:
         raise broker.failure
+
+
+def _greeting(broker: Broker) -> str:
+    listening = f"listening on {broker.bootstrap_servers}"
+    if broker.metrics_address is None:
+        return listening
+    return f"{listening}\nmetrics on http://{broker.metrics_address}/metrics"
 
 
 @contextmanager
@@ -84,10 +108,11 @@ def _stop_requests() -> Iterator[tuple[Callable[[], object], Callable[[], object
 
 def parse_address(text: str) -> tuple[str, int]:
     """Read HOST:PORT. Raises ConfigError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"--listen takes HOST:PORT with a port from 0 to 65535, not {text!r}")
-    return host.strip("[]"), int(port)
+    try:
+        return split_address(text)
+    except ValueError:
+        said = f"--listen takes HOST:PORT with a port from 0 to 65535, not {text!r}"
+        raise ConfigError(said) from None
 
 
 def parse_option(text: str) -> tuple[str, str]:

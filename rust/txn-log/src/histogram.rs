@@ -16,7 +16,7 @@ const FIRST_POWER: u32 = 4;
 /// Bounds for each power of two.
 const STEPS: usize = 2;
 const POWERS: usize = 20;
-/// How many bounds there are; the last bucket has none.
+/// Number of bounds; the last bucket has none.
 const BOUNDS: usize = POWERS * STEPS;
 
 /// A number that only rises.
@@ -48,7 +48,7 @@ impl Counter {
     }
 }
 
-/// How many times took how long.
+/// Counts times by their length.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [Counter; BOUNDS + 1],
@@ -85,7 +85,7 @@ impl Histogram {
         self.sum_ns.add_alone(ns);
     }
 
-    /// What is in it now.
+    /// Its present content.
     #[must_use]
     pub fn times(&self) -> Times {
         Times {
@@ -95,11 +95,10 @@ impl Histogram {
     }
 }
 
-/// What a histogram held at a moment.
+/// The content of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
-    /// How many times fell into each bucket, in the order of [`bounds_s`], and one more for those
-    /// beyond the last bound.
+    /// Counts by bucket, in the order of [`bounds_s`]; the last is beyond every bound.
     pub buckets: Vec<u64>,
     /// All times together, in seconds.
     pub sum_s: f64,
@@ -123,7 +122,7 @@ impl Times {
         self.sum_s += other.sum_s;
     }
 
-    /// How many times there are.
+    /// Number of times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()

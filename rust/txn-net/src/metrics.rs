@@ -10,9 +10,9 @@
 //! Each time is noted when its second point is reached, so the count of `local` is the number of
 //! requests decided, and so on. A request without an answer (`acks=0`) is never sent.
 //!
-//! Every reactor notes the requests of its own connections, alone: points that another thread
-//! reaches are brought to it with the request (`Dequeued`) or with the answer. So a request costs
-//! no locked instruction here, and two or three looks at the clock.
+//! Every reactor notes the requests of its own connections, and no other thread writes its
+//! counters. Another thread hands its times over with the request (`Dequeued`) or the answer. So a
+//! request costs no locked instruction here, and two or three readings of the clock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,7 +42,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Of a request that a reactor takes at `dequeued`.
+    /// Begins with a request that a reactor takes at `dequeued`.
     pub fn new(api_key: i16, received: Instant, dequeued: Instant) -> Self {
         Self {
             api_key,
@@ -71,7 +71,7 @@ impl Marks {
     }
 }
 
-/// What is counted of one API.
+/// Counters of one API.
 #[derive(Default)]
 struct ApiMetrics {
     received: Counter,
@@ -82,7 +82,7 @@ struct ApiMetrics {
     total: Histogram,
 }
 
-/// What one reactor counts; its own thread alone writes.
+/// Counters of one reactor; its own thread alone writes.
 pub struct ReactorMetrics {
     /// By API key, the unknown ones last; made when the first request of an API comes.
     apis: [OnceLock<Box<ApiMetrics>>; API_KEYS + 1],
@@ -116,7 +116,7 @@ impl Gauge {
     }
 }
 
-/// What Produce requests brought.
+/// Counters of Produce.
 #[derive(Default)]
 pub struct Produced {
     pub batches: Counter,
@@ -143,7 +143,7 @@ impl Default for ReactorMetrics {
 }
 
 impl ReactorMetrics {
-    /// How many requests wait like this one.
+    /// Number of requests that wait for the same operation.
     pub fn delayed(&self, operation: &Operation) -> &Gauge {
         match operation {
             Operation::Fetch(_) => &self.delayed_fetches,
@@ -194,7 +194,7 @@ impl ReactorMetrics {
 pub struct ApiSnapshot {
     /// Which; -1 for those that Kafka does not have.
     pub api_key: i16,
-    /// How many were received.
+    /// Number of requests received.
     pub received: u64,
     /// From received to dequeued.
     pub queue: Times,
@@ -208,7 +208,7 @@ pub struct ApiSnapshot {
     pub total: Times,
 }
 
-/// What one reactor does.
+/// Counters of one reactor.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactorSnapshot {
     /// Connections that it serves.
@@ -219,7 +219,7 @@ pub struct ReactorSnapshot {
     pub bytes_sent: u64,
 }
 
-/// What a server has counted, and what waits in it now.
+/// Counters and queue lengths of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By API key, those that were ever asked for.
@@ -249,7 +249,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Adds what reactors have counted. Cost: some 10 µs for each API that was ever asked for.
+    /// Adds the counters of reactors. Cost: some 10 µs for each API that was ever asked for.
     pub fn add_reactors(&mut self, reactors: &[ReactorMetrics]) {
         for row in 0..=API_KEYS {
             let counted = reactors.iter().filter_map(|one| one.apis[row].get());

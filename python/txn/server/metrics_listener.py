@@ -1,0 +1,140 @@
+"""`GET /metrics` over HTTP: one thread, one request at a time, each within a time.
+
+A request is read up to its empty line, at most `HEAD_BYTES_MAX` within `REQUEST_S`: neither a slow
+nor a long one holds up others. Headers are ignored, a body is not read, and every answer closes the
+connection.
+"""
+
+import contextlib
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from txn.errors import AddressError, ConfigError
+from txn.logs import rare_log
+
+HEAD_BYTES_MAX: Final = 8 << 10
+REQUEST_S: Final = 2.0
+"""A request has to arrive within this time."""
+RESPONSE_S: Final = 5.0
+"""A client has to take the answer within this time."""
+BACKLOG: Final = 8
+
+TEXT: Final = "text/plain; charset=utf-8"
+METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricsListener:
+    """Serves metrics from `start` to `stop`.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        is_remote_allowed: Whether the address may be another than loopback.
+
+    Raises:
+        ConfigError: the address is not loopback, and has to be.
+        AddressError: the address is taken or not of this machine.
+    """
+
+    def __init__(self, host: str, port: int, *, is_remote_allowed: bool) -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, _, _, _, address = found[0]
+            if not is_remote_allowed and not ipaddress.ip_address(address[0]).is_loopback:
+                raise ConfigError(
+                    f"metrics cannot be served on {host}:{port}: everyone who reaches that address "
+                    "could read them. Give a loopback address, or set metrics.allow.remote=true",
+                    property="metrics.listener",
+                )
+            self._socket = socket.create_server(
+                (str(address[0]), port), family=family, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise AddressError(
+                f"cannot serve metrics on {host}:{port}: {error.strerror or error}. Give another "
+                "address; port 0 takes a free one",
+                host=host,
+                port=port,
+            ) from error
+        host, port = self._socket.getsockname()[:2]
+        self.address: tuple[str, int] = (host, port)
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, metrics: Callable[[], bytes]) -> None:
+        """Begin to serve the text that a call returns."""
+        self._thread = threading.Thread(
+            target=self._run, args=(metrics,), name="txn-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serve no more; the request under way is answered."""
+        self._is_stopped = True
+        with contextlib.suppress(OSError):  # it wakes the thread, which may have gone
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._thread is not None:
+            self._thread.join()
+        self._socket.close()
+
+    def _run(self, metrics: Callable[[], bytes]) -> None:
+        while not self._is_stopped:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:  # stopped, or the process has no descriptor left
+                time.sleep(0 if self._is_stopped else 0.1)
+                continue
+            with client:
+                try:
+                    self._serve(client, metrics)
+                except OSError:
+                    pass  # the client left, or was too slow
+                except Exception:
+                    rare_log.exception("metrics.failed")
+
+    def _serve(self, client: socket.socket, metrics: Callable[[], bytes]) -> None:
+        status, kind, body, has_body = _answer(_read_head(client), metrics)
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+        )
+        client.settimeout(RESPONSE_S)  # for all of it
+        client.sendall(head.encode() + (body if has_body else b""))
+
+
+def _read_head(client: socket.socket) -> bytes | None:
+    """The head of a request; None if it is too long. Raises OSError."""
+    deadline = time.monotonic() + REQUEST_S
+    head = bytearray()
+    while b"\r\n\r\n" not in head:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        client.settimeout(left_s)
+        received = client.recv(HEAD_BYTES_MAX)
+        head += received
+        if not received:
+            raise ConnectionResetError
+        if len(head) > HEAD_BYTES_MAX:
+            return None
+    return bytes(head)
+
+
+def _answer(head: bytes | None, metrics: Callable[[], bytes]) -> tuple[str, str, bytes, bool]:
+    """Status, content type and body of an answer, and whether the body is sent."""
+    if head is None:
+        return "431 Request Header Fields Too Large", TEXT, b"", False
+    words = head.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        return "400 Bad Request", TEXT, b"This is no HTTP/1 request.\n", True
+    method, target = words[0], words[1].partition(b"?")[0]
+    has_body = method != b"HEAD"
+    if method not in (b"GET", b"HEAD"):
+        return "405 Method Not Allowed", TEXT, b"Metrics can be read with GET.\n", True
+    if target != b"/metrics":
+        return "404 Not Found", TEXT, b"Metrics are at /metrics.\n", has_body
+    return "200 OK", METRICS_TEXT, metrics(), has_body

@@ -1,0 +1,113 @@
+"""The table of metrics, its page, and the listener's answers to anybody."""
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from txn.errors import AddressError, ConfigError
+from txn.server.metrics import METRICS, api_name
+from txn.server.metrics_listener import HEAD_BYTES_MAX, MetricsListener
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+@pytest.fixture
+def address() -> Iterator[tuple[str, int]]:
+    listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
+    listener.start(lambda: b"a 1\n")
+    yield listener.address
+    listener.stop()
+
+
+def ask(address: tuple[str, int], request: bytes) -> tuple[bytes, bytes]:
+    """Status line and body of an answer, read until the connection is closed."""
+    with socket.create_connection(address, timeout=20) as client:
+        client.sendall(request)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.split(b"\r\n")[0], body
+
+
+def test_the_page_lists_every_metric_as_the_table_has_it() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    expected = [
+        f"| `{name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.about}"
+        f" | {f'`{one.kafka}`' if one.kafka else ''} |"
+        for name, one in METRICS.items()
+    ]
+    assert rows == expected
+
+
+def test_every_name_follows_the_scheme() -> None:
+    for name, metric in METRICS.items():
+        assert re.fullmatch(r"(kafka|txn|process)_[a-z_]+", name)
+        assert name.startswith("kafka_") == bool(metric.kafka)
+        assert name.endswith("_total") == (metric.kind == "counter")
+        assert name.endswith("_seconds") >= (metric.kind == "histogram")
+
+
+def test_an_api_has_kafkas_name_and_a_key_that_kafka_does_not_have_none() -> None:
+    assert api_name(22) == "InitProducerId"
+    assert api_name(0) == "Produce"
+    assert api_name(-1) == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "body"),
+    [
+        (b"GET /metrics HTTP/1.1", b"200 OK", b"a 1\n"),
+        (b"GET /metrics?name=a HTTP/1.0", b"200 OK", b"a 1\n"),
+        (b"HEAD /metrics HTTP/1.1", b"200 OK", b""),
+        (b"GET / HTTP/1.1", b"404 Not Found", b"Metrics are at /metrics.\n"),
+        (b"GET /../metrics HTTP/1.1", b"404 Not Found", b"Metrics are at /metrics.\n"),
+        (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"Metrics can be read with GET.\n"),
+        (b"\x16\x03\x01 no HTTP", b"400 Bad Request", b"This is no HTTP/1 request.\n"),
+    ],
+)
+def test_a_request_is_answered(
+    address: tuple[str, int], request_line: bytes, status: bytes, body: bytes
+) -> None:
+    said = ask(address, request_line + b"\r\nHost: a\r\n\r\n")
+    assert said == (b"HTTP/1.1 " + status, body)
+
+
+def test_a_head_without_end_is_refused(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=20) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"a" * HEAD_BYTES_MAX)
+        assert client.recv(12) == b"HTTP/1.1 431"
+
+
+def test_clients_that_say_nothing_or_leave_do_not_keep_others_for_good(
+    address: tuple[str, int],
+) -> None:
+    silent = socket.create_connection(address)
+    socket.create_connection(address).close()
+    assert ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")[1] == b"a 1\n"
+    silent.close()
+
+
+def test_metrics_that_fail_cost_their_request_alone() -> None:
+    listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
+    given = iter([b"a 1\n"])
+    listener.start(lambda: next(given))
+    assert ask(listener.address, b"GET /metrics HTTP/1.1\r\n\r\n")[1] == b"a 1\n"
+    assert ask(listener.address, b"GET /metrics HTTP/1.1\r\n\r\n") == (b"", b"")
+    assert ask(listener.address, b"GET / HTTP/1.1\r\n\r\n")[0] == b"HTTP/1.1 404 Not Found"
+    listener.stop()
+
+
+def test_an_address_that_others_can_reach_has_to_be_allowed() -> None:
+    with pytest.raises(ConfigError, match=r"set metrics\.allow\.remote=true"):
+        MetricsListener("0.0.0.0", 0, is_remote_allowed=False)
+    listener = MetricsListener("0.0.0.0", 0, is_remote_allowed=True)
+    listener.stop()
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    one = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
+    with pytest.raises(AddressError, match=r"cannot serve metrics on 127\.0\.0\.1"):
+        MetricsListener(*one.address, is_remote_allowed=False)
+    one.stop()
