@@ -7,7 +7,7 @@ use std::io;
 use std::time::Instant;
 
 use txn_client::messages::FETCH;
-use txn_log::batch::{HEADER_BYTES, Header};
+use txn_protocol::batch::{HEADER_BYTES, Header};
 use txn_protocol::frame::read_response_header;
 use txn_protocol::{Malformed, Put, Reader};
 

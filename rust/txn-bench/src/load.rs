@@ -5,18 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use txn_client::messages::transactions::Identity;
 use txn_client::messages::{PRODUCE, produce};
-use txn_log::batch::HEADER_BYTES;
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
+use txn_protocol::batch::{self, Codec, Header};
 
 use crate::arguments::Failure;
 use crate::connection::{Connection, head};
-
-/// Where a batch's checksum, producer, epoch and base sequence stand.
-const CRC_AT: usize = 17;
-const CRC_START: usize = 21;
-const PRODUCER_AT: usize = 43;
-const SEQUENCE_AT: usize = 53;
 
 /// What follows the batch in a Produce of one: no tags of the partition, the topic, the request.
 const TAIL: [u8; 3] = [0; 3];
@@ -47,11 +40,7 @@ impl Load {
             records_max,
             transactional_id.is_some(),
         );
-        let records = i32::from_be_bytes(
-            *batch[HEADER_BYTES - 4..]
-                .first_chunk()
-                .expect("a whole header"),
-        );
+        let header = Header::parse(&batch).expect("a whole header");
         let part = produce::Part {
             topic,
             partition,
@@ -62,7 +51,7 @@ impl Load {
         Self {
             head,
             batch,
-            records,
+            records: header.record_count(),
             sequence: 0,
             // correlation id, tags; array of topics; name; array of partitions; index
             error_at: 4 + 1 + 1 + 1 + topic.len() + 1 + 4,
@@ -71,18 +60,14 @@ impl Load {
 
     /// Makes the batch one of this producer, from its first sequence on.
     pub fn begin(&mut self, (producer_id, producer_epoch): Identity) {
-        let at = PRODUCER_AT;
-        self.batch[at..at + 8].copy_from_slice(&producer_id.to_be_bytes());
-        self.batch[at + 8..at + 10].copy_from_slice(&producer_epoch.to_be_bytes());
+        batch::stamp_producer(&mut self.batch, producer_id, producer_epoch);
         self.sequence = 0;
     }
 
     /// Sends the batch as the producer's next.
     pub fn send(&mut self, connection: &mut Connection) -> io::Result<()> {
-        let at = SEQUENCE_AT;
-        self.batch[at..at + 4].copy_from_slice(&self.sequence.to_be_bytes());
-        let crc = crc32c::crc32c(&self.batch[CRC_START..]);
-        self.batch[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
+        batch::stamp_sequence(&mut self.batch, self.sequence);
+        batch::seal(&mut self.batch);
         connection.send(&mut self.head, &self.batch, &TAIL)?;
         let next = i64::from(self.sequence) + i64::from(self.records);
         self.sequence = (next % (1 << 31)) as i32;
@@ -154,7 +139,7 @@ pub fn batch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use txn_log::batch::BatchView;
+    use txn_protocol::batch::BatchView;
 
     #[test]
     fn a_batch_is_as_full_as_it_may_be_and_sound() {

@@ -12,10 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use txn_log::batch::{BatchView, Batches};
 use txn_log::builder::{BatchBuilder, encode_marker};
-use txn_log::compression::Codec;
 use txn_log::producer_state::Marker;
+use txn_protocol::batch::{BatchView, Batches, Codec};
 use txn_protocol::frame::{LENGTH_BYTES, RequestHeader, begin_response, set_length};
 use txn_protocol::{Put, Reader};
 

@@ -13,9 +13,9 @@
 
 use std::ops::Range;
 
-use txn_log::batch::BatchView;
-use txn_log::compression::{self, Codec, CompressionError};
-use txn_log::records::{Headers, Records};
+use txn_log::compression::{self, CompressionError};
+use txn_protocol::batch::{BatchView, Codec};
+use txn_protocol::records::{Headers, Records};
 
 /// Size after which a chunk is handed over, in bytes of keys, values and headers.
 pub const CHUNK_BYTES: usize = 64 << 20;

@@ -22,9 +22,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use txn_log::batch::{BatchError, BatchView, Header};
 use txn_log::builder::decode_marker;
 use txn_protocol::Reader;
+use txn_protocol::batch::{BatchError, BatchView, Header};
 use txn_protocol::codes;
 
 use crate::cluster::{Cluster, Retry};

@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
 use txn_protocol::Reader;
+use txn_protocol::batch::Codec;
 use txn_protocol::codes;
 
 use crate::client::transaction_error;

@@ -1,9 +1,10 @@
 //! Making record batches: data, and the markers that end transactions.
 
-use crate::batch::{self, HEADER_BYTES, Header};
-use crate::compression::{self, Codec, CompressionError};
+use txn_protocol::batch::{self, Codec, HEADER_BYTES, Header};
+use txn_protocol::records::{varlong_size, write_varlong};
+
+use crate::compression::{self, CompressionError};
 use crate::producer_state::Marker;
-use crate::records::{varlong_size, write_varlong};
 
 /// Collects records and seals them into one batch with base offset 0.
 ///
@@ -197,7 +198,9 @@ pub fn encode_marker(marker: &Marker) -> Vec<u8> {
 /// `None` for control records that end no transaction, and for damaged ones.
 #[must_use]
 pub fn decode_marker(records: &[u8]) -> Option<(bool, i32)> {
-    let record = crate::records::Records::new(records, 1).next()?.ok()?;
+    let record = txn_protocol::records::Records::new(records, 1)
+        .next()?
+        .ok()?;
     let is_commit = match record.key? {
         [_, _, 0, 0, ..] => false,
         [_, _, 0, 1, ..] => true,

@@ -17,50 +17,9 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use txn_protocol::batch::Codec;
+
 use crate::opening::{Opening, Reading, XERIAL_MAGIC};
-
-/// How a batch's records are compressed; the number is bits 0–2 of its attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Codec {
-    /// As they are.
-    None = 0,
-    /// RFC 1952.
-    Gzip = 1,
-    /// Snappy blocks in xerial's framing.
-    Snappy = 2,
-    /// The LZ4 frame format.
-    Lz4 = 3,
-    /// RFC 8878.
-    Zstd = 4,
-}
-
-impl Codec {
-    /// The codec of an attributes field's low three bits; `None` for the numbers 5–7.
-    #[must_use]
-    pub fn from_id(id: u8) -> Option<Self> {
-        match id {
-            0 => Some(Self::None),
-            1 => Some(Self::Gzip),
-            2 => Some(Self::Snappy),
-            3 => Some(Self::Lz4),
-            4 => Some(Self::Zstd),
-            _ => None,
-        }
-    }
-
-    /// The codec by Kafka's name for it: none, gzip, snappy, lz4, zstd.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "none" => Some(Self::None),
-            "gzip" => Some(Self::Gzip),
-            "snappy" => Some(Self::Snappy),
-            "lz4" => Some(Self::Lz4),
-            "zstd" => Some(Self::Zstd),
-            _ => None,
-        }
-    }
-}
 
 /// Compressed bytes that cannot be opened, or are larger inside than allowed.
 #[derive(Debug)]

@@ -2,17 +2,18 @@
 //!
 //! [`walk`] reads every record of a batch to its last header, and tells a [`Visitor`] of each:
 //! its offset, its time, its key, and whether it has a value. Memory is that of an [`Opening`].
-//! It reads what [`Records`](crate::records::Records) reads, by the same rules.
+//! It reads what [`Records`](txn_protocol::records::Records) reads, by the same rules.
 //!
 //! [`inspect`] is what an append has to know of a batch's content.
 
 use std::fmt;
 use std::ops::ControlFlow;
 
-use crate::batch::{BatchError, BatchView};
-use crate::compression::{Codec, CompressionError};
+use txn_protocol::batch::{BatchError, BatchView, Codec};
+use txn_protocol::records::{RecordError, read_nullable, read_varint, read_varlong};
+
+use crate::compression::CompressionError;
 use crate::opening::{Opening, Reading};
-use crate::records::{RecordError, read_nullable, read_varint, read_varlong};
 
 /// Content that cannot be read.
 #[derive(Debug)]

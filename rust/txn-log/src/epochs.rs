@@ -12,7 +12,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::batch::Header;
+use txn_protocol::batch::Header;
+
 use crate::disk;
 use crate::error::ReadError;
 use crate::segment::Segment;

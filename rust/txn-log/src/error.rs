@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::batch::BatchError;
+use txn_protocol::batch::BatchError;
+use txn_protocol::codes;
+
 use crate::log::LogState;
 
 /// Stored bytes that are damaged.
@@ -120,11 +122,11 @@ impl AppendError {
     pub fn code(&self) -> i16 {
         match self {
             Self::Duplicate { .. } => 0,
-            Self::Join | Self::TooMuchToOpen => code::UNKNOWN_SERVER_ERROR,
+            Self::Join | Self::TooMuchToOpen => codes::UNKNOWN_SERVER_ERROR,
             Self::Refused { code, .. } => *code,
-            Self::Corrupt { .. } => code::CORRUPT_MESSAGE,
-            Self::Io(_) => code::KAFKA_STORAGE_ERROR,
-            Self::Closed => code::NOT_LEADER_OR_FOLLOWER,
+            Self::Corrupt { .. } => codes::CORRUPT_MESSAGE,
+            Self::Io(_) => codes::KAFKA_STORAGE_ERROR,
+            Self::Closed => codes::NOT_LEADER_OR_FOLLOWER,
         }
     }
 }
@@ -192,16 +194,4 @@ impl From<CorruptLog> for ReadError {
     fn from(corrupt: CorruptLog) -> Self {
         Self::Corrupt(corrupt)
     }
-}
-
-/// The Kafka error codes a log answers with.
-pub(crate) mod code {
-    pub const UNKNOWN_SERVER_ERROR: i16 = -1;
-    pub const CORRUPT_MESSAGE: i16 = 2;
-    pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
-    pub const MESSAGE_TOO_LARGE: i16 = 10;
-    pub const INVALID_TIMESTAMP: i16 = 32;
-    pub const KAFKA_STORAGE_ERROR: i16 = 56;
-    pub const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
-    pub const INVALID_RECORD: i16 = 87;
 }

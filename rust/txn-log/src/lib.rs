@@ -1,14 +1,13 @@
 //! A partition's log on disk: Kafka's record batches in Kafka's segment files.
 //!
-//! From the inside out: `batch` and `records` read bytes, `compression` and `builder` make
-//! them, `index`, `segment` and `recovery` keep them in files, [`PartitionLog`] is the one
+//! From the inside out: `compression` and `builder` make the batches that `txn_protocol` reads,
+//! `index`, `segment` and `recovery` keep them in files, [`PartitionLog`] is the one
 //! door through which they are appended. Whether a batch may enter is not decided here:
 //! the log asks its [`producer_state::ProducerStateManager`].
 #![forbid(unsafe_code)]
 
 mod aborted;
 mod aborted_sums;
-pub mod batch;
 pub mod builder;
 pub mod compaction;
 pub mod compression;
@@ -26,7 +25,6 @@ pub mod offsets;
 mod open_files;
 pub mod opening;
 pub mod producer_state;
-pub mod records;
 mod recovery;
 mod removal;
 mod replication;

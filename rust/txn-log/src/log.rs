@@ -37,15 +37,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use txn_protocol::batch::{self, BatchError, BatchView, Codec, Header};
+use txn_protocol::codes;
+
 use crate::aborted::{self, AbortedTxns};
 use crate::aborted_sums::AbortedSums;
-use crate::batch::{self, BatchError, BatchView, Header};
 use crate::builder::encode_marker;
-use crate::compression::{Codec, CompressionError};
+use crate::compression::CompressionError;
 use crate::content::{self, Content, ContentError};
 use crate::disk;
 use crate::epochs::Epochs;
-use crate::error::code;
 pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
 use crate::index::TimestampOffset;
 pub use crate::offsets::LogState;
@@ -558,7 +559,7 @@ impl PartitionLog {
     #[cold]
     fn not_leader(&self) -> AppendError {
         AppendError::Refused {
-            code: code::NOT_LEADER_OR_FOLLOWER,
+            code: codes::NOT_LEADER_OR_FOLLOWER,
             message: format!("{} is a follower's log", self.directory.display()),
         }
     }
@@ -579,7 +580,7 @@ impl PartitionLog {
     /// The partition's lock, if the log still takes batches.
     pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Writer>, AppendError> {
         let refuse = |reason: &str| AppendError::Refused {
-            code: code::KAFKA_STORAGE_ERROR,
+            code: codes::KAFKA_STORAGE_ERROR,
             message: format!("{} takes no batches: {reason}", self.directory.display()),
         };
         let mut writer = self
@@ -1230,11 +1231,11 @@ fn check_batch(
     budget: &mut usize,
 ) -> Result<Header, AppendError> {
     let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
-    let invalid = |message: &str| refuse(code::INVALID_RECORD, message.to_owned());
+    let invalid = |message: &str| refuse(codes::INVALID_RECORD, message.to_owned());
     let is_client = matches!(origin, Origin::Client { .. });
     if is_client && bytes.len() > settings.max_message_bytes {
         return refuse(
-            code::MESSAGE_TOO_LARGE,
+            codes::MESSAGE_TOO_LARGE,
             format!(
                 "the batch has {} bytes, more than max.message.bytes={}",
                 bytes.len(),
@@ -1261,7 +1262,7 @@ fn check_batch(
     }
     if is_client && batch.is_log_append_time() {
         return refuse(
-            code::INVALID_TIMESTAMP,
+            codes::INVALID_TIMESTAMP,
             "clients may not set the timestamp type to LogAppendTime".to_owned(),
         );
     }
@@ -1277,7 +1278,7 @@ fn check_batch(
         && !batch.is_control()
     {
         return refuse(
-            code::INVALID_RECORD,
+            codes::INVALID_RECORD,
             format!("a compacted topic takes no record without a key, as record {index} is"),
         );
     }
@@ -1315,15 +1316,15 @@ fn open_within(
 fn refuse_content(error: &ContentError) -> AppendError {
     let (code, message) = match error {
         ContentError::Compression(CompressionError::TooLarge { cap }) => (
-            code::MESSAGE_TOO_LARGE,
+            codes::MESSAGE_TOO_LARGE,
             format!(
                 "the batch's records come to more than {cap} bytes after decompression; send \
                  fewer in a batch"
             ),
         ),
-        ContentError::Codec(_) => (code::UNSUPPORTED_COMPRESSION_TYPE, error.to_string()),
+        ContentError::Codec(_) => (codes::UNSUPPORTED_COMPRESSION_TYPE, error.to_string()),
         ContentError::Compression(_) | ContentError::Record(_) => (
-            code::INVALID_RECORD,
+            codes::INVALID_RECORD,
             format!("the batch's records cannot be read: {error}"),
         ),
     };
@@ -1336,9 +1337,9 @@ pub(crate) fn refuse_batch(error: BatchError) -> AppendError {
         BatchError::Truncated { .. } | BatchError::Length { .. } | BatchError::Crc { .. } => {
             return AppendError::Corrupt { error };
         }
-        BatchError::Codec { .. } => code::UNSUPPORTED_COMPRESSION_TYPE,
-        BatchError::Timestamp { .. } => code::INVALID_TIMESTAMP,
-        BatchError::Magic { .. } | BatchError::Inconsistent { .. } => code::INVALID_RECORD,
+        BatchError::Codec { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
+        BatchError::Timestamp { .. } => codes::INVALID_TIMESTAMP,
+        BatchError::Magic { .. } | BatchError::Inconsistent { .. } => codes::INVALID_RECORD,
     };
     AppendError::Refused {
         code,

@@ -11,7 +11,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{self, BatchView};
+use txn_protocol::batch::{self, BatchView};
+
 use crate::disk;
 use crate::epochs::{self, Epochs};
 use crate::error::OpenError;

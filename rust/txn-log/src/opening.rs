@@ -25,9 +25,10 @@ use std::cell::Cell;
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use twox_hash::XxHash32;
+use txn_protocol::batch::Codec;
 use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::compression::{Codec, CompressionError};
+use crate::compression::CompressionError;
 
 /// Bytes of a piece of gzip and zstd.
 const PIECE_BYTES: usize = 64 << 10;

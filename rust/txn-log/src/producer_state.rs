@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::batch::Header;
+use txn_protocol::batch::Header;
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,9 +42,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use txn_protocol::batch::{self, BatchView, HEADER_BYTES, Header};
+
 use crate::aborted::{self, AbortedTxns};
 use crate::aborted_sums::{self, AbortedSums};
-use crate::batch::{self, BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
 use crate::disk;
 use crate::epochs::{self, Epochs};

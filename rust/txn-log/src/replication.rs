@@ -18,9 +18,11 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use crate::batch::{BatchView, Batches, Header};
+use txn_protocol::batch::{BatchView, Batches, Header};
+use txn_protocol::codes;
+
 use crate::builder::decode_marker;
-use crate::error::{AppendError, code};
+use crate::error::AppendError;
 use crate::log::{Condition, PartitionLog, Writer, refuse_batch};
 use crate::offsets::Role;
 use crate::producer_state::{AbortedTxn, ProducerStateError, ReplayedBatch};
@@ -185,7 +187,7 @@ impl PartitionLog {
 
     fn misplaced(&self, reason: &str) -> AppendError {
         AppendError::Refused {
-            code: code::NOT_LEADER_OR_FOLLOWER,
+            code: codes::NOT_LEADER_OR_FOLLOWER,
             message: format!(
                 "{} takes no batch of a leader: {reason}",
                 self.directory.display()

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 
-use crate::batch::{BatchError, HEADER_BYTES, Header};
+use txn_protocol::batch::{BatchError, HEADER_BYTES, Header};
 
 /// Bytes read at once when only headers are wanted.
 const HEADERS_CHUNK: usize = 16 * 1024;

@@ -7,7 +7,8 @@
 
 use std::ops::ControlFlow;
 
-use crate::batch::BatchView;
+use txn_protocol::batch::BatchView;
+
 use crate::compression::CompressionError;
 use crate::content::{self, ContentError, RecordHead};
 use crate::opening::Reading;
@@ -82,7 +83,7 @@ pub(crate) fn first_record(
 mod tests {
     use super::*;
     use crate::builder::BatchBuilder;
-    use crate::compression::Codec;
+    use txn_protocol::batch::Codec;
 
     const CODECS: [Codec; 5] = [
         Codec::None,

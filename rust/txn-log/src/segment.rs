@@ -24,7 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::batch::{BatchError, BatchView, Header};
+use txn_protocol::batch::{BatchError, BatchView, Header};
+
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
 use crate::index::{Entry, Indexes, OffsetIndex, TimestampOffset};

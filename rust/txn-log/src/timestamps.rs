@@ -6,9 +6,11 @@
 //!
 //! Source: KIP-937.
 
-use crate::batch::BatchView;
+use txn_protocol::batch::BatchView;
+use txn_protocol::codes;
+
 use crate::content::Content;
-use crate::error::{AppendError, code};
+use crate::error::AppendError;
 use crate::settings::Settings;
 
 const NO_TIMESTAMP: i64 = -1;
@@ -51,7 +53,7 @@ pub(crate) fn check(
 
 fn refuse_timestamp(message: String) -> AppendError {
     AppendError::Refused {
-        code: code::INVALID_TIMESTAMP,
+        code: codes::INVALID_TIMESTAMP,
         message,
     }
 }

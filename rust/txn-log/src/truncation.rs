@@ -27,11 +27,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use txn_protocol::codes;
+
 use crate::aborted::AbortedTxns;
 use crate::aborted_sums::{self, AbortedSums};
 use crate::disk;
 use crate::epochs::{self, Epochs};
-use crate::error::{AppendError, OpenError, ReadError, code};
+use crate::error::{AppendError, OpenError, ReadError};
 use crate::log::{Condition, PartitionLog, Writer};
 use crate::offsets::Role;
 use crate::recovery;
@@ -107,7 +109,7 @@ impl PartitionLog {
             let mut writer = self.writer()?; // after `synced`: a sync that fails takes it too
             if writer.role != Role::Follower {
                 return Err(AppendError::Refused {
-                    code: code::NOT_LEADER_OR_FOLLOWER,
+                    code: codes::NOT_LEADER_OR_FOLLOWER,
                     message: format!(
                         "{} is not truncated: it follows no leader",
                         self.directory.display()

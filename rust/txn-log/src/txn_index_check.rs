@@ -16,9 +16,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use txn_protocol::batch::{BatchView, Header};
+
 use crate::aborted;
 use crate::aborted_sums::AbortedSums;
-use crate::batch::{BatchView, Header};
 use crate::builder::decode_marker;
 use crate::error::{OpenError, ReadError};
 use crate::producer_state::AbortedTxn;

@@ -1,12 +1,12 @@
 //! Batches, records and codecs as bytes: known ones, round trips, and rubbish.
 
 use proptest::prelude::*;
-use txn_log::batch::{BatchError, BatchView, Batches, HEADER_BYTES};
 use txn_log::builder::{BatchBuilder, decode_marker, encode_marker};
-use txn_log::compression::{Codec, CompressionError, compress, decompress};
+use txn_log::compression::{CompressionError, compress, decompress};
 use txn_log::content;
 use txn_log::producer_state::Marker;
-use txn_log::records::{Records, read_varint, read_varlong, varlong_size, write_varlong};
+use txn_protocol::batch::{BatchError, BatchView, Batches, Codec, HEADER_BYTES};
+use txn_protocol::records::{Records, read_varint, read_varlong, varlong_size, write_varlong};
 
 const CODECS: [Codec; 5] = [
     Codec::None,

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use common::{CLIENT, TestProducerState, files, marker};
 use proptest::prelude::*;
-use txn_log::batch::{BatchView, Batches, Header};
 use txn_log::builder::BatchBuilder;
 use txn_log::compaction::{Cleaned, Cleaner, Cleaning};
-use txn_log::compression::{self, Codec};
+use txn_log::compression;
 use txn_log::disk::{self, Change, Fault, Witness};
 
-use txn_log::records::Records;
 use txn_log::{PartitionLog, Settings};
+use txn_protocol::batch::{BatchView, Batches, Codec, Header};
+use txn_protocol::records::Records;
 
 const RETENTION_MS: i64 = 1000;
 

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use common::{SMALL, append, files, marker, open, plain, transactional, try_open, try_open_from};
 use proptest::prelude::*;
 use tempfile::TempDir;
-use txn_log::batch::Batches;
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
 use txn_log::{PartitionLog, Past, ReadError, Settings};
+use txn_protocol::batch::{Batches, Codec};
 
 /// Of a `.txnindex`.
 const ENTRY_BYTES: usize = 34;

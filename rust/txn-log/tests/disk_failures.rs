@@ -15,10 +15,10 @@ use common::{
     transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
-use txn_log::batch::Batches;
 use txn_log::disk::{self, Change, Fault, Witness};
 use txn_log::write_health::Change as WriteHealth;
 use txn_log::{AppendError, PartitionLog, Past};
+use txn_protocol::batch::Batches;
 
 const NO_SPACE: i32 = 28;
 const BAD_DISK: i32 = 5;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{CLIENT, open, plain};
 use txn_log::PartitionLog;
-use txn_log::batch::Batches;
+use txn_protocol::batch::Batches;
 
 /// Two batches of epoch 0, then two of epoch 2; the log is closed.
 fn write_two_epochs(directory: &Path) {

@@ -12,15 +12,14 @@ use common::{
     transactional, try_open,
 };
 use proptest::prelude::*;
-use txn_log::batch::{BatchView, Batches};
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
 use txn_log::producer_state::AdmitResult;
-use txn_log::records::Records;
 use txn_log::{
     AppendError, LogState, Origin, PartitionLog, Past, ProducerStateManager, ReadError, Settings,
     Watcher,
 };
+use txn_protocol::batch::{BatchView, Batches, Codec};
+use txn_protocol::records::Records;
 
 fn refused(log: &PartitionLog, mut batch: Vec<u8>) -> i16 {
     log.append(CLIENT, &mut batch).unwrap_err().code()

@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use common::{append, files, open};
-use txn_log::batch::{Batches, HEADER_BYTES};
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
 use txn_log::disk::{self, Change, Fault, Witness};
 use txn_log::{PartitionLog, ReadError, can_lend_files, open_files, set_open_files_max};
+use txn_protocol::batch::{Batches, Codec, HEADER_BYTES};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 

@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
-use txn_log::batch::{BatchView, HEADER_BYTES};
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::{Codec, CompressionError, compress, decompress};
+use txn_log::compression::{CompressionError, compress, decompress};
 use txn_log::content::{self, Content, ContentError, RecordHead};
 use txn_log::opening::{Opening, Reading};
-use txn_log::records::Records;
+use txn_protocol::batch::{BatchView, Codec, HEADER_BYTES};
+use txn_protocol::records::Records;
 
 const COMPRESSED: [Codec; 4] = [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
 

@@ -12,8 +12,8 @@ use common::{
     transactional, try_open, try_open_from, write_history,
 };
 use proptest::prelude::*;
-use txn_log::batch::Batches;
 use txn_log::{CorruptLog, OpenError, PartitionLog, Past, Settings};
+use txn_protocol::batch::Batches;
 
 /// Leaves a directory as a killed process does: no close, no index files, old snapshots.
 fn crashed_history(directory: &Path) -> State {
@@ -591,7 +591,7 @@ fn a_torn_batch_that_contains_batches_is_cut() {
     // Someone keeps another log's batches as values, with offsets that could be ours.
     let mut inner = plain(1, 10);
     inner[7] = 2;
-    let mut builder = txn_log::builder::BatchBuilder::new(txn_log::compression::Codec::None);
+    let mut builder = txn_log::builder::BatchBuilder::new(txn_protocol::batch::Codec::None);
     for _ in 0..5 {
         builder.push(0, None, Some(&inner), &[]);
     }

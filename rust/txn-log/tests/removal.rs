@@ -11,9 +11,9 @@ use common::{
     SMALL, append, build, files, log_bytes, marker, open, open_from, plain, transactional,
     try_open, try_open_from,
 };
-use txn_log::batch::Batches;
 use txn_log::disk::{self, Change, Fault, Witness};
 use txn_log::{OpenError, PartitionLog, Past, ReadError, Role, Settings};
+use txn_protocol::batch::Batches;
 
 /// A log of several segments, seven batches each.
 fn long_log(directory: &Path) -> PartitionLog {
@@ -265,7 +265,7 @@ fn a_swap_that_a_crash_cut_short_is_finished_or_undone_at_every_step() {
 
 /// A batch of one record at a time.
 fn at(timestamp_ms: i64) -> Vec<u8> {
-    let mut builder = txn_log::builder::BatchBuilder::new(txn_log::compression::Codec::None);
+    let mut builder = txn_log::builder::BatchBuilder::new(txn_protocol::batch::Codec::None);
     builder.push(timestamp_ms, None, Some(&[b'v'; 100]), &[]);
     builder.seal().unwrap()
 }

@@ -16,8 +16,8 @@ use common::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use txn_log::batch::{BatchView, Batches};
 use txn_log::{Isolation, PartitionLog, Past, Role};
+use txn_protocol::batch::{BatchView, Batches};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

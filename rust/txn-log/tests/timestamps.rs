@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{CLIENT, SMALL, try_open};
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
 use txn_log::{AppendError, PartitionLog, Settings};
+use txn_protocol::batch::Codec;
 
 const HOUR_MS: i64 = 3_600_000;
 const INVALID_TIMESTAMP: i16 = 32;

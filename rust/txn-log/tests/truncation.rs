@@ -13,9 +13,9 @@ use common::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use txn_log::batch::Batches;
 use txn_log::disk::{self, Witness};
 use txn_log::{AppendError, Isolation, PartitionLog, Past, Role};
+use txn_protocol::batch::Batches;
 
 /// A follower's log with the history of [`write_history`], one epoch for every four rounds.
 fn follower(directory: &Path) -> (PartitionLog, Arc<TestProducerState>) {

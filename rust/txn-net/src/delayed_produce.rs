@@ -165,7 +165,7 @@ fn set_error(answer: &mut [u8], code_at: usize, code: i16) {
 mod tests {
     use txn_log::Origin;
     use txn_log::builder::BatchBuilder;
-    use txn_log::compression::Codec;
+    use txn_protocol::batch::Codec;
 
     use super::*;
     use crate::partition::PartitionRole;

@@ -737,8 +737,8 @@ fn has_topic_ids(version: i16) -> bool {
 mod tests {
     use proptest::prelude::*;
     use txn_log::builder::BatchBuilder;
-    use txn_log::compression::Codec;
     use txn_log::{Origin, Past, Settings};
+    use txn_protocol::batch::Codec;
 
     use super::*;
 

@@ -29,10 +29,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use txn_log::batch::{BatchError, BatchView};
-use txn_log::compression::Codec;
 use txn_log::content::Content;
 use txn_log::{AppendError, Appended, Isolation, Origin, PartitionLog};
+use txn_protocol::batch::{BatchError, BatchView, Codec};
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
@@ -58,10 +57,6 @@ const KEPT_ITEMS: usize = 1024;
 
 /// `acks=all`.
 pub const ACKS_ALL: i16 = -1;
-
-/// The codec number of Zstandard, which clients may use from Produce 7 on (KIP-110).
-const ZSTD: i16 = 4;
-const CODEC_BITS: i16 = 0x07;
 
 /// A request, parsed; ranges are positions in its body.
 ///
@@ -753,7 +748,7 @@ fn check_batch(version: i16, records: &[u8]) -> Result<i64, Failure> {
             batch.size()
         ));
     }
-    if version < 7 && batch.attributes() & CODEC_BITS == ZSTD {
+    if version < 7 && batch.codec() == Ok(Codec::Zstd) {
         let message = format!("Produce version {version} knows no Zstandard; version 7 does.");
         return Err(Failure::new(
             codes::UNSUPPORTED_COMPRESSION_TYPE,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
-use txn_log::compression::Codec;
 use txn_log::producer_state::{
     AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
@@ -20,6 +19,7 @@ use txn_net::{
     ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
     Server, Topic,
 };
+use txn_protocol::batch::Codec;
 
 // ---------------------------------------------------------------- a producer state
 

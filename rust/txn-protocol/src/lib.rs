@@ -12,10 +12,12 @@
 #![forbid(unsafe_code)]
 
 pub mod apis;
+pub mod batch;
 pub mod codes;
 pub mod encoder;
 pub mod frame;
 pub mod reader;
+pub mod records;
 pub mod shape;
 
 pub use encoder::Put;

@@ -16,7 +16,7 @@ use txn_client::fetch::Selection;
 use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
 use txn_client::writer::Settings;
 use txn_client::{Client, Identity};
-use txn_log::compression::Codec;
+use txn_protocol::batch::Codec;
 
 use crate::errors::KafkaError;
 

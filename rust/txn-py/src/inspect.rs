@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use txn_log::batch::{BatchView, HEADER_BYTES, Header};
-use txn_log::compression::{self, Codec};
+use txn_log::compression;
 use txn_log::inspect::{Check, Fault, Found, Suspect, Walk};
-use txn_log::records::Records;
+use txn_protocol::batch::{BatchView, Codec, HEADER_BYTES, Header};
+use txn_protocol::records::Records;
 
 use crate::errors::CorruptLogError;
 use crate::log::{ReplayedTuple, write_replayed};

@@ -15,18 +15,18 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use txn_log::batch::{BatchError, BatchView, Batches};
 use txn_log::builder::{BatchBuilder, decode_marker};
-use txn_log::compression::{self, Codec};
+use txn_log::compression;
 use txn_log::producer_state::{
     AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError, ReplayedBatch,
 };
-use txn_log::records::Records;
 use txn_log::write_health::Change;
 use txn_log::{
     AppendError, CorruptLog, Cut, OpenError, Origin, Past, ProducerStateManager, ReadError, Role,
     Sealed, Settings,
 };
+use txn_protocol::batch::{BatchError, BatchView, Batches, Codec};
+use txn_protocol::records::Records;
 
 use crate::errors::{CorruptLogError, LogRefusedError};
 use crate::server::{Times, python_times};

@@ -20,12 +20,13 @@
 
 use std::ops::ControlFlow;
 
-use crate::batch::{self, BatchView, HEADER_BYTES, Header};
+use txn_protocol::batch::{self, BatchView, Codec, HEADER_BYTES, Header};
+use txn_protocol::records::{varlong_size, write_varlong};
+
 use crate::compaction::offset_map::{KeyHasher, OffsetMap};
-use crate::compression::{self, Codec, CompressionError, Packer};
+use crate::compression::{self, CompressionError, Packer};
 use crate::content::{self, RecordHead, RecordReader, Visitor};
 use crate::opening::{Opening, Reading};
-use crate::records::{varlong_size, write_varlong};
 
 /// Largest content of one batch that is held.
 const HELD_BYTES_MAX: usize = 1 << 20;
@@ -368,7 +369,7 @@ mod tests {
     use super::*;
     use crate::builder::{BatchBuilder, encode_marker};
     use crate::producer_state::Marker;
-    use crate::records::Records;
+    use txn_protocol::records::Records;
 
     const NOW_MS: i64 = 5000;
 

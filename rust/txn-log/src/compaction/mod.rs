@@ -52,7 +52,6 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use crate::aborted;
-use crate::batch::{BatchError, BatchView, HEADER_BYTES, Header};
 use crate::builder::decode_marker;
 use crate::content::{RecordHead, Visitor};
 use crate::disk;
@@ -66,6 +65,7 @@ use filter::{Left, Rules, Source, filter_data, filter_marker};
 use offset_map::{KeyHasher, OffsetMap};
 use throttle::Throttle;
 use transactions::{Ended, Transactions};
+use txn_protocol::batch::{BatchError, BatchView, HEADER_BYTES, Header};
 
 /// The largest position that Kafka's indexes can name.
 const POSITION_MAX: u64 = i32::MAX as u64;

@@ -9,7 +9,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::batch::Header;
+use txn_protocol::batch::Header;
+
 use crate::producer_state::AbortedTxn;
 
 /// What a marker ended, as far as the log still tells.
@@ -100,8 +101,8 @@ impl Transactions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::attributes;
-    use crate::compression::Codec;
+    use txn_protocol::batch::Codec;
+    use txn_protocol::batch::attributes;
 
     fn header(base_offset: i64, producer_id: i64, is_control: bool) -> Header {
         Header {

@@ -13,7 +13,8 @@ mod time;
 use std::io;
 use std::path::Path;
 
-use crate::batch::Header;
+use txn_protocol::batch::Header;
+
 use crate::disk;
 pub(crate) use offset::{Entry, OffsetIndex};
 pub(crate) use time::TimeIndex;

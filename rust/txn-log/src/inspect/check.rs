@@ -8,7 +8,8 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::batch::BatchView;
+use txn_protocol::batch::BatchView;
+
 use crate::builder::decode_marker;
 use crate::content::{self, ContentError, RecordHead};
 use crate::inspect::walk::{Found, Walk};

@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::batch::{BatchError, BatchView, HEADER_BYTES, Header};
+use txn_protocol::batch::{BatchError, BatchView, HEADER_BYTES, Header};
+
 use crate::scan::Scanner;
 
 /// How far ahead of the last offset seen a batch behind damage may be.
@@ -240,13 +241,13 @@ mod tests {
 
     use super::*;
     use crate::builder::BatchBuilder;
-    use crate::compression::Codec;
+    use txn_protocol::batch::Codec;
 
     fn batch(base_offset: i64, value: &[u8]) -> Vec<u8> {
         let mut builder = BatchBuilder::new(Codec::None);
         builder.push(1_000, None, Some(value), &[]);
         let mut bytes = builder.seal().unwrap();
-        crate::batch::stamp_offset(&mut bytes, base_offset, 0);
+        txn_protocol::batch::stamp_offset(&mut bytes, base_offset, 0);
         bytes
     }
 

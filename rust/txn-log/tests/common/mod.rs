@@ -9,14 +9,13 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use txn_log::batch::{BatchView, Batches};
 use txn_log::builder::{BatchBuilder, decode_marker};
-use txn_log::compression::Codec;
 use txn_log::producer_state::{
     AbortedTxn, AdmitResult, BatchKind, Candidate, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
+use txn_protocol::batch::{BatchView, Batches, Codec};
 
 /// What a producer state knows; equal states must answer equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,8 +19,6 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::compression::Codec;
-
 /// Bytes of a batch before its records: from base offset through record count.
 pub const HEADER_BYTES: usize = 61;
 
@@ -28,13 +26,58 @@ pub const HEADER_BYTES: usize = 61;
 const UNCOUNTED_BYTES: usize = 12;
 
 /// Where the bytes begin that the checksum covers.
-pub(crate) const CRC_START: usize = 21;
+pub const CRC_START: usize = 21;
 
 const CODEC_MASK: i16 = 0x07;
 const LOG_APPEND_TIME: i16 = 1 << 3;
 const TRANSACTIONAL: i16 = 1 << 4;
 const CONTROL: i16 = 1 << 5;
 const DELETE_HORIZON: i16 = 1 << 6;
+
+/// How a batch's records are compressed; the number is bits 0–2 of its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// As they are.
+    None = 0,
+    /// RFC 1952.
+    Gzip = 1,
+    /// Snappy blocks in xerial's framing.
+    Snappy = 2,
+    /// The LZ4 frame format.
+    Lz4 = 3,
+    /// RFC 8878.
+    Zstd = 4,
+}
+
+impl Codec {
+    /// The codec of an attributes field's low three bits; `None` for the numbers 5–7.
+    #[inline]
+    #[must_use]
+    pub fn from_id(id: u8) -> Option<Self> {
+        match id {
+            0 => Some(Self::None),
+            1 => Some(Self::Gzip),
+            2 => Some(Self::Snappy),
+            3 => Some(Self::Lz4),
+            4 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// The codec by Kafka's name for it: none, gzip, snappy, lz4, zstd.
+    #[inline]
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "none" => Some(Self::None),
+            "gzip" => Some(Self::Gzip),
+            "snappy" => Some(Self::Snappy),
+            "lz4" => Some(Self::Lz4),
+            "zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
 
 /// A batch that is not whole or not sound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +151,9 @@ impl fmt::Display for BatchError {
 impl std::error::Error for BatchError {}
 
 /// A batch without records that stands for the offsets `[start, end)`, as compaction leaves them.
-pub(crate) fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
-    let mut header = Header {
+#[must_use]
+pub fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
+    let header = Header {
         base_offset: start,
         length: Header::length_of(HEADER_BYTES),
         leader_epoch,
@@ -125,8 +169,7 @@ pub(crate) fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
     };
     let mut bytes = vec![0; HEADER_BYTES];
     header.write(&mut bytes);
-    header.crc = checksum(&bytes);
-    header.write(&mut bytes);
+    seal(&mut bytes);
     bytes
 }
 
@@ -134,11 +177,8 @@ pub(crate) fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
 /// they may be.
 ///
 /// `head` is what is there of the header, `available` counts the bytes that are there in all.
-pub(crate) fn fault_of_prefix(
-    head: &[u8],
-    available: u64,
-    next_offset: i64,
-) -> Option<&'static str> {
+#[must_use]
+pub fn fault_of_prefix(head: &[u8], available: u64, next_offset: i64) -> Option<&'static str> {
     let begins = |at: usize, wanted: &[u8]| {
         let found = head.get(at..).unwrap_or_default();
         found
@@ -175,18 +215,30 @@ pub(crate) fn fault_of_prefix(
 /// The fields of a batch's header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    pub(crate) base_offset: i64,
-    pub(crate) length: i32,
-    pub(crate) leader_epoch: i32,
-    pub(crate) crc: u32,
-    pub(crate) attributes: i16,
-    pub(crate) last_offset_delta: i32,
-    pub(crate) base_timestamp: i64,
-    pub(crate) max_timestamp: i64,
-    pub(crate) producer_id: i64,
-    pub(crate) producer_epoch: i16,
-    pub(crate) base_sequence: i32,
-    pub(crate) record_count: i32,
+    /// Offset of the first record.
+    pub base_offset: i64,
+    /// Bytes of the batch after this field.
+    pub length: i32,
+    /// Epoch of the leader that stored the batch.
+    pub leader_epoch: i32,
+    /// The checksum as stored.
+    pub crc: u32,
+    /// The attribute bits.
+    pub attributes: i16,
+    /// Last offset minus base offset.
+    pub last_offset_delta: i32,
+    /// Base of the timestamp deltas, in ms.
+    pub base_timestamp: i64,
+    /// The largest timestamp, in ms.
+    pub max_timestamp: i64,
+    /// Producer id; -1 without one.
+    pub producer_id: i64,
+    /// Producer epoch; -1 without one.
+    pub producer_epoch: i16,
+    /// Sequence of the first record; -1 without one.
+    pub base_sequence: i32,
+    /// Announced number of records.
+    pub record_count: i32,
 }
 
 impl Header {
@@ -194,6 +246,7 @@ impl Header {
     ///
     /// # Errors
     /// `Magic`, `Length`, and `Truncated` if the header is not all there.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
         // Older formats have shorter headers: say what they are before missing bytes.
         if let Some(&magic) = bytes.get(16)
@@ -230,7 +283,8 @@ impl Header {
     }
 
     /// Writes the header over the first [`HEADER_BYTES`] of `bytes`.
-    pub(crate) fn write(&self, bytes: &mut [u8]) {
+    #[inline]
+    pub fn write(&self, bytes: &mut [u8]) {
         bytes[0..8].copy_from_slice(&self.base_offset.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.length.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.leader_epoch.to_be_bytes());
@@ -247,23 +301,28 @@ impl Header {
     }
 
     /// Size of the whole batch in bytes, header included; at least [`HEADER_BYTES`].
+    #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
         UNCOUNTED_BYTES + self.length as usize // `parse` refuses lengths below a header
     }
 
     /// The length field of a batch of `size` bytes.
-    pub(crate) fn length_of(size: usize) -> i32 {
+    #[inline]
+    #[must_use]
+    pub fn length_of(size: usize) -> i32 {
         (size - UNCOUNTED_BYTES) as i32
     }
 
     /// Offset of its first record.
+    #[inline]
     #[must_use]
     pub fn base_offset(&self) -> i64 {
         self.base_offset
     }
 
     /// Offset of its last record, inclusive; nonsense if the batch is not valid.
+    #[inline]
     #[must_use]
     pub fn last_offset(&self) -> i64 {
         self.base_offset
@@ -271,30 +330,35 @@ impl Header {
     }
 
     /// Last offset minus base offset.
+    #[inline]
     #[must_use]
     pub fn last_offset_delta(&self) -> i32 {
         self.last_offset_delta
     }
 
     /// Epoch of the leader that stored it.
+    #[inline]
     #[must_use]
     pub fn leader_epoch(&self) -> i32 {
         self.leader_epoch
     }
 
     /// Format version, always 2.
+    #[inline]
     #[must_use]
     pub fn magic(&self) -> i8 {
         2
     }
 
     /// The checksum as stored.
+    #[inline]
     #[must_use]
     pub fn crc(&self) -> u32 {
         self.crc
     }
 
     /// The attribute bits.
+    #[inline]
     #[must_use]
     pub fn attributes(&self) -> i16 {
         self.attributes
@@ -304,12 +368,14 @@ impl Header {
     ///
     /// # Errors
     /// `Codec` for a number that does not exist.
+    #[inline]
     pub fn codec(&self) -> Result<Codec, BatchError> {
         let id = (self.attributes & CODEC_MASK) as u8;
         Codec::from_id(id).ok_or(BatchError::Codec { id })
     }
 
     /// What the records' timestamp deltas count from, in ms.
+    #[inline]
     #[must_use]
     pub fn base_timestamp(&self) -> i64 {
         self.base_timestamp
@@ -317,54 +383,63 @@ impl Header {
 
     /// When compaction may drop its tombstones, or the marker it is, in ms; it then takes the
     /// place of the base timestamp.
+    #[inline]
     #[must_use]
     pub fn delete_horizon_ms(&self) -> Option<i64> {
         (self.attributes & DELETE_HORIZON != 0).then_some(self.base_timestamp)
     }
 
     /// The largest timestamp, in ms.
+    #[inline]
     #[must_use]
     pub fn max_timestamp(&self) -> i64 {
         self.max_timestamp
     }
 
     /// -1 if it has none.
+    #[inline]
     #[must_use]
     pub fn producer_id(&self) -> i64 {
         self.producer_id
     }
 
     /// -1 if it has none.
+    #[inline]
     #[must_use]
     pub fn producer_epoch(&self) -> i16 {
         self.producer_epoch
     }
 
     /// Sequence of the first record; -1 if it has none.
+    #[inline]
     #[must_use]
     pub fn base_sequence(&self) -> i32 {
         self.base_sequence
     }
 
     /// How many records it says it holds.
+    #[inline]
     #[must_use]
     pub fn record_count(&self) -> i32 {
         self.record_count
     }
 
     /// Whether it belongs to a transaction.
+    #[inline]
     #[must_use]
     pub fn is_transactional(&self) -> bool {
         self.attributes & TRANSACTIONAL != 0
     }
 
     /// Whether it is a marker or another record of the broker's own.
+    #[inline]
     #[must_use]
     pub fn is_control(&self) -> bool {
         self.attributes & CONTROL != 0
     }
 
     /// Whether its records' timestamps are the append time, `max_timestamp`.
+    #[inline]
     #[must_use]
     pub fn is_log_append_time(&self) -> bool {
         self.attributes & LOG_APPEND_TIME != 0
@@ -372,21 +447,28 @@ impl Header {
 }
 
 /// The attribute bits of a batch.
-pub(crate) fn attributes(codec: Codec, is_transactional: bool, is_control: bool) -> i16 {
+#[inline]
+#[must_use]
+pub fn attributes(codec: Codec, is_transactional: bool, is_control: bool) -> i16 {
     let flag = |is_set: bool, bit: i16| if is_set { bit } else { 0 };
     codec as i16 | flag(is_transactional, TRANSACTIONAL) | flag(is_control, CONTROL)
 }
 
 /// The attributes of a batch whose base timestamp is a delete horizon.
-pub(crate) fn with_delete_horizon(attributes: i16) -> i16 {
+#[inline]
+#[must_use]
+pub fn with_delete_horizon(attributes: i16) -> i16 {
     attributes | DELETE_HORIZON
 }
 
 /// The attributes of a batch that has lost its records.
-pub(crate) fn without_content(attributes: i16) -> i16 {
+#[inline]
+#[must_use]
+pub fn without_content(attributes: i16) -> i16 {
     attributes & !(CODEC_MASK | DELETE_HORIZON)
 }
 
+#[inline]
 fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     let mut taken = [0; N];
     taken.copy_from_slice(&bytes[at..at + N]);
@@ -403,6 +485,7 @@ pub struct BatchView<'a> {
 impl Deref for BatchView<'_> {
     type Target = Header;
 
+    #[inline]
     fn deref(&self) -> &Header {
         &self.header
     }
@@ -413,6 +496,7 @@ impl<'a> BatchView<'a> {
     ///
     /// # Errors
     /// `Truncated` if it is not all there, `Length`, `Magic`.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
         let header = Header::parse(bytes)?;
         let needed = header.size();
@@ -427,18 +511,21 @@ impl<'a> BatchView<'a> {
     }
 
     /// The header, decoded.
+    #[inline]
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
     /// The batch's bytes, header included.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// The bytes after the header, compressed as `codec` says.
+    #[inline]
     #[must_use]
     pub fn records(&self) -> &'a [u8] {
         &self.bytes[HEADER_BYTES..]
@@ -477,6 +564,7 @@ impl<'a> BatchView<'a> {
     ///
     /// # Errors
     /// `Crc`.
+    #[inline]
     pub fn validate_crc(&self) -> Result<(), BatchError> {
         let computed = checksum(self.bytes);
         if computed == self.crc {
@@ -491,28 +579,52 @@ impl<'a> BatchView<'a> {
 }
 
 /// The CRC-32C of a whole batch's bytes.
-pub(crate) fn checksum(batch: &[u8]) -> u32 {
+#[inline]
+#[must_use]
+pub fn checksum(batch: &[u8]) -> u32 {
     crc32c::crc32c(&batch[CRC_START..])
 }
 
 /// Stamps where a batch is stored; its checksum does not cover these fields.
-pub(crate) fn stamp_offset(batch: &mut [u8], base_offset: i64, leader_epoch: i32) {
+#[inline]
+pub fn stamp_offset(batch: &mut [u8], base_offset: i64, leader_epoch: i32) {
     batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
     batch[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
 }
 
+/// Stamps the producer of a batch; [`seal`] it afterwards.
+#[inline]
+pub fn stamp_producer(batch: &mut [u8], producer_id: i64, producer_epoch: i16) {
+    batch[43..51].copy_from_slice(&producer_id.to_be_bytes());
+    batch[51..53].copy_from_slice(&producer_epoch.to_be_bytes());
+}
+
+/// Stamps the sequence of a batch's first record; [`seal`] it afterwards.
+#[inline]
+pub fn stamp_sequence(batch: &mut [u8], base_sequence: i32) {
+    batch[53..57].copy_from_slice(&base_sequence.to_be_bytes());
+}
+
+/// Stamps the checksum of a batch's bytes.
+#[inline]
+pub fn seal(batch: &mut [u8]) {
+    let crc = checksum(batch);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+}
+
 /// Stamps when a batch was stored, and its new checksum. Stamping twice is fine.
-pub(crate) fn stamp_append_time(batch: &mut [u8], timestamp_ms: i64) {
+#[inline]
+pub fn stamp_append_time(batch: &mut [u8], timestamp_ms: i64) {
     let attributes = i16::from_be_bytes([batch[21], batch[22]]) | LOG_APPEND_TIME;
     batch[21..23].copy_from_slice(&attributes.to_be_bytes());
     stamp_max_timestamp(batch, timestamp_ms);
 }
 
 /// Stamps the largest timestamp of a batch's records, and its new checksum.
-pub(crate) fn stamp_max_timestamp(batch: &mut [u8], timestamp_ms: i64) {
+#[inline]
+pub fn stamp_max_timestamp(batch: &mut [u8], timestamp_ms: i64) {
     batch[35..43].copy_from_slice(&timestamp_ms.to_be_bytes());
-    let crc = checksum(batch);
-    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    seal(batch);
 }
 
 /// Back-to-back batches; stops at a partial or unreadable one.
@@ -523,12 +635,14 @@ pub struct Batches<'a> {
 
 impl<'a> Batches<'a> {
     /// Iterates the batches of `bytes`.
+    #[inline]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
     /// The bytes not yet iterated.
+    #[inline]
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
@@ -538,9 +652,116 @@ impl<'a> Batches<'a> {
 impl<'a> Iterator for Batches<'a> {
     type Item = BatchView<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<BatchView<'a>> {
         let view = BatchView::parse(self.bytes).ok()?;
         self.bytes = &self.bytes[view.bytes.len()..];
         Some(view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn headers() -> impl Strategy<Value = Header> {
+        let places = (
+            any::<i64>(),
+            49_i32..,
+            any::<i32>(),
+            any::<u32>(),
+            any::<i16>(),
+        );
+        let times = (any::<i32>(), any::<i64>(), any::<i64>());
+        let producers = (any::<i64>(), any::<i16>(), any::<i32>(), any::<i32>());
+        (places, times, producers).prop_map(|(places, times, producers)| Header {
+            base_offset: places.0,
+            length: places.1,
+            leader_epoch: places.2,
+            crc: places.3,
+            attributes: places.4,
+            last_offset_delta: times.0,
+            base_timestamp: times.1,
+            max_timestamp: times.2,
+            producer_id: producers.0,
+            producer_epoch: producers.1,
+            base_sequence: producers.2,
+            record_count: producers.3,
+        })
+    }
+
+    /// The bytes that Kafka's layout gives these fields.
+    #[test]
+    fn a_header_has_every_field_at_its_place() {
+        let bytes = empty(5, 8, 2);
+        #[rustfmt::skip]
+        let golden = [
+            0, 0, 0, 0, 0, 0, 0, 5,  0, 0, 0, 49,  0, 0, 0, 2,  2,
+            bytes[17], bytes[18], bytes[19], bytes[20],  0, 0,  0, 0, 0, 2,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff,  0xff, 0xff, 0xff, 0xff,  0, 0, 0, 0,
+        ];
+        assert_eq!(bytes, golden);
+        assert_eq!(checksum(&bytes), crc32c::crc32c(&bytes[21..]));
+        assert_eq!(BatchView::parse(&bytes).unwrap().validate(), Ok(()));
+    }
+
+    #[test]
+    fn the_checksum_covers_the_producer_and_not_the_place() {
+        let mut bytes = empty(5, 8, 2);
+        stamp_offset(&mut bytes, 100, 7);
+        assert_eq!(BatchView::parse(&bytes).unwrap().validate_crc(), Ok(()));
+        stamp_producer(&mut bytes, 42, 3);
+        stamp_sequence(&mut bytes, 9);
+        assert!(BatchView::parse(&bytes).unwrap().validate_crc().is_err());
+        seal(&mut bytes);
+        let view = BatchView::parse(&bytes).unwrap();
+        assert_eq!(view.validate_crc(), Ok(()));
+        assert_eq!((view.base_offset(), view.leader_epoch()), (100, 7));
+        assert_eq!(
+            (
+                view.producer_id(),
+                view.producer_epoch(),
+                view.base_sequence()
+            ),
+            (42, 3, 9)
+        );
+    }
+
+    #[test]
+    fn attributes_are_the_bits_of_the_protocol() {
+        assert_eq!(attributes(Codec::Zstd, true, false), 0x14);
+        assert_eq!(attributes(Codec::None, true, true), 0x30);
+        assert_eq!(with_delete_horizon(0x10), 0x50);
+        assert_eq!(without_content(0x54), 0x10);
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_comes_back_as_it_was_written(header in headers()) {
+            let mut bytes = [0; HEADER_BYTES];
+            header.write(&mut bytes);
+            prop_assert_eq!(Header::parse(&bytes), Ok(header));
+        }
+
+        #[test]
+        fn hostile_bytes_are_parsed_or_refused_and_never_a_panic(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            is_of_format_2 in any::<bool>(),
+            length in -1..150_i32,
+        ) {
+            if is_of_format_2 && bytes.len() > 16 {
+                bytes[8..12].copy_from_slice(&length.to_be_bytes());
+                bytes[16] = 2;
+            }
+            if let Ok(view) = BatchView::parse(&bytes) {
+                prop_assert!(view.bytes().len() >= HEADER_BYTES);
+                prop_assert!(view.validate().is_err());
+            }
+            prop_assert!(Batches::new(&bytes).count() <= 3);
+        }
     }
 }

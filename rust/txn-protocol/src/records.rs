@@ -165,8 +165,11 @@ fn read_body<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
 }
 
 /// Reads a field that may be null, after its length.
+///
+/// # Errors
+/// The fault: a length that is cut, negative, or larger than the bytes left.
 #[inline]
-pub(crate) fn read_nullable<'a>(body: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
+pub fn read_nullable<'a>(body: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let length = read_varint(body).ok_or("a field's length is cut")?;
     if length == -1 {
         return Ok(None);
@@ -253,4 +256,49 @@ pub fn varlong_size(value: i64) -> usize {
 #[inline]
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn varints_are_zigzag_and_low_bits_first() {
+        let written = |value| {
+            let mut out = Vec::new();
+            write_varlong(value, &mut out);
+            out
+        };
+        assert_eq!(written(0), [0]);
+        assert_eq!(written(-1), [1]);
+        assert_eq!(written(150), [0xac, 0x02]);
+        assert_eq!(written(i64::MIN).len(), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn varints_come_back_as_they_went(value in any::<i64>(), tail in any::<Vec<u8>>()) {
+            let mut bytes = Vec::new();
+            write_varlong(value, &mut bytes);
+            prop_assert_eq!(bytes.len(), varlong_size(value));
+            bytes.extend_from_slice(&tail);
+            let mut rest = bytes.as_slice();
+            prop_assert_eq!(read_varlong(&mut rest), Some(value));
+            prop_assert_eq!(rest, tail.as_slice());
+            let narrow = read_varint(&mut bytes.as_slice());
+            prop_assert_eq!(narrow, i32::try_from(value).ok());
+        }
+
+        #[test]
+        fn hostile_records_end_in_one_error_and_never_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            count in any::<i32>(),
+        ) {
+            let results: Vec<_> = Records::new(&bytes, count).collect();
+            prop_assert!(results.len() <= bytes.len() + 1);
+            let errors = results.iter().filter(|result| result.is_err()).count();
+            prop_assert!(errors <= 1);
+        }
+    }
 }
