@@ -164,7 +164,7 @@ def _split(first_line: int, lines: list[str], *, docstring: bool) -> Iterator[Pa
         if line.strip():
             if not held:
                 begun = number
-            depth = indented
+            depth = indented if not line.lstrip().startswith("#") else -1
             held.append(re.sub(r"^\s*(?:[-*] |\d+\. |#+ )", "", line).strip())
     if held:
         yield Paragraph(begun, " ".join(held), opens)

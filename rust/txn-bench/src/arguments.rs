@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-/// Whatever went wrong; shown and not handled.
+/// Any error; shown and not handled.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the command line says.
+/// The options of the command line.
 pub struct Arguments(HashMap<String, String>);
 
 impl Arguments {
@@ -31,7 +31,7 @@ impl Arguments {
         value.ok_or_else(|| format!("--{name} is not given").into())
     }
 
-    /// The value of a name, or what it is when it is not given.
+    /// The value of a name, or its default.
     pub fn number<T: FromStr>(&self, name: &str, otherwise: T) -> Result<T, Failure> {
         match self.0.get(name) {
             None => Ok(otherwise),

@@ -142,7 +142,7 @@ impl Connection {
     }
 }
 
-/// Lets what is sent over loopback go as fast as it can, where the machine's default paces it.
+/// Lets data over loopback go as fast as it can, where the machine's default paces it.
 pub fn unpaced(stream: &TcpStream) {
     // Not allowed everywhere, and then the default stays.
     let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");

@@ -1,4 +1,4 @@
-//! `limits`: what this machine can do at best, each in the way a broker would use it.
+//! `limits`: this machine's best, each in the way a broker would use it.
 //!
 //! CPU is that of the thread that does the broker's part. A broker on the same machine cannot
 //! spend less per byte than append, checksum and receive together, nor answer faster than the
@@ -117,7 +117,7 @@ fn receive(bytes: u64) -> Result<f64, Failure> {
     Ok(per_gb(spent, bytes))
 }
 
-/// Microseconds of one question and answer at the median, and CPU of who answers.
+/// Microseconds of one question and answer at the median, and CPU of the answering thread.
 fn round_trip() -> Result<(f64, f64), Failure> {
     let (mut client, mut server) = pair()?;
     let echo = thread::spawn(move || {

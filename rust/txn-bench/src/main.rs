@@ -1,5 +1,5 @@
 //! A load client for brokers that speak the Kafka protocol: as little work per byte as the protocol
-//! allows, so that the broker is what is measured.
+//! allows, so that the broker is measured.
 //!
 //! ```text
 //! produce        idempotent batches, so many in flight on so many connections
@@ -10,8 +10,8 @@
 //! limits         what this machine can do: append, checksum, round trip, receive, sendfile
 //! ```
 //!
-//! Blocking sockets, a thread per connection, one node. Prints one line of JSON. What the broker
-//! spends is not seen from here: whoever starts this program reads it from `/proc`.
+//! Blocking sockets, a thread per connection, one node. Prints one line of JSON. The broker's cost
+//! is not seen from here: the caller of this program reads it from `/proc`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,

@@ -1,4 +1,4 @@
-//! What is measured, and how it is printed: one line of JSON.
+//! Measured values, and their output: one line of JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Adds one, in whatever unit the name in the output says.
+    /// Adds one, in the unit that the name in the output has.
     pub fn push(&mut self, value: f64) {
         self.0.push(value);
     }

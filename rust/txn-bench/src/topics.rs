@@ -20,7 +20,7 @@ use crate::samples::print;
 const TIMEOUT_MS: i32 = 120_000;
 /// Partitions written by one Produce.
 const PARTITIONS_AT_ONCE: usize = 100;
-/// How long a topic may take to get its leaders, and how often to ask.
+/// Time that a topic may take to get its leaders, and the pause between questions.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(2);
 

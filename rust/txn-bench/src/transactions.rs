@@ -18,7 +18,7 @@ use crate::produce::identity;
 use crate::samples::{Samples, micros, print};
 
 const CONCURRENT_TRANSACTIONS: i16 = 51;
-/// How long to leave a coordinator alone that is still busy with the transaction before.
+/// Pause for a coordinator that is still busy with the transaction before.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Runs the command.
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What became of transactions.
+/// Ends of transactions.
 #[derive(Default)]
 struct Ended {
     count: u32,

@@ -25,10 +25,10 @@ use crate::messages::transactions::{Description, Identity};
 use crate::messages::{self, cluster as cluster_messages, transactions};
 use crate::writer::{Settings, Writer};
 
-/// What a cluster tells of a topic.
+/// A cluster's description of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicInfo {
-    /// How many partitions it has.
+    /// Number of its partitions.
     pub partitions: usize,
     /// Its id; None from nodes that give topics none.
     pub id: Option<[u8; 16]>,
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// How many partitions a topic has, asked for now.
+    /// Number of partitions of a topic, asked for now.
     ///
     /// # Errors
     /// 3 for an unknown topic.
@@ -148,7 +148,7 @@ impl Client {
     /// After a lost answer the second attempt may find the topic there: it then says false.
     ///
     /// # Errors
-    /// What the cluster refuses: partitions, configs, rights.
+    /// The cluster's refusals: partitions, configs, rights.
     pub fn create_topic(
         &self,
         topic: &str,
@@ -210,8 +210,8 @@ impl Client {
         }
     }
 
-    /// Offsets by time, one per partition asked for: -1 the end, -2 the start, else the first record at or
-    /// after the time in ms (-1 if there is none).
+    /// Offsets by time, one per requested partition: -1 the end, -2 the start. Else the first
+    /// record at or after the time in ms (-1 if there is none).
     ///
     /// # Errors
     /// 3 for an unknown topic or partition.
@@ -293,8 +293,9 @@ impl Client {
         ))
     }
 
-    /// Begins or resumes a producer identity; `current` is (-1, -1) for a first call. Fences every earlier one
-    /// of this transactional id and aborts what it left open. Without an id: an idempotent identity.
+    /// Begins or resumes a producer identity; `current` is (-1, -1) for a first call. Fences every
+    /// earlier one of this transactional id and aborts its open transaction. Without an id: an
+    /// idempotent identity.
     ///
     /// # Errors
     /// 90 if `current` is no longer the newest, 50 for a timeout the cluster does not allow.
@@ -345,7 +346,8 @@ impl Client {
         })
     }
 
-    /// What the coordinators know of transactions, in the order asked for; an unknown id has error code 105.
+    /// The coordinators' entries of transactions, in the requested order; an unknown id has error
+    /// code 105.
     ///
     /// # Errors
     /// If a coordinator cannot be reached.

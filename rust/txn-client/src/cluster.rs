@@ -1,8 +1,9 @@
-//! What the client knows of the cluster, and how it goes on when that turns out to be wrong.
+//! The client's knowledge of the cluster, and its next step when that turns out to be wrong.
 //!
 //! `Cluster` is shared by a client, its fetches and its writers: addresses, leaders, coordinators and
-//! idle connections. All of it is a cache. Whoever meets a retriable error hands it to `Retry::after`,
-//! which forgets what the error disproves, pauses, and says when to give up.
+//! idle connections. All of it is a cache. A caller with a retriable error hands it to
+//! `Retry::after`, which forgets the knowledge that the error disproves, pauses, and says when to
+//! give up.
 //!
 //! # Invariants
 //! 1. A connection that is put back has nothing in flight and is not broken.
@@ -28,7 +29,7 @@ use crate::messages::{self, Api, FIND_COORDINATOR, METADATA};
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// How long a topic that was seen before may be unknown.
+/// Time that a topic that was seen before may be unknown.
 const UNKNOWN_TOPIC_MAX: Duration = Duration::from_secs(5);
 
 /// Asked between attempts; true stops the call (Ctrl-C).
@@ -113,7 +114,7 @@ impl Cluster {
         })
     }
 
-    /// How long a call goes on trying.
+    /// Time that a call goes on trying.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -195,7 +196,7 @@ impl Cluster {
         self.known().written.insert(who)
     }
 
-    /// Drops what is known of a topic's partitions.
+    /// Drops the knowledge of a topic's partitions.
     pub fn forget_topic(&self, topic: &str) {
         self.known().leaders.remove(topic);
     }
@@ -244,24 +245,24 @@ impl Cluster {
     }
 }
 
-/// One call under way: its deadline, and what it may do.
+/// One call in progress: its deadline, and the actions it may take.
 #[derive(Debug)]
 pub struct Retry<'c> {
     cluster: &'c Cluster,
     began: Instant,
     pause: Duration,
-    /// What the attempt before failed with.
+    /// The error of the attempt before.
     previous: Option<KafkaError>,
 }
 
 impl Retry<'_> {
-    /// What is left of the timeout.
+    /// The rest of the timeout.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.cluster.timeout.saturating_sub(self.began.elapsed())
     }
 
-    /// How long to wait for one answer.
+    /// Time to wait for one answer.
     #[must_use]
     pub fn answer_timeout(&self) -> Duration {
         self.left().min(ANSWER_MAX).max(Duration::from_millis(1))
@@ -273,7 +274,7 @@ impl Retry<'_> {
         self.pause = PAUSE_MIN;
     }
 
-    /// Gets ready for another attempt: forgets what the error disproves, and pauses.
+    /// Gets ready for another attempt: forgets the knowledge that the error disproves, and pauses.
     ///
     /// # Errors
     /// The error itself if it is final or the timeout has passed.
@@ -303,7 +304,7 @@ impl Retry<'_> {
         Ok(())
     }
 
-    /// Whether the user asked to stop.
+    /// True if the user asked to stop.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.cluster
@@ -425,7 +426,8 @@ impl Retry<'_> {
         self.one_topic(topic, false)
     }
 
-    /// As `topic`, and asks a cluster with `auto.create.topics.enable` to make it if it is missing.
+    /// Like `topic`, but asks a cluster with `auto.create.topics.enable` to make it if it is
+    /// missing.
     ///
     /// # Errors
     /// As `topic`.
@@ -513,7 +515,7 @@ impl Retry<'_> {
     /// Where a transactional id's or a group's coordinator listens.
     ///
     /// # Errors
-    /// As `call`; what the node answers (14, 15 retriable).
+    /// Those of `call`; the node's answers (14, 15 retriable).
     pub fn coordinator(&self, of: CoordinatorOf, key: &str) -> Result<Address, KafkaError> {
         let id = (of, key.to_owned());
         if let Some(address) = self.cluster.known().coordinators.get(&id) {
@@ -565,7 +567,7 @@ pub fn no_such_partition(topic: &str, partition: i32, count: usize) -> KafkaErro
     )
 }
 
-/// How messages name a transactional id or a group.
+/// The form of a transactional id or a group in messages.
 #[must_use]
 pub fn subject(of: CoordinatorOf, key: &str) -> String {
     match of {

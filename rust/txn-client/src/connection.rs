@@ -1,11 +1,13 @@
 //! One TCP connection to one node: frames out, frames in, in the same order.
 //!
 //! A frame is its size as `i32` and then that many bytes. A node answers a connection's requests in
-//! the order they were sent, so the oldest correlation id in flight is the only one that may come next.
+//! the order they were sent. So the oldest correlation id in flight is the only one that may come
+//! next.
 //!
 //! # Invariants
-//! After any error the connection is unusable (`is_broken`): what was in flight has an unknown fate
-//! and the stream may stand in the middle of a frame. The owner drops it and decides what to repeat.
+//! After any error the connection is unusable (`is_broken`): requests in flight have
+//! an unknown fate and the stream may stand in the middle of a frame. The owner drops it and
+//! decides what to repeat.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +24,7 @@ use crate::messages::{self, API_VERSIONS, Api, cluster::Versions};
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// How much is set aside for an answer before its bytes arrive.
+/// Bytes set aside for an answer before its bytes arrive.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
 
 /// Where a node listens.
@@ -61,7 +63,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// An open connection and what its node offers.
+/// An open connection and its node's API versions.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -75,7 +77,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and asks what the node offers.
+    /// Connects and asks for the node's API versions.
     ///
     /// `timeout` bounds the connect, and then every answer that is waited for.
     ///
@@ -168,13 +170,13 @@ impl Connection {
         )
     }
 
-    /// How many answers are still to come.
+    /// Number of answers still to come.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Whether an error made this connection unusable.
+    /// True if an error made this connection unusable.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken

@@ -7,11 +7,11 @@ use txn_protocol::codes::{self, error_code};
 /// A node answered with an error, or could not be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaError {
-    /// What happened, the values, and what to do.
+    /// The event, the values, and what to do.
     pub message: String,
     /// Kafka's error code; 13 for a broken connection, 7 for an answer that did not come.
     pub code: i16,
-    /// Whether sending the same again later may succeed.
+    /// True if sending the same again later may succeed.
     pub is_retriable: bool,
 }
 
@@ -24,7 +24,7 @@ pub fn name(code: i16) -> &'static str {
     error_code(code).map_or("an error this client does not know", |row| row.name)
 }
 
-/// Whether the same request may succeed later, unchanged.
+/// True if the same request may succeed later, unchanged.
 ///
 /// As in the table, except for two codes: damaged bytes stay damaged, and a broker that is not
 /// available may come back. Unknown codes are final: a wrong guess doubles records.

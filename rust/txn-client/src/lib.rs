@@ -1,4 +1,5 @@
-//! A small blocking Kafka client for rows as columns: what Spark's source and sink need of any Kafka ≥ 3.0.
+//! A small blocking Kafka client for rows as columns: the needs of Spark's source and sink, with
+//! any Kafka ≥ 3.0.
 //!
 //! ```text
 //!   Fetch   answer ─ batches ─ records ─► Columns (Arrow buffers) ─► Python
@@ -7,9 +8,10 @@
 //!              └── all three: Cluster (leaders, coordinators, idle connections, retries) ─ Connection
 //! ```
 //!
-//! Errors that may pass are retried inside, everything else is a `KafkaError` with Kafka's code. What
-//! makes each repetition safe is said where it happens: `client`, `writer`. Bytes from the network are
-//! read by `txn_protocol` and by `txn_log`, which check every length; no row becomes an object of its own.
+//! Errors that may pass are retried inside, everything else is a `KafkaError` with Kafka's code.
+//! The reason that each repetition is safe stands where it happens: `client`, `writer`. Bytes from
+//! the network are read by `txn_protocol` and by `txn_log`, which check every length; no row
+//! becomes an object of its own.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

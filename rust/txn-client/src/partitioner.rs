@@ -1,8 +1,8 @@
 //! Which partition a row goes to: the hash of its key, as Java's producer does it.
 //!
-//! Rows of one key must meet in one partition whoever wrote them, so the hash is Kafka's murmur2 to
-//! the bit. Rows without a key go to one partition until it has a batch's worth, then to the next:
-//! spreading row by row would only make many small batches.
+//! Rows of one key must meet in one partition from any writer, so the hash is Kafka's murmur2 to
+//! the bit. Rows without a key go to one partition until it has a batch's worth, then to the next.
+//! Spreading row by row would only make many small batches.
 //!
 //! Sources: Apache Kafka `Utils.murmur2` and `BuiltInPartitioner` (behaviour; KIP-480, KIP-794).
 
@@ -47,7 +47,7 @@ pub struct InTurn {
     bytes: usize,
 }
 
-/// How many bytes one partition gets before it is the next one's turn: Java's default `batch.size`.
+/// Bytes that one partition gets before it is the next one's turn: Java's default `batch.size`.
 const TURN_BYTES: usize = 16 << 10;
 
 impl InTurn {

@@ -168,7 +168,7 @@ impl Numbers<'_, 8> {
 /// Rows for one topic.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// How many.
+    /// Number of rows.
     pub count: usize,
     /// `None`: no row has a key.
     pub keys: Option<BinaryRows<'a>>,

@@ -1,8 +1,8 @@
 //! The transaction index: which transactions of a segment were aborted.
 //!
-//! Entries stand in the order of their markers, 34 bytes each, big endian: version `i16` 0,
-//! producer id `i64`, first offset `i64`, last offset `i64` (the marker's), last stable offset
-//! `i64`. `<base>.txnindex` is made with its segment, so that one that is missing cannot be
+//! Entries stand in the order of their markers, 34 bytes each, big endian. The fields are version
+//! `i16` 0, producer id `i64`, first offset `i64`, last offset `i64` (the marker's), last stable
+//! offset `i64`. `<base>.txnindex` is made with its segment, so that one that is missing cannot be
 //! taken for one without entries. (Kafka makes it with the first entry.)
 //!
 //! # After a crash
@@ -26,7 +26,7 @@ pub(crate) fn append(path: &Path, entry: AbortedTxn) -> io::Result<()> {
     disk::write_at(&file, path, file.metadata()?.len(), &encode(entry))
 }
 
-/// Reads a transaction index; `None` if it is missing, or not what [`append`] writes.
+/// Reads a transaction index; `None` if it is missing, or was not written by [`append`].
 pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
     match disk::read(path) {
         Ok(bytes) => Ok(decode(&bytes)),
@@ -91,16 +91,16 @@ fn decode(bytes: &[u8]) -> Option<Vec<AbortedTxn>> {
     Some(entries)
 }
 
-/// Every aborted transaction of a log, as the producer state told of them: what a `read_committed` fetch
-/// has to name is found here, without asking.
+/// Every aborted transaction of a log, as the producer state told of them: a `read_committed` fetch
+/// finds the transactions it has to name here, without asking.
 ///
 /// In the order of their markers, so by `last_offset`; 32 bytes each. The same rule in Python,
-/// `txn.partition.aborted_index`, is what this is held against.
+/// `txn.partition.aborted_index`, is the reference for this one.
 #[derive(Debug, Default)]
 pub(crate) struct AbortedTxns(Vec<AbortedTxn>);
 
 impl AbortedTxns {
-    /// What recovery found.
+    /// The entries that recovery found.
     pub fn new(mut entries: Vec<AbortedTxn>) -> Self {
         entries.sort_unstable_by_key(|entry| entry.last_offset);
         Self(entries)
@@ -130,8 +130,8 @@ impl AbortedTxns {
 
     /// Lists `(producer_id, first_offset)` of those that overlap `[start, end)`, by first offset.
     ///
-    /// Cost: one bisection, then entries until one whose last stable offset reaches `end`:
-    /// whatever ended later begins there or above.
+    /// Cost: one bisection, then entries until one whose last stable offset reaches `end`: a
+    /// transaction that ended later begins there or above.
     pub fn overlapping(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
         let from = self.0.partition_point(|entry| entry.last_offset < start);
         let mut found = Vec::new();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any history of transactions that overlap: what is named is what a search through
+        /// Any history of transactions that overlap: the named ones are those that a search through
         /// all of them finds.
         #[test]
         fn a_search_through_all_finds_the_same(

@@ -1,9 +1,9 @@
 //! Proof that the transaction indexes of a log are whole: `txnindex-checkpoint`.
 //!
 //! Entries of a `.txnindex` are under no checksum, and one that lost some looks like that of a
-//! segment with fewer aborted transactions: a `read_committed` reader would be shown aborted
-//! records. So a line says for each segment that nothing is appended to any more, and whose index
-//! has entries, how many there are and their CRC-32C. Without a line there are none.
+//! segment with fewer aborted transactions. A `read_committed` reader would be shown aborted
+//! records. So a line stands for each segment that nothing is appended to any more, and whose index
+//! has entries. It has their number and their CRC-32C. Without a line there are none.
 //!
 //! A text file: version 0, the number of lines, then base offset, entries and checksum, by base
 //! offset. Lines of segments that are gone mean nothing. A line that is missing or wrong costs
@@ -29,7 +29,7 @@ const VERSION: &str = "0";
 /// The entries of one index: how many, and their CRC-32C.
 type Sum = (usize, u32);
 
-/// By base offset of the segment.
+/// Lines by base offset of the segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AbortedSums(BTreeMap<i64, Sum>);
 
@@ -61,12 +61,12 @@ impl AbortedSums {
         (sums.len() == count).then_some(Self(sums))
     }
 
-    /// Whether these can be all entries of a segment's index.
+    /// True if these can be all entries of a segment's index.
     pub fn agree(&self, base_offset: i64, entries: &[AbortedTxn]) -> bool {
         self.0.get(&base_offset).copied() == sum_of(entries)
     }
 
-    /// Has the lines of these segments say what their indexes hold, and no others be there.
+    /// Has the lines of these segments agree with their indexes, and removes all others.
     pub fn of<'a>(indexes: impl IntoIterator<Item = (i64, &'a [AbortedTxn])>) -> Self {
         let sums = indexes
             .into_iter()
@@ -74,7 +74,7 @@ impl AbortedSums {
         Self(sums.collect())
     }
 
-    /// Notes what the index of a segment holds that is not appended to any more.
+    /// Notes the entries of a segment's index that is not appended to any more.
     pub fn note(&mut self, base_offset: i64, entries: &[AbortedTxn]) {
         match sum_of(entries) {
             Some(sum) => self.0.insert(base_offset, sum),

@@ -35,12 +35,12 @@ pub enum Change<'a> {
     SyncDirectory(&'a Path),
 }
 
-/// What becomes of a change instead.
+/// A fault: the outcome of a change in place of success.
 #[derive(Debug)]
 pub struct Fault {
-    /// How many of the bytes of a `Write` arrive all the same.
+    /// Number of bytes of a `Write` that arrive all the same.
     pub written: usize,
-    /// What the log is told.
+    /// The error that the log gets.
     pub error: io::Error,
 }
 
@@ -49,7 +49,7 @@ pub trait Witness: Send + Sync {
     /// Lets the change happen, or not.
     ///
     /// # Errors
-    /// What happens instead.
+    /// The fault's error.
     fn before(&self, change: &Change<'_>) -> Result<(), Fault>;
 }
 
@@ -63,7 +63,7 @@ pub fn watch(directory: &Path, witness: Arc<dyn Witness>) {
     COUNT.store(witnesses.len(), Ordering::Release);
 }
 
-/// Ends what [`watch`] began.
+/// Ends a [`watch`].
 pub fn release(directory: &Path) {
     let mut witnesses = WITNESSES.write().unwrap_or_else(PoisonError::into_inner);
     witnesses.retain(|(watched, _)| watched != directory);
@@ -99,7 +99,8 @@ pub(crate) fn write_at(file: &File, path: &Path, position: u64, bytes: &[u8]) ->
     }
 }
 
-/// What is made is for this user alone, whatever the umask; what is there keeps its mode.
+/// New files and directories are for this user alone, under any umask; existing ones keep their
+/// mode.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -117,7 +118,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Opens a file to write to what it holds, made if it is missing.
+/// Opens a file to write to its present contents, made if it is missing.
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     with_descriptors(|| {
         OpenOptions::new()
@@ -187,13 +188,13 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 static SYNCS: Histogram = Histogram::new();
 static SYNCS_IN_PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// How often this process has forced a file of a log to the disk, and how long that took.
+/// Number of times that this process has forced a file of a log to the disk, and their duration.
 #[must_use]
 pub fn sync_times() -> Times {
     SYNCS.times()
 }
 
-/// How many files of logs are being forced to the disk now.
+/// Number of files of logs that are being forced to the disk now.
 #[must_use]
 pub fn syncs_in_progress() -> u64 {
     SYNCS_IN_PROGRESS.load(Ordering::Relaxed)

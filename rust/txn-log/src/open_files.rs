@@ -1,10 +1,10 @@
-//! Open files of segments: a bounded number of them, whatever the number of partitions.
+//! Open files of segments: a bounded number of them, for any number of partitions.
 //!
 //! A [`SegmentFile`] knows its path and gives out its file, opened when it is needed. All open
-//! ones of the process stand in one ring, for the system's limit is one per process. When the
-//! ring is full the clock goes round it: a file that was used since the last round stays, one
-//! that was not is closed. A file in use, by a read or an answer under way, is never taken
-//! away: whoever was given it keeps it.
+//! ones of the process stand in one ring, for the system's limit is one per process. When the ring
+//! is full the clock goes round it: a file that was used since the last round stays, one that was
+//! not used is closed. A file in use, by a read or an answer under way, is never taken
+//! away: its borrowers keep it.
 //!
 //! # Invariants
 //! 1. A path is never opened as another file than the one first opened: device, inode and birth
@@ -15,7 +15,7 @@
 //!
 //! # Locks
 //! `syncing`, a file's lock, then the ring's. The ring's lock is never held while a file's is
-//! waited for; and `syncing`, which is held while the ring turns, is not waited for there.
+//! waited for. `syncing`, which is held while the ring turns, is not waited for there.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -37,10 +37,10 @@ use crate::disk;
 
 /// Files open at a time until [`set_open_files_max`] says otherwise.
 const OPEN_FILES_MAX: usize = 256;
-/// How many written files may be closed without being forced to the disk. Each takes a mapping;
-/// a process has 65,530 unless the machine's administrator changed that.
+/// Number of written files that may be closed without being forced to the disk. Each takes a
+/// mapping; a process has 65,530 unless the machine's administrator changed that.
 const PINS_MAX: usize = 32 << 10;
-/// How many files are closed when the system has no descriptor left for another need.
+/// Number of files closed when the system has no descriptor left for another need.
 const CLOSED_AT_ONCE: usize = 32;
 
 static RING: Ring = Ring {
@@ -59,7 +59,7 @@ pub fn set_open_files_max(max: usize) {
     RING.make_room(0);
 }
 
-/// How many files of segments this process has open.
+/// Number of files of segments that this process has open.
 #[must_use]
 pub fn open_files() -> usize {
     RING.open.load(Ordering::Relaxed)
@@ -87,7 +87,7 @@ pub(crate) fn with_descriptors<T>(mut attempt: impl FnMut() -> io::Result<T>) ->
 struct Ring {
     max: AtomicUsize,
     open: AtomicUsize,
-    /// How many of them, or of those closed here since, are lent to answers under way.
+    /// Number of them, or of those closed here since, that are lent to answers under way.
     lent: AtomicUsize,
     pins: AtomicUsize,
     /// The next to be looked at first. Each file stands here at most once.
@@ -158,7 +158,7 @@ pub struct OpenFile(Arc<Counted>);
 #[derive(Debug)]
 struct Counted {
     file: File,
-    /// How many answers under way it is lent to.
+    /// Number of answers under way that it is lent to.
     lent: AtomicUsize,
 }
 
@@ -216,7 +216,7 @@ impl Drop for LentFile {
     }
 }
 
-/// Whether [`OpenFile::lend`] would lend now.
+/// True if [`OpenFile::lend`] would lend now.
 #[must_use]
 pub fn can_lend_files() -> bool {
     RING.lent.load(Ordering::Relaxed) < RING.lent_max()
@@ -287,9 +287,9 @@ struct Place {
     /// The name it has now, if that is not `path`.
     renamed: Option<PathBuf>,
     is_in_ring: bool,
-    /// Of the file that was closed before what was written was forced to the disk.
+    /// The pin of the file that was closed before its written bytes were forced to the disk.
     pin: Option<CountedPin>,
-    /// What the fdatasync before a close said: from then on the file's bytes are unknown.
+    /// The error of the fdatasync before a close: from then on the file's bytes are unknown.
     failure: Option<String>,
 }
 
@@ -307,7 +307,7 @@ impl SegmentFile {
     /// Finds a file that is there, and its bytes; it is opened when it is needed.
     ///
     /// # Errors
-    /// What stat(2) says; `InvalidInput` if it is not a regular file.
+    /// Those of stat(2); `InvalidInput` if it is not a regular file.
     pub fn find(path: PathBuf) -> io::Result<(Arc<Self>, u64)> {
         let found = fs::metadata(&path)?;
         if !found.is_file() {
@@ -344,7 +344,7 @@ impl SegmentFile {
         &self.path
     }
 
-    /// Whether bytes are forced to the disk before the file is closed for want of descriptors.
+    /// True if bytes are forced to the disk before the file is closed for want of descriptors.
     pub fn set_syncs_before_close(&self, syncs: bool) {
         self.syncs_before_close.store(syncs, Ordering::Relaxed);
     }
@@ -352,8 +352,8 @@ impl SegmentFile {
     /// The open file; opens it if it is closed.
     ///
     /// # Errors
-    /// What open(2) says; `NotFound` for a removed segment. `Other` if something else has its
-    /// name.
+    /// Those of open(2); `NotFound` for a removed segment. `Other` if something else has
+    /// its name.
     pub fn get(self: &Arc<Self>) -> io::Result<OpenFile> {
         {
             let place = self.place();
@@ -418,7 +418,7 @@ impl SegmentFile {
             self.written_end.fetch_max(end, Ordering::AcqRel);
         }
         // After the write, so that a sync under way does not take the mark for bytes that it did
-        // not cover; and while `file` is held, so that it is not closed between the two.
+        // not cover. While `file` is held, so that it is not closed between the two.
         self.is_written.store(true, Ordering::Release);
         drop(file);
         written
@@ -438,7 +438,7 @@ impl SegmentFile {
     /// Forces the bytes to the disk.
     ///
     /// # Errors
-    /// What the disk says, now or when the file was last closed: that is not forgotten.
+    /// The disk's, now or when the file was last closed: that one is not forgotten.
     pub fn sync(self: &Arc<Self>) -> io::Result<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = &self.place().failure {
@@ -454,8 +454,8 @@ impl SegmentFile {
         synced
     }
 
-    /// Lets go of a file that was closed before its bytes were forced to the disk, and tells of
-    /// those that were lost since it was opened.
+    /// Lets go of a file that was closed before its bytes were forced to the disk. Reports bytes
+    /// that were lost since it was opened.
     fn unpin(&self) -> io::Result<()> {
         if self.place().pin.is_none() {
             return Ok(());
@@ -487,13 +487,13 @@ impl SegmentFile {
 
     /// Closes the file unless it was used lately or is in use; false if it stays in the ring.
     ///
-    /// Linux reports a failed write-back to each descriptor that was open when it happened, and,
-    /// if it was reported to none, to the first one opened after it (errseq, since 4.13). But the
-    /// report is kept with the inode in memory, and an inode that nothing holds may be dropped
-    /// once its pages are clean, which a failed write-back makes them. A later open then finds no
-    /// error and an fdatasync succeeds, though the bytes are lost. So the inode of a written file
-    /// is pinned until its bytes were forced to the disk; where that is not possible, they are
-    /// forced to it now.
+    /// Linux reports a failed write-back to each descriptor that was open when it happened. If it
+    /// was reported to none, it goes to the first one opened after it (errseq, since 4.13). But the
+    /// report is kept with the inode in memory. An inode that nothing holds may be dropped once its
+    /// pages are clean, which a failed write-back makes them. A later open then finds no error and
+    /// an fdatasync succeeds, though the bytes are lost. So the inode of a written file is pinned
+    /// until its bytes were forced to the disk. Where that is not possible, they are forced to it
+    /// now.
     fn close_if_idle(&self, may_sync: bool) -> bool {
         if self.is_used.swap(false, Ordering::Relaxed) {
             return false;
@@ -506,7 +506,7 @@ impl SegmentFile {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false, // it is being used
         };
-        // Nobody else has the file and nobody can be given it: what is written is marked so.
+        // Nobody else has the file and nobody can be given it: written bytes are marked so.
         if !place.is_idle() || (self.has_to_stay() && !place.pin()) {
             return false;
         }
@@ -534,7 +534,7 @@ impl SegmentFile {
         }
     }
 
-    /// Whether the file may not be closed as it is.
+    /// True if the file may not be closed as it is.
     fn has_to_stay(&self) -> bool {
         self.syncs_before_close.load(Ordering::Relaxed) && self.is_written.load(Ordering::Acquire)
     }
@@ -549,7 +549,7 @@ impl SegmentFile {
 }
 
 impl Place {
-    /// Whether nobody was given the file. Under the lock no new one can be.
+    /// True if nobody was given the file. Under the lock no new one can be.
     fn is_idle(&self) -> bool {
         self.open
             .as_ref()

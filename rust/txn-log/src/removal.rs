@@ -1,10 +1,10 @@
-//! How segments leave a log.
+//! Removal of segments from a log.
 //!
-//! A segment goes in this order: the log start is published beyond it, it leaves the segment
-//! list, its files are renamed to `*.deleted`, and after `file.delete.delay.ms` they are
-//! removed. A reader that has the file open reads on; one that comes later finds its offset
-//! out of range. Segments go oldest first, so whatever a crash leaves is one log without a
-//! hole. Leftovers are removed when the log is opened.
+//! A segment goes in this order: the log start is published beyond it, and it leaves the segment
+//! list. Its files are renamed to `*.deleted`, and after `file.delete.delay.ms` they are removed. A
+//! reader that has the file open reads on; one that comes later finds its offset out of range.
+//! Segments go oldest first, so any crash leaves one log without a hole. Leftovers are removed when
+//! the log is opened.
 //!
 //! The active segment stays, unless it is sealed first.
 
@@ -20,7 +20,7 @@ use crate::log::{PartitionLog, Writer};
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
 
-/// What is appended to the names of a removed segment's files.
+/// The suffix of the names of a removed segment's files.
 pub(crate) const DELETED_SUFFIX: &str = "deleted";
 /// The files of a segment; `.log` first, for without it the others mean nothing.
 pub(crate) const SEGMENT_FILES: [&str; 4] = ["log", "index", "timeindex", "txnindex"];
@@ -34,7 +34,7 @@ impl PendingDeletes {
         self.lock().push_back((due, path));
     }
 
-    /// Removes what is due. What cannot be removed is tried again by the next start.
+    /// Removes files whose time has come. The next start tries again to remove the rest.
     pub fn remove_due(&self, now: Instant) {
         let mut files = self.lock();
         while files.front().is_some_and(|(due, _)| *due <= now) {
@@ -59,8 +59,8 @@ impl PartitionLog {
     /// Moves the log start offset up to `offset`, and removes the segments that lie wholly
     /// below it; returns the log start offset. It never moves down.
     ///
-    /// What is stored is synced first, so that a log start is never beyond what a power failure
-    /// leaves. The new start itself survives a restart once the caller has written it to
+    /// Stored batches are synced first, so that a log start is never beyond the end that a power
+    /// failure leaves. The new start itself survives a restart once the caller has written it to
     /// `log-start-offset-checkpoint`.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl PartitionLog {
         snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())
     }
 
-    /// Takes the sealed segments below an offset off the list, and what the producer state knows of them.
+    /// Takes the sealed segments below an offset off the list, and out of the producer state.
     fn take_segments_below(
         &self,
         _writer: &MutexGuard<'_, Writer>,

@@ -1,9 +1,9 @@
 //! Which segments are too old or too many.
 //!
 //! The decision is pure: from the segments' sizes and ages to how many of the oldest may go.
-//! As in Kafka, the newest record of a segment decides its age, a segment goes by size only if
-//! `retention.bytes` are left without it, and the active segment may go too: it is sealed
-//! first, and an empty one takes its place.
+//! As in Kafka, the newest record of a segment decides its age, and a segment goes by size only if
+//! `retention.bytes` are left without it. The active segment may go too: it is sealed first, and an
+//! empty one takes its place.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::error::ReadError;
 use crate::log::PartitionLog;
 use crate::settings::Settings;
 
-/// What retention knows of a segment.
+/// Retention's view of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub bytes: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Candidate {
     pub end_offset: i64,
 }
 
-/// How many of the oldest segments may go.
+/// Number of the oldest segments that may go.
 pub(crate) fn expired(
     segments: &[Candidate],
     settings: &Settings,
@@ -92,7 +92,7 @@ impl PartitionLog {
             state.log_start_offset,
             now_ms,
         );
-        // What is not replicated yet stays, however old it is.
+        // Offsets that are not replicated yet stay, at any age.
         let is_replicated = |segment: &Candidate| segment.end_offset <= state.high_watermark;
         let mut count = expired.min(count_while(&candidates, is_replicated));
         if count == segments.len()

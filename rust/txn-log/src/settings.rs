@@ -1,4 +1,4 @@
-//! What may be changed while a log is open: Kafka's topic settings.
+//! Settings that may be changed while a log is open: Kafka's topic settings.
 
 /// The settings of one log; fields are named after Kafka's topic settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Settings {
     pub file_delete_delay_ms: u64,
     /// `flush.messages`: sync once this many records are not on the disk.
     pub flush_messages: i64,
-    /// `flush.ms`: sync what has waited this long.
+    /// `flush.ms`: sync bytes that have waited this long.
     pub flush_ms: i64,
 }
 

@@ -37,8 +37,8 @@ pub(crate) fn offsets_of(directory: &Path, extension: &str) -> io::Result<Vec<i6
     Ok(offsets)
 }
 
-/// Removes the snapshots beyond the log end, and of the others all but the newest and those at
-/// the segments' base offsets, which are in order.
+/// Removes the snapshots beyond the log end. Of the others it removes all but the newest and those
+/// at the segments' base offsets, which are in order.
 pub(crate) fn prune(directory: &Path, log_end_offset: i64, base_offsets: &[i64]) -> io::Result<()> {
     let mut newest = None;
     for offset in offsets(directory)? {

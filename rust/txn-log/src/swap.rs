@@ -1,17 +1,17 @@
-//! How a cleaned segment takes the place of the segments it was made from.
+//! A cleaned segment takes the place of the segments it was made from.
 //!
-//! The cleaner reads a run of adjacent sealed segments and writes what is left of them to
-//! `<base>.log.cleaned`, where `<base>` is the base offset of the first, and the aborted
-//! transactions that are still needed to `<base>.txnindex.cleaned`, which may be empty but
-//! must be there. The swap then is, each step durable before the next:
+//! The cleaner reads a run of adjacent sealed segments and writes the kept batches to
+//! `<base>.log.cleaned`, where `<base>` is the base offset of the first. The aborted transactions
+//! that are still needed go to `<base>.txnindex.cleaned`, which may be empty but must be there. The
+//! swap then is, each step durable before the next:
 //!
 //! 1. `.cleaned` is synced and renamed to `.swap`: first the transaction index, then the log.
-//!    A `.log.swap` is the decision; from here on the swap is finished whatever happens.
+//!    A `.log.swap` is the decision; from here on the swap is finished in any case.
 //! 2. The files of the old segments are renamed to `*.deleted`.
 //! 3. `.swap` is renamed to its final name: first the transaction index, then the log. The
 //!    offset and time index are made anew.
 //!
-//! [`finish_swaps`] does the same for what a crash left, and removes what is not yet decided.
+//! [`finish_swaps`] does the same after a crash, and removes undecided files.
 
 use std::fs;
 use std::io;
@@ -71,13 +71,13 @@ impl PartitionLog {
     }
 
     /// Puts `<first>.log.cleaned` and `<first>.txnindex.cleaned` in the place of the sealed
-    /// segments with these base offsets; see the module for what they must hold. Readers go on
-    /// meanwhile. False, and the `.cleaned` files are removed, if one of the segments is no
-    /// longer there, or if the log was truncated since `truncations` were counted: retention was
-    /// faster, what was cleaned is no longer what is stored, or the log was closed.
+    /// segments with these base offsets; the module lists their required contents. Readers go on
+    /// meanwhile. False, and the `.cleaned` files are removed, if one of the segments is no longer
+    /// there, or if the log was truncated since `truncations` were counted. Then retention was
+    /// faster, the cleaned batches are no longer the stored ones, or the log was closed.
     ///
     /// # Errors
-    /// What the disk says. Nothing is lost: whatever was not finished is by the next start.
+    /// The disk's. Nothing is lost: the next start finishes it.
     pub fn swap_segments(&self, base_offsets: &[i64], truncations: u64) -> io::Result<bool> {
         let _maintenance = self.maintenance();
         let segments = self.segments();
@@ -126,7 +126,7 @@ impl PartitionLog {
         Ok(true)
     }
 
-    /// Has the lines of the swapped segments say what the index that took their place holds.
+    /// Has the lines of the swapped segments agree with the index that took their place.
     fn store_aborted_sum_of_swap(&self, base_offsets: &[i64]) -> io::Result<()> {
         let _writer = self.writer_even_if_failed(); // a roll writes the file too
         let path = file_path(&self.directory, base_offsets[0], "txnindex");
@@ -138,7 +138,7 @@ impl PartitionLog {
     }
 }
 
-/// Finishes what is decided of swaps and removals, and removes what is not.
+/// Finishes decided swaps and removals, and removes undecided files.
 ///
 /// # Errors
 /// `Corrupt` if a `.log.swap` is damaged; nothing was removed then.
@@ -196,7 +196,7 @@ fn end_offset_of(path: &Path, base_offset: i64) -> Result<i64, OpenError> {
     let file = disk::open(path)?;
     let file_bytes = file.metadata()?.len();
     if file_bytes == 0 {
-        // The cleaner leaves the last batch of what it cleans.
+        // The cleaner leaves the last batch of each run.
         return Err(OpenError::Corrupt(CorruptLog {
             path: path.to_owned(),
             position: 0,

@@ -1,7 +1,7 @@
 //! Threads that force logs to the disk, side by side, for somebody who must not block.
 //!
-//! A file system with a journal writes it once for many files that are forced at the same time;
-//! one after the other each would wait for a commit of its own.
+//! A file system with a journal writes it once for many files that are forced at the same time. One
+//! after the other, each would wait for a commit of its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,12 +11,12 @@ use std::thread::{self, JoinHandle};
 
 use crate::log::PartitionLog;
 
-/// What became of a set of logs.
+/// The result of a set of logs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pass {
-    /// As `submit` was given it.
+    /// The number that `submit` was given.
     pub number: u64,
-    /// Which logs could not be forced, by their place in the set, and what the disk said.
+    /// The logs that could not be forced, by their place in the set, and the disk's error.
     pub failures: Vec<(usize, String)>,
 }
 
@@ -107,7 +107,7 @@ impl SyncPool {
         Ok(())
     }
 
-    /// Finishes what was submitted, and the threads.
+    /// Finishes the submitted sets, and the threads.
     pub fn stop(&self) {
         self.shared.lock().is_stopping = true;
         self.shared.changed.notify_all();

@@ -1,7 +1,7 @@
-//! What is on the disk: group sync, the recovery point, and what is done beside the appends.
+//! The part of a log on the disk: group sync, the recovery point, and the work beside the appends.
 //!
 //! The recovery point is the offset below which everything is on the disk: batches, and the
-//! indexes and producer snapshots of sealed segments. A start after a crash believes what lies
+//! indexes and producer snapshots of sealed segments. A start after a crash believes everything
 //! below it. It is moved up by every sync and, without anybody waiting for it, by
 //! [`PartitionLog::tick`], which syncs sealed segments.
 
@@ -36,7 +36,7 @@ impl Synced {
         }
     }
 
-    /// Takes back what no longer is in the log.
+    /// Takes back a recovery point that no longer is in the log.
     pub fn lower_to(&mut self, end: i64) {
         self.end = self.end.min(end);
     }
@@ -47,14 +47,14 @@ impl PartitionLog {
     /// Of a deleted log nothing is left to force.
     ///
     /// # Errors
-    /// What the disk says; the log then takes no more batches, and every later sync fails.
+    /// The disk's; the log then takes no more batches, and every later sync fails.
     pub fn sync(&self) -> io::Result<()> {
         let wanted_end = self.offsets.log_end();
         let synced = self.synced().and_then(|mut synced| {
             if synced.end >= wanted_end && !self.has_new_files.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let end = self.offsets.log_end(); // whoever waits meanwhile finds its work done
+            let end = self.offsets.log_end(); // callers that wait meanwhile find their work done
             self.sync_to(&mut synced, end)
         });
         self.unless_deleted(synced)
@@ -70,8 +70,9 @@ impl PartitionLog {
         first.map_or(synced, |first| first.min(synced))
     }
 
-    /// What `replication-offset-checkpoint` may say: the high watermark, unless a sync failed. What
-    /// the disk refused then may be gone from memory too, and a later start would miss it.
+    /// The limit for `replication-offset-checkpoint`: the high watermark, unless a sync failed.
+    /// The bytes that the disk refused then may be gone from memory too, and a later start would
+    /// miss them.
     #[must_use]
     pub fn proven_end(&self) -> i64 {
         if self.has_failed_sync.load(Ordering::Acquire) {
@@ -81,8 +82,8 @@ impl PartitionLog {
         }
     }
 
-    /// Does what is due: files of removed segments go, sealed segments and what is older than
-    /// `flush.ms` are synced. For a worker, once a second or so; cheap if nothing is due.
+    /// Does the work that is due: files of removed segments go, sealed segments and bytes older
+    /// than `flush.ms` are synced. For a worker, once a second or so; cheap if nothing is due.
     ///
     /// # Errors
     /// As `sync`.

@@ -1,7 +1,7 @@
 //! Which bytes of a segment were found sound in this run.
 //!
-//! What this process wrote, or read with every checksum when it started, needs no check. What
-//! was believed at the start is checked when it is first read, range by range, so that no
+//! Bytes that this process wrote, or read with every checksum when it started, need no check. Bytes
+//! that were believed at the start are checked when they are first read, range by range. So no
 //! reader is shown damage (P9) and a start need not read everything.
 
 /// Disjoint ranges of bytes `[start, end)`, in order, that begin and end between batches.

@@ -1,4 +1,4 @@
-//! Whether a log can be written, for who has to be told when that changes.
+//! Tracks a log's write health and reports transitions.
 //!
 //! A client whose batch is refused hears of it at once. An operator hears of it once when it
 //! begins and once when it is over, however many batches are refused meanwhile.
@@ -75,7 +75,7 @@ impl PartitionLog {
         std::mem::take(&mut *untold.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes what an append says of the disk.
+    /// Notes the outcome of an append for the disk.
     pub(crate) fn note_outcome<T>(&self, outcome: &Result<T, AppendError>) {
         match outcome {
             Ok(_) => self.write_health.ended(),

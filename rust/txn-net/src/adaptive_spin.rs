@@ -1,28 +1,28 @@
 //! When a reactor stays awake for a moment instead of going to sleep.
 //!
 //! A client that sends its next request as soon as it has the answer to the last is heard of
-//! within some tens of microseconds. Falling asleep and being woken takes longer than that where
-//! an idle processor has to be interrupted, above all in a virtual machine, and costs both sides
-//! more than looking again. So a reactor looks again for a moment, and as long as that is
-//! rewarded does so every time. When it was in vain it goes to sleep at once the next times,
-//! twice as many of them each time: requests that come further apart cost next to nothing
-//! more, and without requests nothing is spent at all.
+//! within some tens of microseconds. Falling asleep and being woken takes longer than that where an
+//! idle processor has to be interrupted, above all in a virtual machine. It costs both sides more
+//! than looking again. So a reactor looks again for a moment, and as long as that is rewarded does
+//! so every time. When it was in vain it goes to sleep at once the next times, twice as many of
+//! them each time. So requests that come further apart cost next to nothing more, and without
+//! requests nothing is spent at all.
 
 use std::thread;
 use std::time::Duration;
 
-/// How long it stays awake: waking a client that slept takes some 40 µs in a virtual machine.
+/// Time that it stays awake: waking a client that slept takes some 40 µs in a virtual machine.
 const SPIN: Duration = Duration::from_micros(100);
 /// The most sleeps before it is tried again.
 const SLEEPS_MAX: u32 = 255;
 
-/// Whether it pays to stay awake.
+/// True while it pays to stay awake.
 pub struct AdaptiveSpin {
     /// Someone else can run meanwhile.
     is_possible: bool,
     /// Sleeps until the next try.
     sleeps: u32,
-    /// How many sleeps follow a try that is in vain.
+    /// Number of sleeps that follow a try in vain.
     penalty: u32,
 }
 
@@ -41,7 +41,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// How long to stay awake now; `None`: go to sleep at once.
+    /// Time to stay awake now; `None`: go to sleep at once.
     pub fn duration(&mut self) -> Option<Duration> {
         if self.sleeps > 0 {
             self.sleeps -= 1;
@@ -66,7 +66,7 @@ impl AdaptiveSpin {
 mod tests {
     use super::*;
 
-    /// How many of 10,000 waits are tried awake, where nothing ever comes in time.
+    /// Number of 10,000 waits that are tried awake, where nothing ever comes in time.
     fn tries_in_vain(mut spin: AdaptiveSpin) -> usize {
         let mut tries = 0;
         for _ in 0..10_000 {

@@ -1,12 +1,11 @@
 //! Which topics Produce and Fetch may touch.
 //!
 //! Python fills it (`Server.add_topic`); reactors read it, a look-up per topic and request. The
-//! lock is held for the look-up alone: what comes out is an `Arc`, so no log is ever called
-//! under it.
+//! lock is held for the look-up alone: its result is an `Arc`, so no log is ever called under it.
 //!
-//! A topic comes without its logs: each is asked for when a request first names its partition,
-//! so that a partition nobody uses costs eight words. Asking may need the interpreter and the
-//! disk, and holds no lock of this crate.
+//! A topic comes without its logs. Each is asked for when a request first names its partition, so
+//! that a partition nobody uses costs eight words. Asking may need the interpreter and the disk,
+//! and holds no lock of this crate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,7 @@ pub struct Topic {
     pub id: TopicId,
     /// Clients may read but not write it.
     pub is_internal: bool,
-    /// By index; a log is opened when it is first needed.
+    /// Partitions by index; a log is opened when it is first needed.
     partitions: Box<[Arc<PartitionHandle>]>,
     log_of: LogOf,
     is_current: AtomicBool,
@@ -82,16 +81,16 @@ impl Topic {
         Ok(partition.opened((self.log_of)(index as usize)?))
     }
 
-    /// Whether the catalog still has it; false once it is removed or replaced.
+    /// True if the catalog still has it; false once it is removed or replaced.
     pub(crate) fn is_current(&self) -> bool {
         self.is_current.load(Ordering::Acquire)
     }
 }
 
-/// How a request names a topic.
+/// The name of a topic in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKey<'a> {
-    /// Before Produce 13 and Fetch 13; not checked to be UTF-8.
+    /// A name, before Produce 13 and Fetch 13; not checked to be UTF-8.
     Name(&'a [u8]),
     /// 16 bytes, since.
     Id(&'a [u8]),

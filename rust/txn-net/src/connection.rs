@@ -1,4 +1,5 @@
-//! One client's socket: what it sent and has not been read, what it is sent and has not taken.
+//! One client's socket: received bytes that are not read yet, and answers that the client has not
+//! taken.
 //!
 //! # Invariants
 //! 1. At most one request is under way; the next frame is looked at when its answer has left for
@@ -24,17 +25,17 @@ use crate::metrics::{Marks, ReactorMetrics};
 use crate::purgatory::{DelayedResponse, Operation};
 use crate::transport::{Handshake, Transport};
 
-/// How much a buffer grows at first, and the least a read asks for when more is to come.
+/// First size of a buffer's growth, and the least a read asks for when more is to come.
 const STEP_BYTES: usize = 64 << 10;
 /// Larger buffers are freed, not kept for the next turn.
 const KEPT_BUFFER_BYTES: usize = 2 << 20;
-/// How many buffers a reactor keeps.
+/// Number of buffers that a reactor keeps.
 const KEPT_BUFFERS: usize = 4;
 /// The most bytes of an answer sent before other connections have their turn.
 const FLUSH_BYTES: usize = 4 << 20;
 /// Answers with fewer bytes wait for those of the frames that came with theirs.
 const HELD_ANSWER_BYTES: usize = 4 << 10;
-/// What may hold an answer up: frames that are dealt with in a moment.
+/// Frames that may hold an answer up: those that are handled in a moment.
 const HOLDING_FRAME_BYTES: usize = 16 << 10;
 
 /// A reactor's spare buffers.
@@ -66,14 +67,14 @@ pub enum Chunk {
     Bytes {
         /// All of them.
         data: Vec<u8>,
-        /// How many are sent.
+        /// Number of bytes sent.
         at: usize,
     },
     /// Bytes of a segment, sent from there.
     File {
         /// The segment.
         file: LentFile,
-        /// Of the next byte.
+        /// Position of the next byte.
         position: u64,
         /// Bytes still to be sent.
         left: usize,
@@ -118,7 +119,7 @@ impl Chunk {
     }
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Default)]
 pub enum State {
     /// Nothing: the next frame may be looked at.
@@ -145,7 +146,7 @@ impl State {
         }
     }
 
-    /// Whether a Fetch waits for bytes.
+    /// True if a Fetch waits for bytes.
     pub fn is_delayed_fetch(&self) -> bool {
         matches!(
             self,
@@ -154,7 +155,7 @@ impl State {
     }
 }
 
-/// What became of the bytes to be sent.
+/// The fate of the bytes to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// The kernel has them all.
@@ -165,7 +166,7 @@ pub enum Flush {
     TurnOver,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// Some bytes.
@@ -198,7 +199,7 @@ pub struct Connection {
     pub is_closing: bool,
     /// The socket may have bytes: it said so, and no read has come back short since.
     pub is_readable: bool,
-    /// The client will send no more; what it sent before may still be unread.
+    /// The client will send no more; earlier bytes may still be unread.
     pub is_half_closed: bool,
     /// It is in the reactor's list of connections to go on with.
     pub is_listed: bool,
@@ -206,15 +207,15 @@ pub struct Connection {
     pub is_starved: bool,
     /// No request is read before this time; the token stands in the reactor's deadlines.
     mute: Option<(Instant, RequestToken)>,
-    /// For `input`, and for what is still to come of a request that was begun.
+    /// Claim for `input`, and for the rest of a request that was begun.
     pub claim: Claim,
     input: Vec<u8>,
-    /// How much of `input` is done with.
+    /// Bytes of `input` that are done with.
     start: usize,
     output: VecDeque<Chunk>,
-    /// Of the request under way.
+    /// Times of the request under way.
     pub marks: Option<Marks>,
-    /// Of the requests whose answers are queued.
+    /// Times of the requests whose answers are queued.
     pub unsent: Vec<Marks>,
     /// Bytes of answers that the kernel took and nobody has counted.
     pub sent_bytes: usize,
@@ -288,7 +289,7 @@ impl Connection {
         self.mute.is_some()
     }
 
-    /// Whether a deadline of this token is still to come.
+    /// True if a deadline of this token is still to come.
     pub fn awaits(&self, token: RequestToken) -> bool {
         let is_muted_by = |(_, muted_by)| muted_by == token;
         self.state.token() == Some(token) || self.mute.is_some_and(is_muted_by)
@@ -298,12 +299,12 @@ impl Connection {
         matches!(self.state, State::Idle)
     }
 
-    /// Whether an answer is queued.
+    /// True if an answer is queued.
     pub fn has_answer(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Whether there may be more to read, here or in the socket.
+    /// True if there may be more to read, here or in the socket.
     pub fn has_more(&self) -> bool {
         self.is_readable || self.start < self.input.len()
     }
@@ -346,8 +347,8 @@ impl Connection {
         Some(marks)
     }
 
-    /// Whether what is queued is better sent with the answer to the next frame: that is here, and
-    /// neither is large.
+    /// True if the queued answer is better sent with the answer to the next frame: that is here,
+    /// and neither is large.
     pub fn holds_answer(&self, max_request_bytes: usize) -> bool {
         self.output.len() == 1
             && self.output[0].left() < HELD_ANSWER_BYTES
@@ -357,7 +358,7 @@ impl Connection {
             )
     }
 
-    /// Sends what is queued, as far as the socket takes it.
+    /// Sends queued answers, as far as the socket takes them.
     ///
     /// # Errors
     /// The connection is broken, or a segment is shorter than it was; close it.
@@ -387,7 +388,7 @@ impl Connection {
         Ok(Flush::Done)
     }
 
-    /// What the next bytes are; ranges count from the first byte not done with.
+    /// The kind of the next bytes; ranges count from the first byte not done with.
     pub fn front(&self, max_request_bytes: usize) -> Front {
         front(&self.input[self.start..], max_request_bytes)
     }
@@ -444,7 +445,7 @@ impl Connection {
         buffers.give(std::mem::replace(&mut self.input, larger));
     }
 
-    /// Gives memory back that is not needed between turns, and claims what is.
+    /// Gives back memory that is not needed between turns, and claims the rest.
     pub fn settle(&mut self, buffers: &mut Buffers) {
         let left = self.input.len() - self.start;
         self.claim.set(left + self.to_come());
@@ -459,7 +460,7 @@ impl Connection {
         }
     }
 
-    /// How much is missing of a request that was begun, once its length is known.
+    /// Missing bytes of a request that was begun, once its length is known.
     fn to_come(&self) -> usize {
         let left = self.input.len() - self.start;
         match self.front(usize::MAX) {

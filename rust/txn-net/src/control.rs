@@ -19,17 +19,17 @@ use crate::produce::Join;
 /// A request that is not for Rust to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlRequest {
-    /// To answer it with.
+    /// Token for the answer.
     pub token: RequestToken,
     /// Which API.
     pub api_key: i16,
     /// Which version of it; may be one that nobody knows.
     pub api_version: i16,
-    /// Of the request header.
+    /// Field of the request header.
     pub correlation_id: i32,
-    /// Of the request header; bytes that are no UTF-8 are replaced.
+    /// Field of the request header; bytes that are no UTF-8 are replaced.
     pub client_id: Option<String>,
-    /// What follows the request header.
+    /// The bytes after the request header.
     pub body: Vec<u8>,
     /// The client's address.
     pub client_host: Arc<str>,
@@ -37,16 +37,16 @@ pub struct ControlRequest {
     pub listener: usize,
     /// Number of the connection: one that was accepted later has a higher number.
     pub connection: u64,
-    /// To be set when it is taken.
+    /// Set when it is taken.
     pub(crate) dequeued: Dequeued,
 }
 
-/// A parked Produce, and what it asks.
+/// A parked Produce, and its question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParkedProduce {
-    /// To resume it with.
+    /// Token for the resumption.
     pub token: RequestToken,
-    /// What the coordinator has to decide.
+    /// The question for the coordinator.
     pub join: Join,
 }
 
@@ -54,15 +54,15 @@ pub struct ParkedProduce {
 /// holds the control lock; false if nobody will answer them.
 pub type Decide = Box<dyn Fn(Vec<ControlRequest>, Vec<ParkedProduce>) -> bool + Send + Sync>;
 
-/// What reactors do themselves instead of waking the control loop.
+/// Requests that reactors decide themselves instead of waking the control loop.
 pub struct Decider {
-    /// Of which requests.
+    /// API keys of these requests.
     pub api_keys: Vec<i16>,
-    /// How.
+    /// The function that decides.
     pub decide: Decide,
 }
 
-/// What a reactor met and wants decided before it sleeps.
+/// Requests that a reactor met and wants decided before it sleeps.
 #[derive(Default)]
 pub struct Undecided {
     requests: Vec<(ControlRequest, Claim)>,
@@ -82,7 +82,7 @@ impl Undecided {
         self.joins.push(join);
     }
 
-    /// Who waits for a decision.
+    /// Tokens of the requests that wait for a decision.
     pub fn tokens(&self) -> Vec<RequestToken> {
         let requests = self.requests.iter().map(|(request, _)| request.token);
         let joins = self.joins.iter().map(|join| join.token);
@@ -91,7 +91,7 @@ impl Undecided {
 
     /// Has everything decided; false if nobody will answer.
     pub fn decide(self, decide: &Decide) -> bool {
-        // What the requests hold is given back when they are decided.
+        // The memory of the requests is given back when they are decided.
         let (requests, _claims): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();
         note_dequeued(&requests);
         decide(requests, self.joins)
@@ -139,14 +139,14 @@ impl ControlQueue {
         self.wakeup.as_fd()
     }
 
-    /// Leaves a request and what it holds until it is taken.
+    /// Leaves a request and its claim until it is taken.
     pub fn push_request(&self, request: ControlRequest, claim: Claim) {
         let mut waiting = self.lock();
         waiting.undecided.push_request(request, claim);
         self.signal(&mut waiting);
     }
 
-    /// Leaves what a reactor met and could not decide on.
+    /// Leaves the requests that a reactor met and could not decide on.
     pub fn push_all(&self, undecided: Undecided) {
         let mut waiting = self.lock();
         waiting.undecided.requests.extend(undecided.requests);
@@ -174,7 +174,7 @@ impl ControlQueue {
         requests
     }
 
-    /// How many requests and parked Produce requests wait.
+    /// Number of requests and parked Produce requests that wait.
     pub fn len(&self) -> usize {
         let waiting = self.lock();
         waiting.undecided.requests.len() + waiting.undecided.joins.len()
@@ -188,7 +188,7 @@ impl ControlQueue {
         joins
     }
 
-    /// Takes what was told of closed connections.
+    /// Takes the reasons of closed connections.
     pub fn take_failures(&self) -> Vec<String> {
         let mut waiting = self.lock();
         let failures = std::mem::take(&mut waiting.failures);
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// What a reactor leaves that met one parked Produce.
+    /// The queue of a reactor that met one parked Produce.
     fn undecided() -> Undecided {
         let join = Join {
             transactional_id: "t".to_owned(),

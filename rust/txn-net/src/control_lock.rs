@@ -1,10 +1,10 @@
-//! Whoever holds the control lock decides.
+//! The holder of the control lock decides.
 //!
-//! What is decided in Python has no locks of its own: it belongs to the control loop. The loop
-//! holds the control lock while it works and puts it down while it sleeps. Then a reactor that meets a
-//! request to be decided takes it and decides at once: nobody has to be woken, neither the loop
-//! for the request nor the reactor for the answer. While the loop works, what a reactor meets is
-//! left to it as before.
+//! State decided on in Python has no locks of its own: it belongs to the control loop. The loop
+//! holds the control lock while it works and puts it down while it sleeps. Then a reactor that
+//! meets a request to be decided takes it and decides at once. Nobody has to be woken, neither the
+//! loop for the request nor the reactor for the answer. While the loop works, a reactor's requests
+//! are left to it as before.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ pub struct ControlLock {
 #[derive(Default)]
 struct State {
     is_held: bool,
-    /// How many wait for it: they go before those who only try.
+    /// Number of threads that wait for it: they go before those that only try.
     waiting: usize,
 }
 

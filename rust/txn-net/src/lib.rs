@@ -9,7 +9,7 @@
 //!
 //! [`Server`] is all of it from outside. Threads enter [`Server::run_reactor`] and stay; a
 //! connection belongs to one reactor, or is on its way to another, so its state needs no lock.
-//! Other threads reach a reactor through its mailbox alone. What is on its way to Python need not
+//! Other threads reach a reactor through its mailbox alone. A request on its way to Python need not
 //! change threads, see `control_lock`.
 #![forbid(unsafe_code)]
 

@@ -26,9 +26,9 @@ pub struct Listener {
     pub name: String,
     /// The address it is bound to, with the port that the system chose for 0.
     pub address: SocketAddr,
-    /// What its connections speak below the protocol.
+    /// The protocol of its connections below Kafka's.
     pub security: SecurityProtocol,
-    /// Whether other brokers come here, rather than clients.
+    /// True if other brokers come here, rather than clients.
     pub is_inter_broker: bool,
 }
 
@@ -41,9 +41,9 @@ pub struct ListenerOptions {
     pub host: String,
     /// 0: the system chooses.
     pub port: u16,
-    /// What its connections speak below the protocol.
+    /// The protocol of its connections below Kafka's.
     pub security: SecurityProtocol,
-    /// Whether other brokers come here, rather than clients.
+    /// True if other brokers come here, rather than clients.
     pub is_inter_broker: bool,
 }
 

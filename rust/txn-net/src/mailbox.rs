@@ -1,4 +1,4 @@
-//! How other threads speak to a reactor, and how a request is named on the way.
+//! Messages of other threads to a reactor, and the tokens that name requests in them.
 //!
 //! Everything that is not a socket event reaches a reactor as a [`Message`]: connections,
 //! Python's replies, logs that advanced, syncs that are done. Posting wakes the reactor only if it
@@ -21,9 +21,9 @@ use crate::produce::Refused;
 /// Names one request of one connection; Python sees it as an integer.
 ///
 /// From the top: one zero bit, 5 bits reactor, 22 bits slot of the connection in it, 36 bits
-/// stamp. A reactor gives out each stamp once, to connections when they are opened and to
-/// requests when they leave its hands, so a stamp that is older than a connection is of an
-/// earlier one in the same slot.
+/// stamp. A reactor gives out each stamp once, to connections when they are opened and to requests
+/// when they leave its hands. So a stamp that is older than a connection is of an earlier one in
+/// the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestToken(u64);
 
@@ -68,7 +68,7 @@ impl RequestToken {
     }
 }
 
-/// What a reactor is told.
+/// A message to a reactor.
 pub enum Message {
     /// A connection that is its own from now on.
     Accepted(Accepted),
@@ -139,7 +139,7 @@ pub struct Accepted {
 pub struct Mailbox {
     /// `None` once the reactor is gone.
     messages: Mutex<Option<VecDeque<Message>>>,
-    /// Whether the reactor will look into it before it sleeps.
+    /// True if the reactor will look into it before it sleeps.
     is_awake: AtomicBool,
     waker: Waker,
 }
@@ -170,13 +170,13 @@ impl Mailbox {
         self.lock().as_mut()?.pop_front()
     }
 
-    /// Whether no message waits.
+    /// True if no message waits.
     pub fn is_empty(&self) -> bool {
         self.lock().as_ref().is_none_or(VecDeque::is_empty)
     }
 
-    /// The reactor is gone: drops what it was left, now and from now on. A connection that was
-    /// handed to it would otherwise stay open with nobody to serve it.
+    /// The reactor is gone: drops its messages, now and from now on. A connection that was handed
+    /// to it would otherwise stay open with nobody to serve it.
     pub fn close(&self) {
         let left = self.lock().take();
         drop(left);

@@ -1,19 +1,19 @@
-//! How much memory requests may hold before they are answered: `queued.max.request.bytes`.
+//! Memory of requests before they are answered: `queued.max.request.bytes`.
 //!
-//! A connection claims what it has read and, once it is known how long its request is, the rest
-//! of it; a request that waits for the control loop or the coordinator keeps a claim of its own.
-//! While claims reach the limit no connection begins to read a request. It waits, unread, and its
-//! reactor is told by [`Message::MemoryFreed`] when to ask again.
+//! A connection claims its read bytes and, once the length of its request is known, the rest of it.
+//! A request that waits for the control loop or the coordinator keeps a claim of its own. While
+//! claims reach the limit no connection begins to read a request. It waits, unread, and its reactor
+//! is told by [`Message::MemoryFreed`] when to ask again.
 //!
-//! A request that was begun is read to its end whatever is claimed, and while none is being read
-//! one may begin. So somebody can always go on, and the limit is exceeded by no more than one
-//! request per reactor. Source: Kafka's `SimpleMemoryPool`, which lets the last one exceed too.
+//! A request that was begun is read to its end under any claims, and while none is being read one
+//! may begin. So somebody can always go on, and the limit is exceeded by no more than one request
+//! per reactor. Source: Kafka's `SimpleMemoryPool`, which lets the last one exceed too.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mailbox::{MAX_REACTORS, Mailbox, Message};
 
-/// What all requests of a server hold together.
+/// The memory of all requests of a server.
 pub struct RequestMemory {
     /// `None`: nothing is counted, and nobody waits.
     limit: Option<usize>,
@@ -24,7 +24,7 @@ pub struct RequestMemory {
 #[derive(Default)]
 struct Held {
     bytes: usize,
-    /// How many connections are reading a request.
+    /// Number of connections that are reading a request.
     reading: usize,
     /// Reactors to be told when one may begin, a bit for each.
     waiting: u32,
@@ -41,7 +41,7 @@ impl RequestMemory {
         }
     }
 
-    /// Whether a connection may begin to read a request; if not, the reactor will be told.
+    /// True if a connection may begin to read a request; if not, the reactor will be told.
     pub fn may_begin(&self, reactor: usize) -> bool {
         self.limit
             .is_none_or(|limit| may_begin(&mut self.held(), limit, 0, reactor))
@@ -51,7 +51,7 @@ impl RequestMemory {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is held, and tells the reactors that wait if one may begin now.
+    /// Changes the claimed amount, and tells the reactors that wait if one may begin now.
     fn change(&self, limit: usize, change: impl FnOnce(&mut Held)) {
         let mut held = self.held();
         change(&mut held);
@@ -70,7 +70,7 @@ impl RequestMemory {
     }
 }
 
-/// Whether somebody who holds `own` bytes may begin.
+/// True if a holder of `own` bytes may begin.
 fn may_begin(held: &mut Held, limit: usize, own: usize, reactor: usize) -> bool {
     let is_free = held.bytes - own < limit || held.reading == 0;
     if !is_free {
@@ -79,7 +79,7 @@ fn may_begin(held: &mut Held, limit: usize, own: usize, reactor: usize) -> bool 
     is_free
 }
 
-/// What a connection or a waiting request holds; given back when it is dropped.
+/// The claim of a connection or a waiting request; given back when it is dropped.
 pub struct Claim {
     memory: Arc<RequestMemory>,
     bytes: usize,
@@ -87,7 +87,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Holds so many bytes, whatever the limit.
+    /// Holds so many bytes, under any limit.
     pub fn of(memory: &Arc<RequestMemory>, bytes: usize) -> Self {
         let mut claim = Self {
             memory: Arc::clone(memory),
@@ -112,7 +112,7 @@ impl Claim {
         self.is_reading
     }
 
-    /// Whether a request is being read.
+    /// True while a request is being read.
     pub fn is_reading(&self) -> bool {
         self.is_reading
     }

@@ -196,15 +196,15 @@ pub struct ApiSnapshot {
     pub api_key: i16,
     /// Number of requests received.
     pub received: u64,
-    /// From received to dequeued.
+    /// Time from received to dequeued.
     pub queue: Times,
-    /// From dequeued to decided.
+    /// Time from dequeued to decided.
     pub local: Times,
-    /// From decided to durable.
+    /// Time from decided to durable.
     pub remote: Times,
-    /// From durable to sent.
+    /// Time from durable to sent.
     pub send: Times,
-    /// From received to sent.
+    /// Time from received to sent.
     pub total: Times,
 }
 

@@ -1,8 +1,8 @@
-//! The threads that open what would keep a reactor from its other connections.
+//! The threads that open batches which would keep a reactor from its other connections.
 //!
 //! A Produce whose compressed batches are large inside comes here with its frame. Its batches are
-//! opened one at a time, and between two of them the request goes behind all others that wait:
-//! whoever sends much waits for it alone. Then the request goes back to its reactor, which
+//! opened one at a time, and between two of them the request goes behind all others that wait: a
+//! client that sends much waits for it alone. Then the request goes back to its reactor, which
 //! appends. There are as many threads as reactors, started by the first request that comes.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub struct Large {
     pub body: Vec<u8>,
     /// For `body`, until it is dropped.
     pub claim: Claim,
-    /// What is still to be opened.
+    /// The batches still to be opened.
     pub batches: VecDeque<Unopened>,
     /// Bytes of content opened so far.
     pub opened: usize,
@@ -84,7 +84,7 @@ impl Queue {
 }
 
 impl Opener {
-    /// With at most so many threads.
+    /// A pool of at most so many threads.
     pub fn new(threads_max: usize) -> Self {
         Self {
             queue: Arc::default(),
@@ -93,7 +93,7 @@ impl Opener {
         }
     }
 
-    /// Opens what a request brought and posts it back; on the calling thread if the system has no
+    /// Opens the batches of a request and posts it back; on the calling thread if the system has no
     /// other left.
     pub fn open(&self, mut request: Box<Large>) {
         if self.is_running() {

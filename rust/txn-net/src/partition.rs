@@ -12,7 +12,7 @@
 //! of the log. A partition whose log cannot be had is answered with the error its opening gave.
 //!
 //! # Deviations from Apache Kafka
-//! - A follower answers no Fetch, whatever its version; Kafka serves consumers from Fetch 11 on
+//! - A follower answers no Fetch, in any version; Kafka serves consumers from Fetch 11 on
 //!   (KIP-392).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use txn_log::{Isolation, PartitionLog};
 
 use txn_protocol::codes;
 
-/// What this node is to a partition.
+/// The role of this node in a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionRole {
     /// It takes batches, and answers Fetch up to the high watermark of the log.
@@ -169,7 +169,7 @@ impl PartitionHandle {
         })
     }
 
-    /// Whether every in-sync replica has the offsets below `end`, which were appended in an epoch.
+    /// True if every in-sync replica has the offsets below `end`, which were appended in an epoch.
     ///
     /// # Errors
     /// Kafka's error code: this node leads no longer, or in another epoch. A new leader may have

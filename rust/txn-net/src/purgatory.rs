@@ -18,9 +18,9 @@
 //! reading: no change after a reading is missed, and a log that takes ten batches while the
 //! reactor is busy posts once.
 //!
-//! A reading passes over every partition of the request. A Fetch of very many that was woken and
-//! still has too little rests for some time ([`REST_PER_PARTITION`]): otherwise each batch of one
-//! partition would have the reactor read the state of all of them.
+//! A reading passes over every partition of the request. A Fetch of very many partitions that was
+//! woken and still has too little rests for some time ([`REST_PER_PARTITION`]). Otherwise each
+//! batch of one partition would have the reactor read the state of all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,7 +39,7 @@ use crate::syncer::SyncJob;
 
 /// A Fetch with more partitions rests after it was woken in vain.
 const PARTITIONS_WITHOUT_REST: usize = 1_000;
-/// How long, for each of them: some twenty times as long as a reading takes.
+/// Rest for each of them: some twenty times as long as a reading takes.
 const REST_PER_PARTITION: Duration = Duration::from_micros(1);
 
 /// A request that waits.
@@ -138,14 +138,14 @@ impl DelayedResponse {
         }
     }
 
-    /// Until when it rests. It is not woken meanwhile.
+    /// End of its rest. It is not woken meanwhile.
     pub fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.rests_until.filter(|&until| now < until)
     }
 
     /// Says whether it is ready; any later change wakes it.
     pub fn is_ready(&self) -> bool {
-        // A swap, not a store: it has to see what the log published before it fired.
+        // A swap, not a store: it has to see the state that the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);
         match &self.operation {
             Operation::Fetch(request) => request.readiness() == Readiness::Ready,
@@ -173,7 +173,7 @@ impl DelayedResponse {
 #[derive(Default)]
 pub struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, RequestToken)>>,
-    /// How many were left when it was last tidied.
+    /// Number that were left when it was last tidied.
     tidied: usize,
 }
 

@@ -1,26 +1,26 @@
 //! A reactor: one thread's share of the connections.
 //!
-//! It sleeps in epoll, and wakes for sockets, for its [`Mailbox`], for the deadlines of delayed
+//! It sleeps in epoll. It wakes for sockets, for its [`Mailbox`], for the deadlines of delayed
 //! responses, and to close connections that were idle for too long. Before it sleeps it may stay
 //! awake for a moment ([`AdaptiveSpin`]). Reactor 0 also accepts, and hands connections to all of
 //! them in turn.
 //!
-//! Everything a connection does happens in [`Reactor::drive`]: send what is queued, then, if no
-//! request is under way, look at the next frame, then read. It runs after every event that may
-//! let the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. Small answers to
+//! Everything a connection does happens in [`Reactor::drive`]: send queued answers, then, if no
+//! request is under way, look at the next frame, then read. It runs after every event that may let
+//! the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. Small answers to
 //! frames that came together leave together. The answer to a connection's last frame is sent once
-//! the other sockets that have something were read: whom an answer wakes takes the processor
-//! away, and does so less often when answers go out together.
+//! the other sockets that have something were read. A client that an answer wakes takes the
+//! processor away, and does so less often when answers go out together.
 //!
-//! What Python has to decide on goes to the control loop, or is decided here and now while that
-//! sleeps (`control_lock`). Whoever sends such requests, or small batches of transactions, is moved to
-//! the reactor that decides: two reactors that both want the interpreter would wait for each
-//! other most of the time.
+//! A decision of Python's goes to the control loop, or is taken here and now while that sleeps
+//! (`control_lock`). A connection with such requests, or small batches of transactions, is moved to
+//! the reactor that decides: two reactors that both want the interpreter would wait for each other
+//! most of the time.
 //!
-//! Nothing one client sends can harm another: a frame that cannot be read, a length that is too
-//! large, a half frame and silence each cost their own connection only, and so does a panic in
-//! its turn; one in a decision costs those who were decided on together. A panic anywhere else
-//! ends the reactor, and with it the server.
+//! Nothing one client sends can harm another. A frame that cannot be read, a length that is too
+//! large, a half frame and silence each cost their own connection only, and so does a panic in its
+//! turn. A panic in a decision costs the connections that were decided on together. A panic
+//! anywhere else ends the reactor, and with it the server.
 //!
 //! # Deviations from Apache Kafka
 //! - A connection whose request is under way is not idle, however long it takes; Kafka closes
@@ -74,12 +74,12 @@ const TURN_MESSAGES: usize = 256;
 const TURN_ANSWERS: usize = 64;
 /// Idle connections are looked for at most this many times in the time they may be idle.
 const REAPS: u32 = 64;
-/// How long to leave the listener alone when the system has no file descriptor left.
+/// Time to leave the listener alone when the system has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a stopping reactor waits for answers that are on their way.
+/// Time that a stopping reactor waits for answers that are on their way.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
-/// The reactor that serves whom Python has to decide for.
+/// The reactor that serves connections for which Python has to decide.
 const DECIDING: usize = 0;
 /// Produce requests with more bytes are answered where they come: they are more to store than to
 /// decide.
@@ -88,7 +88,7 @@ const MOVED_BYTES: usize = 64 << 10;
 /// for which this reactor would serve nobody.
 const QUICK_BYTES: usize = 4 << 10;
 
-/// What all reactors share.
+/// The common state of all reactors.
 pub struct Shared {
     pub options: Options,
     pub listeners: Vec<Listener>,
@@ -137,7 +137,7 @@ pub struct Reactor {
     /// When to look for idle connections.
     reap_at: Option<Instant>,
     buffers: Buffers,
-    /// What is to be decided on before the next sleep.
+    /// Requests to be decided on before the next sleep.
     undecided: Undecided,
     /// The request being parsed; kept for its memory.
     produce: ProduceRequest,
@@ -155,7 +155,7 @@ enum TurnOutcome {
     Move,
 }
 
-/// What a frame led to.
+/// The result of a frame.
 enum Answered {
     /// It is answered, or on its way elsewhere.
     Yes,
@@ -252,7 +252,7 @@ impl Reactor {
                 if began.elapsed() >= moment {
                     break;
                 }
-                thread::yield_now(); // whoever else wants this processor goes first
+                thread::yield_now(); // other threads that want this processor go first
             }
             self.spin.was_in_vain();
         }
@@ -385,8 +385,8 @@ impl Reactor {
             return;
         }
         if address.ip().is_loopback() {
-            // Nothing is congested on the way to this machine. Where the default paces what is
-            // sent (BBR), loopback is half as fast; if it cannot be set, that is all we lose.
+            // Nothing is congested on the way to this machine. Where the default paces the sending
+            // (BBR), loopback is half as fast; if it cannot be set, that is all we lose.
             let _ = set_tcp_congestion(&socket, "reno");
         }
         let host = address.ip().to_string().into();
@@ -481,7 +481,7 @@ impl Reactor {
         self.reap_at = idlest.map(|active_at| (active_at + max_idle).max(soonest));
     }
 
-    // ------------------------------------------------------------ what wakes a connection
+    // ------------------------------------------------------------ events that wake a connection
 
     fn on_socket(&mut self, slot: usize, event: &mio::event::Event) {
         let Some(connection) = self.connection(slot) else {
@@ -770,7 +770,7 @@ impl Reactor {
 
     // ------------------------------------------------------------ a connection's turn
 
-    /// Lets a connection do what it can.
+    /// Gives a connection its turn.
     fn drive(&mut self, slot: usize) {
         self.guarded(slot, |reactor| reactor.give_turn(slot));
     }
@@ -834,7 +834,7 @@ impl Reactor {
             match self.answer_front(slot, connection) {
                 Answered::Yes => {}
                 Answered::Never => {
-                    connection.is_closing = true; // once it has the answers to what came before
+                    connection.is_closing = true; // once it has the answers to earlier requests
                     continue;
                 }
                 Answered::InFlight => return TurnOutcome::Move,
@@ -846,7 +846,7 @@ impl Reactor {
         TurnOutcome::Again
     }
 
-    /// Counts what a connection has sent; `is_done`: all of its answers.
+    /// Counts the bytes that a connection has sent; `is_done`: all of its answers.
     fn note_sent(&mut self, connection: &mut Connection, is_done: bool) {
         let bytes = std::mem::take(&mut connection.sent_bytes);
         if bytes > 0 {
@@ -879,7 +879,7 @@ impl Reactor {
         }
     }
 
-    /// Whether a connection may read its request; one that may not is driven when it may.
+    /// True if a connection may read its request; one that may not is driven when it may.
     fn has_memory(&mut self, slot: usize, connection: &mut Connection) -> bool {
         let may_read = connection.claim.begin(self.index);
         if may_read && connection.is_starved {
@@ -977,7 +977,7 @@ impl Reactor {
         }
     }
 
-    // ------------------------------------------------------------ what Python decides
+    // ------------------------------------------------------------ decisions of Python
 
     fn is_decided_by_reactors(&self, header: &RequestHeader, frame: &[u8]) -> bool {
         let decider = self.shared.decider.get();
@@ -985,13 +985,13 @@ impl Reactor {
             && decider.is_some_and(|decider| decider.api_keys.contains(&header.api_key))
     }
 
-    /// Whether a Produce, of so many bytes, is better answered by the reactor that decides.
+    /// True if a Produce, of so many bytes, is better answered by the reactor that decides.
     fn is_for_the_deciding(&self, request: &ProduceRequest, bytes: usize) -> bool {
         let is_elsewhere = self.index != DECIDING && self.shared.decider.get().is_some();
         is_elsewhere && bytes <= MOVED_BYTES && request.is_transactional()
     }
 
-    /// Has what came up decided: here, or by the control loop if that is at work.
+    /// Has the collected requests decided: here, or by the control loop if that is at work.
     fn decide(&mut self) {
         if self.undecided.is_empty() {
             return;
@@ -1001,7 +1001,7 @@ impl Reactor {
             Some(decider) if self.shared.control_lock.try_take() => {
                 let tokens = undecided.tokens();
                 let outcome = catch_unwind(AssertUnwindSafe(|| undecided.decide(&decider.decide)));
-                self.shared.control_lock.release(); // whatever happened: the loop waits for it
+                self.shared.control_lock.release(); // in any case: the loop waits for it
                 let will_answer = outcome.unwrap_or_else(|panic| {
                     self.shared.control.push_failure(panic_text(&*panic));
                     false
@@ -1171,7 +1171,7 @@ impl Reactor {
         self.slots[slot] = Some(connection);
     }
 
-    /// Whether the answer to a request may have to wait for the disk.
+    /// True if the answer to a request may have to wait for the disk.
     fn may_force(&self, request: &ProduceRequest) -> bool {
         if self.shared.options.sync_acks_all {
             request.wants_sync()
@@ -1180,7 +1180,7 @@ impl Reactor {
         }
     }
 
-    /// Whether it has to. Asked when everything is appended; see `ForcedProducers`.
+    /// True if it has to. Asked when everything is appended; see `ForcedProducers`.
     fn must_force(&self, request: &ProduceRequest) -> bool {
         let is_forced = |producer_id| self.shared.forced.contains(producer_id);
         self.shared.options.sync_acks_all || request.producer_id().is_some_and(is_forced)
@@ -1307,7 +1307,7 @@ impl Reactor {
     }
 }
 
-/// What a panic says.
+/// The text of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -28,10 +28,10 @@ use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
 use crate::syncer::Syncer;
 
-/// What a server is told when it is made.
+/// The options of a new server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many threads will call [`Server::run_reactor`], 1 to 32.
+    /// Number of threads that will call [`Server::run_reactor`], 1 to 32.
     pub reactors: usize,
     /// `socket.request.max.bytes`: a longer frame closes its connection.
     pub max_request_bytes: usize,
@@ -41,8 +41,8 @@ pub struct Options {
     pub max_connections: usize,
     /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
     pub max_idle: Option<Duration>,
-    /// Whether `acks=all` and transactional Produce requests are answered only once their
-    /// batches are on the disk.
+    /// True if `acks=all` and transactional Produce requests are answered only once their batches
+    /// are on the disk.
     pub sync_acks_all: bool,
     /// The most time a Produce waits for the transaction coordinator.
     pub coordinator_timeout: Duration,
@@ -228,14 +228,14 @@ impl Server {
     /// Has every transactional batch of a producer on the disk before it is acknowledged, also
     /// without `sync_acks_all`; or no longer.
     ///
-    /// What it was acknowledged before is not forced by this.
+    /// Its earlier acknowledged batches are not forced by this.
     pub fn sync_before_ack(&self, producer_id: i64, is_forced: bool) {
         self.shared.forced.set(producer_id, is_forced);
     }
 
     /// Has reactors decide themselves on requests of some APIs, and on parked Produce requests,
-    /// whenever nobody else holds the control lock. Whoever sends such requests is served by reactor 0
-    /// from then on. Only the first call counts.
+    /// whenever nobody else holds the control lock. A connection with such requests is served by
+    /// reactor 0 from then on. Only the first call counts.
     pub fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Decide) {
         let _ = self.shared.decider.set(Decider { api_keys, decide });
     }
@@ -262,13 +262,13 @@ impl Server {
         self.shared.control.take_joins()
     }
 
-    /// Takes what bugs have closed single connections, as their panics tell it.
+    /// Takes the panics of bugs that have closed single connections.
     #[must_use]
     pub fn take_failures(&self) -> Vec<String> {
         self.shared.control.take_failures()
     }
 
-    /// What was counted so far, and what waits now. Any thread may ask; none waits for it.
+    /// The counts so far, and the requests that wait now. Any thread may ask; none waits for it.
     #[must_use]
     pub fn metrics(&self) -> Snapshot {
         let mut snapshot = Snapshot {
@@ -311,7 +311,7 @@ impl Server {
         self.post(token, Message::Disconnect(token));
     }
 
-    /// Stops accepting, answers what is under way, closes; the reactors return.
+    /// Stops accepting, answers requests under way, closes; the reactors return.
     pub fn stop(&self) {
         self.post_to_all(|| Message::Stop);
         // A reactor that no thread took yet is dropped here, and the listener with it.

@@ -1,10 +1,10 @@
 //! The thread that syncs acknowledged batches before they are acknowledged.
 //!
 //! With `durability=always` the answer to a Produce waits for it, and with `durability=commit` that
-//! of a producer whose transactions another system decides on. The thread takes all jobs that
-//! wait, syncs every log once, and calls back: the more clients wait, the more answers one sync
-//! pays for (group commit). Jobs that arrive during a sync belong to the next. The first job
-//! starts the thread.
+//! of a producer whose transactions another system decides on. The thread takes all jobs that wait,
+//! syncs every log once, and calls back. So the more clients wait, the more answers one sync pays
+//! for (group commit). Jobs that arrive during a sync belong to the next. The first job starts the
+//! thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -195,7 +195,7 @@ pub mod tests {
         }
     }
 
-    /// A job that notes what it is told.
+    /// A job that notes its result.
     fn job(log: &Arc<PartitionLog>, told: &Arc<Mutex<Vec<bool>>>) -> SyncJob {
         let told = Arc::clone(told);
         SyncJob {

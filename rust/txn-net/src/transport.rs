@@ -1,9 +1,10 @@
-//! How bytes cross a client's socket: plain today.
+//! The path of bytes across a client's socket: plain today.
 //!
 //! A connection reads, sends and hands files to the kernel through its [`Transport`] alone. The
 //! kind of transport is that of the [`Listener`](crate::listener::Listener) which accepted the
-//! socket. A transport that encrypts has to copy a file's bytes, and to shake hands before the first
-//! request; the connection's turn asks for both, so nothing above this module knows the difference.
+//! socket. A transport that encrypts has to copy a file's bytes, and to shake hands before the
+//! first request. The connection's turn asks for both, so nothing above this module knows the
+//! difference.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,7 +26,7 @@ pub enum Transport {
     Masked(tests::Masked),
 }
 
-/// Whether requests may be read.
+/// True if requests may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
     Done,

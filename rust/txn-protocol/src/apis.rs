@@ -15,7 +15,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Whether a version has flexible encoding.
+    /// True if a version has flexible encoding.
     #[inline]
     #[must_use]
     pub const fn is_flexible(&self, version: i16) -> bool {

@@ -13,7 +13,7 @@ pub struct ErrorCode {
     pub code: i16,
     /// Kafka's name for it.
     pub name: &'static str,
-    /// Whether Kafka calls it retriable: the same request may succeed later.
+    /// True if Kafka calls it retriable: the same request may succeed later.
     pub is_retriable: bool,
     /// Advice for the reader of a message.
     pub advice: &'static str,

@@ -3,9 +3,9 @@
 //! A [`Reader`] trusts no length: each length and count is checked against the bytes left before
 //! it is used. No message makes it read past the end or reserve announced memory.
 //!
-//! *Flexible* message versions (KIP-482) write lengths as unsigned varints of length + 1, and
-//! end every structure with tagged fields; the others use fixed-size lengths and -1 for null.
-//! Every negative length is null, as in Kafka.
+//! *Flexible* message versions (KIP-482) write lengths as unsigned varints of length + 1, and end
+//! every structure with tagged fields. The others use fixed-size lengths and -1 for null. Every
+//! negative length is null, as in Kafka.
 //!
 //! Methods with `is_flexible` return ranges of the message: the broker changes its requests in
 //! place later. The `compact` methods return borrowed values of flexible versions.

@@ -19,7 +19,7 @@ use std::fmt;
 pub struct RecordError {
     /// Which record of the batch, from 0; the record count if bytes are left over.
     pub index: i32,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: &'static str,
 }
 
@@ -54,13 +54,13 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// How many are left.
+    /// Number of remaining records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none is left.
+    /// True if none is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -245,7 +245,7 @@ pub fn write_varlong(value: i64, output: &mut Vec<u8>) {
     output.push(raw as u8);
 }
 
-/// How many bytes `write_varlong` appends: 1–10.
+/// Number of bytes that `write_varlong` appends: 1–10.
 #[must_use]
 #[inline]
 pub fn varlong_size(value: i64) -> usize {

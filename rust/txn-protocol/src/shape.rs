@@ -32,14 +32,14 @@ pub enum Step {
     Tags,
 }
 
-/// What is noted on the way through a body.
+/// Notes from the way through a body.
 struct Notes {
     edits: Vec<Edit>,
-    /// How many items its arrays may still have.
+    /// Number of items that its arrays may still have.
     items_left: usize,
 }
 
-/// Where something is to be replaced, and by what.
+/// A place to replace, and its replacement.
 type Edit = (Range<usize>, &'static [u8]);
 
 /// No tagged fields, or the length of a null in a flexible version.
@@ -56,8 +56,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Takes the steps of a body in the order of its bytes; `None` if one reaches beyond the
-    /// last, or if an array's items may have no bytes.
+    /// Takes the steps of a body in the order of its bytes. Returns `None` if one reaches beyond
+    /// the last, or if an array's items may have no bytes.
     #[must_use]
     pub fn new(steps: Vec<Step>, is_flexible: bool) -> Option<Self> {
         let is_sound =
@@ -76,9 +76,10 @@ impl Shape {
     }
 
     /// Looks through a body, and copies it if it has tagged fields or a null with a length other
-    /// than -1: without the fields, and with -1. Bytes behind the last step are left as they are.
+    /// than -1. The copy lacks the fields, and has -1. Bytes behind the last step are left as they
+    /// are.
     ///
-    /// Its arrays, those within arrays too, may have `items_max` items in all: a decoded item takes
+    /// Its arrays, those within arrays too, may have `items_max` items in all. A decoded item takes
     /// a hundred times the memory that its sender pays for it.
     ///
     /// # Errors
@@ -114,7 +115,7 @@ impl Shape {
         }
     }
 
-    /// Passes over what the steps say; notes what is to be replaced, and by what.
+    /// Passes over the bytes of the steps; notes places to replace, and their replacements.
     fn pass(
         &self,
         steps: &[Step],
@@ -191,7 +192,7 @@ impl Shape {
     }
 }
 
-/// Notes that what lies between two places has to be `plain`, unless it is.
+/// Notes that the bytes between two places have to be `plain`, unless they are.
 fn note(edits: &mut Vec<Edit>, from: Reader<'_>, to: Reader<'_>, plain: &'static [u8]) {
     if from.until(to) != plain {
         edits.push((from.at()..to.at(), plain));
@@ -231,7 +232,7 @@ mod tests {
 
     const TAGS: [u8; 6] = [2, 0, 0, 9, 1, 5];
 
-    /// With these bytes in place of every tagged section.
+    /// The body with these bytes in place of every tagged section.
     fn flexible(tags: &[u8]) -> Vec<u8> {
         let parts: [&[u8]; 9] = [
             &[2, b'a', 3],

@@ -5,13 +5,13 @@ use txn_log::compaction::{CleanError, Cleaner, Cleaning, Unreadable};
 
 use crate::log::{PyPartitionLog, corrupt_log, io_failed, producer_state_failed};
 
-/// What compaction runs with; see `txn_log::compaction`.
+/// The resources of a compaction; see `txn_log::compaction`.
 #[pyclass(frozen, name = "Cleaner", module = "txn._core")]
 pub struct PyCleaner(Cleaner);
 
 /// Where the dirty part begins, bytes before, bytes after, keys, batches that cannot be read.
 type CleanedTuple = (i64, u64, u64, u64, Option<UnreadableTuple>);
-/// How many; path, position and offset of the first; what is wrong with it.
+/// Their number; path, position and offset of the first; its fault.
 type UnreadableTuple = (u64, String, u64, i64, String);
 
 #[pymethods]

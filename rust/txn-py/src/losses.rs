@@ -1,4 +1,4 @@
-//! What of a log is damaged, and how it is given up: `txn_log::losses`.
+//! The damaged part of a log, and the way to give it up: `txn_log::losses`.
 #![allow(clippy::needless_pass_by_value)] // pyo3 hands arguments over
 
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ type PlanTuple = (
     Vec<(PathBuf, u64, u64)>,
 );
 
-/// Reads what is known of a log's past, by the names of `PartitionLog`'s arguments.
+/// Reads the known past of a log, by the names of `PartitionLog`'s arguments.
 fn read_past(past: &Bound<'_, PyDict>) -> PyResult<Past> {
     fn field<T>(past: &Bound<'_, PyDict>, name: &str, default: T) -> PyResult<T>
     where

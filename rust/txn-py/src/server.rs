@@ -14,7 +14,7 @@ use txn_net::{
 
 use crate::log::PyPartitionLog;
 
-/// Of Kafka's protocol guide: the client asks again.
+/// A code of Kafka's protocol guide: the client asks again.
 const KAFKA_STORAGE_ERROR: i16 = 56;
 
 /// The most time a Produce waits for the coordinator: the default of Kafka's `request.timeout.ms`,
@@ -187,7 +187,7 @@ impl Server {
 /// Bucket counts, and the sum in seconds.
 pub type Times = (Vec<u64>, f64);
 
-/// As Python's `ServerMetrics`.
+/// The same as Python's `ServerMetrics`.
 #[derive(IntoPyObject)]
 struct ServerMetrics {
     /// `(api_key, received, queue, local, remote, send, total)`.
@@ -289,7 +289,7 @@ fn deciding(decide: Py<PyAny>) -> Decide {
     })
 }
 
-/// What Python gives for a partition: its log, or an error code.
+/// Python's answer for a partition: its log, or an error code.
 #[derive(FromPyObject)]
 enum Given<'py> {
     Log(PyRef<'py, PyPartitionLog>),

@@ -1,4 +1,4 @@
-//! `txn._core.BodyShape`: what a request's body is made of.
+//! `txn._core.BodyShape`: the shape of a request's body.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// `WouldBlock` when the socket takes nothing now, `Interrupted` never (it is retried),
-/// and whatever else sendfile(2) says.
+/// and any other error of sendfile(2).
 pub fn send_file(
     socket: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -38,13 +38,14 @@ pub fn send_file(
 /// Forces a file's bytes, and the size needed to read them back, to the disk.
 ///
 /// # Errors
-/// What fdatasync(2) says. After an error the kernel may have dropped the bytes and forgotten
+/// Those of fdatasync(2). After an error the kernel may have dropped the bytes and
+/// forgotten
 /// it: a later success proves nothing, so the caller has to stop promising.
 pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file))?)
 }
 
-/// Has what is freed go back to the system: blocks of `bytes` and more at once, and the free end of
+/// Has freed memory go back to the system: blocks of `bytes` and more at once, and the free end of
 /// each thread's heap as soon as it is as long.
 ///
 /// By itself glibc raises both limits to the largest block that was ever freed, up to 32 and
@@ -63,7 +64,7 @@ pub fn keep_freed_memory_below(bytes: u32) {
 
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         for parameter in [M_MMAP_THRESHOLD, M_TRIM_THRESHOLD] {
-            // SAFETY: it takes two numbers, and locks what it changes.
+            // SAFETY: it takes two numbers, and locks the data that it changes.
             unsafe { mallopt(parameter, bytes) };
         }
     }
@@ -74,7 +75,7 @@ pub fn keep_freed_memory_below(bytes: u32) {
 /// Forces a directory's entries to the disk: files made, renamed or removed in it.
 ///
 /// # Errors
-/// What open(2) or fsync(2) say.
+/// Those of open(2) or fsync(2).
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -82,7 +83,7 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
 /// Opens a file for reading that has to be a plain file; never waits, as opening a FIFO would.
 ///
 /// # Errors
-/// `InvalidInput` names what it is instead; else what stat(2) or open(2) say.
+/// `InvalidInput` names its kind; else those of stat(2) or open(2).
 pub fn open_plain(path: &Path) -> io::Result<File> {
     require_plain(&std::fs::metadata(path)?)?; // before opening: that alone moves some devices
     let file = File::options()
@@ -110,7 +111,7 @@ fn require_plain(metadata: &Metadata) -> io::Result<()> {
 /// Where the file system cannot tell, everything is stored. Moves the file's own position.
 ///
 /// # Errors
-/// What lseek(2) says.
+/// Those of lseek(2).
 pub fn next_stored(file: &File, position: u64) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, SeekFrom::Data(position)) {
         Ok(found) => Ok(Some(found)),
@@ -120,7 +121,7 @@ pub fn next_stored(file: &File, position: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// Whether an error says that the process or the system has no file descriptor left.
+/// True if an error says that the process or the system has no file descriptor left.
 #[must_use]
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     let code = rustix::io::Errno::from_io_error(error);
@@ -133,7 +134,7 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 /// Raises this process's soft limit of open files to the hard one; returns the limit.
 ///
 /// # Errors
-/// What setrlimit(2) says; the limit is as before.
+/// Those of setrlimit(2); the limit is unchanged then.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limits = getrlimit(Resource::Nofile);
@@ -144,7 +145,7 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(limits.current.unwrap_or(u64::MAX)) // `None`: there is no limit
 }
 
-/// Keeps an open file's inode, and what the kernel notes of its failed writes, in memory without a
+/// Keeps an open file's inode, with the kernel's notes of its failed writes, in memory without a
 /// descriptor.
 ///
 /// It is a mapping of one byte that nobody can read: a mapping holds the open file it was made
@@ -158,7 +159,7 @@ impl Pin {
     /// Pins an open file, which may be closed then.
     ///
     /// # Errors
-    /// What mmap(2) says: there are too many mappings, or the file system has none.
+    /// Those of mmap(2): there are too many mappings, or the file system has none.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses an address where nothing is mapped, and without any
@@ -168,8 +169,8 @@ impl Pin {
         Ok(Self { address })
     }
 
-    /// Reports, once, that bytes of the file could not be written since it was opened: also what
-    /// was told to others meanwhile.
+    /// Reports, once, that bytes of the file could not be written since it was opened: also
+    /// failures that others were told of meanwhile.
     ///
     /// # Errors
     /// As for `sync_data`.

@@ -1,10 +1,10 @@
-//! Who offers what, who leads what, where offsets are: `ApiVersions`, `Metadata`, `FindCoordinator`,
-//! `ListOffsets`, `CreateTopics`.
+//! API versions, leaders, offsets: `ApiVersions`, `Metadata`, `FindCoordinator`, `ListOffsets`,
+//! `CreateTopics`.
 
 use txn_protocol::codes;
 use txn_protocol::{Malformed, Put, Reader};
 
-/// What a node offers.
+/// A node's API versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     /// 0, or 35: the node does not know the version asked with and answered in version 0.
@@ -86,7 +86,7 @@ pub struct Topic {
     /// Its id, which a topic made anew under the same name does not have; None before version 10
     /// and from nodes that give topics none.
     pub id: Option<[u8; 16]>,
-    /// Whether it is Kafka's own.
+    /// True if it is Kafka's own.
     pub is_internal: bool,
     /// (error code, partition, node id of the leader or -1), as sent: any order.
     pub partitions: Vec<(i16, i32, i32)>,

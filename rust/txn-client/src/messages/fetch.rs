@@ -11,24 +11,24 @@ pub struct Request<'a> {
     pub partition: i32,
     /// First offset wanted.
     pub offset: i64,
-    /// Whether only committed records are wanted.
+    /// True for committed records only.
     pub read_committed: bool,
-    /// How long the node may wait for `bytes_min`.
+    /// Time that the node may wait for `bytes_min`.
     pub wait_ms: i32,
     /// 0: answer at once.
     pub bytes_min: i32,
-    /// Largest answer wanted; the first batch comes whole whatever its size.
+    /// Largest requested answer; the first batch comes whole at any size.
     pub bytes_max: i32,
 }
 
-/// What came. Borrowed from the answer.
+/// The answer for a partition. Borrowed from the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
     /// 0, or why there are no records.
     pub error_code: i16,
-    /// End of what a `read_uncommitted` reader may see, exclusive.
+    /// Exclusive end of the records that a `read_uncommitted` reader may see.
     pub high_watermark: i64,
-    /// End of what a `read_committed` reader may see, exclusive; -1: not told.
+    /// Exclusive end of the records that a `read_committed` reader may see; -1: not told.
     pub last_stable_offset: i64,
     /// First offset of the log.
     pub log_start_offset: i64,
@@ -36,7 +36,7 @@ pub struct Response<'a> {
     pub aborted: Vec<(i64, i64)>,
     /// Record batches back to back; the last may be cut.
     pub records: &'a [u8],
-    /// How much of the answer follows `records`: where they lie, for whoever keeps the answer.
+    /// Bytes of the answer behind `records`: their place, for a caller that keeps the answer.
     pub bytes_after: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Bytes that must not drift: every message against what another implementation of the protocol made
-//! of the same fields (kio 0.6.5, generated from Apache Kafka's schemas).
+//! Bytes that must not drift: every message against the bytes that another implementation of the
+//! protocol made of the same fields (kio 0.6.5, generated from Apache Kafka's schemas).
 
 use proptest::prelude::*;
 use txn_protocol::{Malformed, Reader};

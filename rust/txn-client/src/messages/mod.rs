@@ -1,7 +1,8 @@
 //! The few messages this client speaks, each at the versions that Kafka 3.0 to 4.2 all offer.
 //!
-//! One `encode_*` writes a request's body, one `decode_*` reads an answer's body; fields this client
-//! has no use for are written as their defaults and skipped when read. All versions are flexible.
+//! One `encode_*` writes a request's body, one `decode_*` reads an answer's body. Fields this
+//! client has no use for are written as their defaults and skipped when read. All versions are
+//! flexible.
 //!
 //! Source: the message schemas of Apache Kafka 4.2 (field order, types, versions).
 #![allow(

@@ -13,7 +13,7 @@ pub struct Part<'a> {
     pub batch: &'a [u8],
 }
 
-/// What became of one batch.
+/// The result of one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Topic name.
@@ -29,8 +29,8 @@ pub struct Outcome {
 /// Writes everything but the batches, as the pieces that go around them: `pieces[i]`, then `parts[i].batch`,
 /// and `pieces[parts.len()]` at the end. So a batch is never copied on its way to the socket.
 ///
-/// `head` is what the frame starts with (size and header); the size is filled in by the sender.
-/// Parts of one topic must follow each other: each run becomes one topic of the request.
+/// `head` is the start of the frame (size and header); the size is filled in by the sender. Parts
+/// of one topic must follow each other: each run becomes one topic of the request.
 #[must_use]
 pub fn encode(
     head: Vec<u8>,

@@ -170,7 +170,7 @@ pub struct Description {
     pub producer_epoch: i16,
     /// When it began; -1: it did not.
     pub start_time_ms: i64,
-    /// After how long it is aborted.
+    /// Time after which it is aborted.
     pub timeout_ms: i32,
 }
 
@@ -211,7 +211,7 @@ pub fn decode_describe(r: &mut Reader<'_>) -> Result<Vec<Description>, Malformed
     Ok(descriptions)
 }
 
-/// What one node lists.
+/// The list of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// 0, or why the list is not there.

@@ -80,12 +80,12 @@ impl OffsetMap {
             .map(|offset| offset as i64)
     }
 
-    /// How many keys are in.
+    /// Number of keys in it.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// For a key of which nothing has come yet.
+    /// A hasher for a key of which nothing has come yet.
     pub fn hasher(&self) -> KeyHasher {
         KeyHasher([
             self.hashers[0].build_hasher(),

@@ -1,4 +1,4 @@
-//! How fast the cleaners may read and write, all together.
+//! The rate at which the cleaners may read and write, all together.
 //!
 //! Bytes are paid for in advance of the next ones: after `n` bytes a cleaner waits until the
 //! rate would have allowed them. At most a second's worth is saved up.
@@ -6,13 +6,13 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What may be saved up.
+/// The time whose unused rate may be saved up.
 const BURST: Duration = Duration::from_secs(1);
 
-/// What bytes cost at most, so that a rate of 0 is a time too.
+/// Highest cost of any bytes, so that a rate of 0 is a time too.
 const COST_S_MAX: f64 = 3600.0;
 
-/// `log.cleaner.io.max.bytes.per.second`, and the way to stop whoever waits for it.
+/// `log.cleaner.io.max.bytes.per.second`, and the way to stop a waiting cleaner.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     bytes_per_second: f64,
@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Throttle {
-    /// At `f64::INFINITY` nobody ever waits.
+    /// The rate; at `f64::INFINITY` nobody ever waits.
     pub fn new(bytes_per_second: f64, now: Instant) -> Self {
         Self {
             bytes_per_second,

@@ -47,8 +47,8 @@ impl OffsetIndex {
         });
     }
 
-    /// A position at or before the first batch whose last offset is `relative_offset` or more,
-    /// and what the index says of the batch there; `None`: the segment's start.
+    /// A position at or before the first batch whose last offset is `relative_offset` or more, and
+    /// the index entry of the batch there; `None`: the segment's start.
     pub fn entry_before(&self, relative_offset: i64) -> Option<Entry> {
         let after = self.count_while(|entry| i64::from(entry.relative_offset) <= relative_offset);
         Some(self.0[after.checked_sub(1)?])
@@ -66,7 +66,7 @@ impl OffsetIndex {
         Some(self.0[after.checked_sub(1)?])
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }

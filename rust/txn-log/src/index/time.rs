@@ -26,7 +26,7 @@ impl TimeIndex {
         after.checked_sub(1).map(|last| self.0[last])
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,8 +1,8 @@
-//! Reading a segment to say what is in it and whether it is sound. Nothing is ever written.
+//! Reading a segment to list its contents and check them. Nothing is ever written.
 //!
-//! A log that serves readers stops at the first damaged byte. Whoever inspects one wants to
-//! know what lies behind it as well, so [`Walk`] goes on at the next batch it can find;
-//! [`Check`] is the walk that holds the batches against each other and against the indexes.
+//! A log that serves readers stops at the first damaged byte. A reader that inspects a damaged
+//! batch wants the batches behind it as well, so [`Walk`] goes on at the next batch it can find.
+//! [`Check`] is the walk that compares the batches with each other and with the indexes.
 
 mod check;
 mod walk;
