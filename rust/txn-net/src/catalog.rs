@@ -19,8 +19,8 @@ use crate::partition::PartitionHandle;
 /// A topic id, as on the wire.
 pub type TopicId = [u8; 16];
 
-/// Gives the log of a partition, the same whenever it gives one, or Kafka's error code for those
-/// who need it now.
+/// Gives the log of a partition, the same whenever it gives one, or Kafka's error code for the
+/// request at hand.
 pub type LogOf = Box<dyn Fn(usize) -> Result<Arc<PartitionLog>, i16> + Send + Sync>;
 
 /// A topic that is served.

@@ -217,7 +217,7 @@ pub struct Connection {
     pub marks: Option<Marks>,
     /// Times of the requests whose answers are queued.
     pub unsent: Vec<Marks>,
-    /// Bytes of answers that the kernel took and nobody has counted.
+    /// Bytes of answers that the kernel took and the metrics have not counted.
     pub sent_bytes: usize,
 }
 

@@ -23,7 +23,7 @@ pub struct ControlRequest {
     pub token: RequestToken,
     /// Which API.
     pub api_key: i16,
-    /// Which version of it; may be one that nobody knows.
+    /// Which version of it; may be an unknown one.
     pub api_version: i16,
     /// Field of the request header.
     pub correlation_id: i32,
@@ -51,7 +51,7 @@ pub struct ParkedProduce {
 }
 
 /// Decides on requests and parked Produce requests, oldest first, on the calling thread, which
-/// holds the control lock; false if nobody will answer them.
+/// holds the control lock; false if they will never be answered.
 pub type Decide = Box<dyn Fn(Vec<ControlRequest>, Vec<ParkedProduce>) -> bool + Send + Sync>;
 
 /// Requests that reactors decide themselves instead of waking the control loop.
@@ -89,7 +89,7 @@ impl Undecided {
         requests.chain(joins).collect()
     }
 
-    /// Has everything decided; false if nobody will answer.
+    /// Has everything decided; false if the requests will never be answered.
     pub fn decide(self, decide: &Decide) -> bool {
         // The memory of the requests is given back when they are decided.
         let (requests, _claims): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();

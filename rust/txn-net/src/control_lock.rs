@@ -8,7 +8,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A lock that is taken in one call and put down in another.
+/// A lock that is taken in one call and released in another.
 #[derive(Default)]
 pub struct ControlLock {
     state: Mutex<State>,
@@ -23,7 +23,7 @@ struct State {
 }
 
 impl ControlLock {
-    /// Waits until nobody holds it, and takes it.
+    /// Waits until it is free, and takes it.
     pub fn take(&self) {
         let mut state = self.lock();
         state.waiting += 1;
@@ -37,7 +37,7 @@ impl ControlLock {
         state.is_held = true;
     }
 
-    /// Takes it if nobody holds it or waits for it.
+    /// Takes it if no thread holds it or waits for it.
     pub fn try_take(&self) -> bool {
         let mut state = self.lock();
         let is_free = !state.is_held && state.waiting == 0;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_goes_before_who_tries() {
+    fn a_thread_that_waits_goes_before_one_that_tries() {
         let control_lock = Arc::new(ControlLock::default());
         control_lock.take();
         let waiter = thread::spawn({

@@ -1,9 +1,9 @@
 //! A Produce whose batches are appended and whose answer waits.
 //!
-//! Each partition waits for itself: its batch has to reach the disk where that was promised, and
-//! with `acks=all` the high watermark has to reach the batch's end. The answer is a whole frame from
-//! the beginning, and says success. When the request is completed, the error code of each
-//! partition that failed or is not done is written over.
+//! Each partition waits for itself. Its batch has to reach the disk where that was promised; with
+//! `acks=all` the high watermark has to reach the batch's end. The answer is a whole frame from the
+//! beginning, and says success. When the request is completed, the error code of each partition
+//! that failed or is not done is written over.
 //!
 //! The deadline counts from the end of the append, as in Kafka. A partition that is not done then
 //! is answered `REQUEST_TIMED_OUT`; its batch stays in the log, at the offset the answer names. A
@@ -32,7 +32,7 @@ pub struct AppendedBatch {
 }
 
 impl AppendedBatch {
-    /// Whether the high watermark has reached its end.
+    /// True if the high watermark has reached its end.
     ///
     /// # Errors
     /// Kafka's error code: this node no longer leads in the epoch of the append.
@@ -63,7 +63,7 @@ struct DelayedPartition {
     sync: Option<Arc<SyncState>>,
 }
 
-/// Whether a batch is on the disk: written by the thread that syncs, read by the reactor.
+/// The state of a batch's sync: written by the thread that syncs, read by the reactor.
 struct SyncState(AtomicU8);
 
 const SYNC_PENDING: u8 = 0;
@@ -113,7 +113,7 @@ impl DelayedProduce {
         self.partitions.iter().filter_map(job).collect()
     }
 
-    /// Whether every partition has its outcome. Cost: an atomic load for each.
+    /// True if every partition has its outcome. Cost: an atomic load for each.
     pub fn is_ready(&self) -> bool {
         let mut outcomes = self.partitions.iter().map(|one| self.outcome(one));
         outcomes.all(|outcome| outcome.is_some())

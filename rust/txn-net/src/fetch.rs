@@ -5,10 +5,10 @@
 //! purgatory. [`FetchRequest::answer`] locates the bytes and writes everything around them; the
 //! records themselves are [`Chunk::File`]s that never enter this process.
 //!
-//! # What a reader may see
-//! `read_uncommitted` reads up to the high watermark, which on one node is the log end;
-//! `read_committed` up to the last stable offset, and is told every aborted transaction that
-//! overlaps the bytes it gets. The bound is read once per partition and answer: batches beyond
+//! # Isolation
+//! `read_uncommitted` reads up to the high watermark, which on one node is the log end.
+//! `read_committed` reads up to the last stable offset; the answer names every aborted transaction
+//! that overlaps its bytes. The bound is read once per partition and answer: batches beyond
 //! it are not even located.
 //!
 //! # Deviations from Apache Kafka
@@ -19,8 +19,8 @@
 //!   for the others.
 //! - `LastFetchedEpoch` is not compared: one node's log never diverges from itself.
 //!
-//! A partition that is named more than once counts once, as in Kafka: at its first place, with
-//! the offset and sizes that are said last.
+//! A partition that is named more than once counts once, as in Kafka. It keeps its first place,
+//! and the offset and sizes that come last.
 //!
 //! Sources: `FetchRequest.json`, `FetchResponse.json`; KIP-74 (`max_bytes`), KIP-98 (isolation),
 //! KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids).
@@ -40,8 +40,8 @@ use txn_protocol::{Malformed, Put, Reader};
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
 use crate::connection::Chunk;
 
-/// More partitions than this in one request are malformed: what we keep for each is larger than
-/// what it costs the sender to name it.
+/// More partitions than this in one request are malformed: to keep one takes more memory than its
+/// name takes bytes of the request.
 pub const MAX_PARTITIONS: usize = 200_000;
 
 /// The most record bytes in one answer, but for a first batch that is larger: the default of
@@ -52,21 +52,21 @@ const MAX_ANSWER_BYTES: u64 = 55 << 20;
 /// a sendfile between two sends.
 const COPY_BYTES: u64 = 32 << 10;
 
-/// The most bytes copied for one answer. What an answer holds of this process's memory stays
-/// there until its client takes it.
+/// The most bytes copied for one answer. They stay in this process's memory until the client takes
+/// them.
 const COPIED_BYTES: u64 = 1 << 20;
 
-/// Of what was believed at the start and not read since, the most that is read for one answer to
-/// see whether it is sound, but for a first batch that is larger. The reactor's other
+/// The most bytes that are verified for one answer, but for a first batch that is larger. Verified
+/// are bytes that the start believed and no reader has read since. The reactor's other
 /// connections wait meanwhile: some milliseconds, if the disk has to be asked.
 const CHECKED_BYTES: u64 = 4 << 20;
 
-/// How long a request may open partitions that nobody has named since the start: the reactor's
-/// other connections wait meanwhile. It is told `NOT_LEADER_OR_FOLLOWER` of those that are left,
+/// The time a request may spend on opening partitions that no request has named since the start:
+/// the reactor's other connections wait meanwhile. It is told `NOT_LEADER_OR_FOLLOWER` of those that are left,
 /// and its client asks again.
 const OPENING_MAX: Duration = Duration::from_millis(25);
 
-/// A Fetch, parsed. It owns what it needs, because it may wait.
+/// A Fetch, parsed. It borrows nothing, because it may wait.
 pub struct FetchRequest {
     version: i16,
     correlation_id: i32,
@@ -77,15 +77,15 @@ pub struct FetchRequest {
     session_error: i16,
     topics: Vec<WantedTopic>,
     partitions: Vec<WantedPartition>,
-    /// What is left of [`OPENING_MAX`].
+    /// The rest of [`OPENING_MAX`].
     opening: Cell<Duration>,
 }
 
 struct WantedTopic {
-    /// As the request has it, to be sent back.
+    /// Name or id, sent back as the request has it.
     key: OwnedKey,
     topic: Option<Arc<Topic>>,
-    /// How many of the request's partitions are its own; they follow those of the topic before.
+    /// Number of its partitions in the request; they follow those of the topic before.
     partitions: usize,
 }
 
@@ -114,7 +114,7 @@ struct WantedPartition {
     max_bytes: u64,
 }
 
-/// Whether a request can be answered.
+/// The readiness of a request to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// It can, with enough bytes, with an error, or because it does not want to wait.
@@ -267,12 +267,12 @@ impl FetchRequest {
         Ok(())
     }
 
-    /// How long it may wait.
+    /// The most time it may wait.
     pub fn max_wait(&self) -> Duration {
         self.max_wait
     }
 
-    /// How many partitions it reads.
+    /// Number of partitions it reads.
     pub fn partition_count(&self) -> usize {
         self.partitions.len()
     }
@@ -298,7 +298,7 @@ impl FetchRequest {
         log
     }
 
-    /// Whether one of its topics was removed or replaced since it was parsed.
+    /// True if one of its topics was removed or replaced since it was parsed.
     pub fn is_outdated(&self) -> bool {
         self.topics
             .iter()
@@ -502,18 +502,18 @@ impl FetchRequest {
     }
 }
 
-/// How many record bytes an answer may still take.
+/// The record bytes that an answer may still take.
 struct FetchBudget {
     bytes: u64,
-    /// How many bytes may still be copied.
+    /// Bytes that may still be copied.
     copied: u64,
-    /// How many bytes may still be checked for it.
+    /// Bytes that may still be verified for it.
     unchecked: u64,
     /// No partition has had records yet, so the next may exceed every limit by one batch.
     is_untouched: bool,
 }
 
-/// What a request may see of one partition: `[start, end)`.
+/// The offsets `[start, end)` of one partition that a request may see.
 struct Readable<'a> {
     log: &'a Arc<PartitionLog>,
     state: LogState,
@@ -521,7 +521,7 @@ struct Readable<'a> {
     end: i64,
 }
 
-/// What an answer says of one partition.
+/// One partition's part of an answer.
 struct Found<'a> {
     log: &'a PartitionLog,
     state: LogState,
@@ -874,7 +874,7 @@ mod tests {
         out
     }
 
-    /// What a request asks for: (place of the topic, partition, offset).
+    /// Lists (place of the topic, partition, offset) of a request.
     fn wanted(request: &FetchRequest) -> Vec<(usize, i32, i64)> {
         let of = |one: &WantedPartition| (one.topic, one.index, one.start);
         request.partitions.iter().map(of).collect()

@@ -15,7 +15,7 @@ use crate::mailbox::{MAX_REACTORS, Mailbox, Message};
 
 /// The memory of all requests of a server.
 pub struct RequestMemory {
-    /// `None`: nothing is counted, and nobody waits.
+    /// `None`: nothing is counted, and no connection waits.
     limit: Option<usize>,
     held: Mutex<Held>,
     mailboxes: Vec<Arc<Mailbox>>,

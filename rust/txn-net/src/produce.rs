@@ -4,7 +4,7 @@
 //!
 //! 1. [`ProduceRequest::parse`] reads the whole request before any byte of it is appended, so a
 //!    frame that ends too soon changes nothing.
-//! 2. [`ProduceRequest::append`] appends what is still pending, in the request's order. The log
+//! 2. [`ProduceRequest::append`] appends the pending batches, in the request's order. The log
 //!    stamps offsets into the frame in place. A partition that has first to join the
 //!    transaction stays pending; the reactor then parks the request and calls again. So do a
 //!    compressed batch that is large inside and all after it: the opener reads them first.
@@ -40,12 +40,12 @@ use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::delayed_produce::AppendedBatch;
 use crate::metrics::Produced;
 
-/// More partitions than this in one request are malformed: what we keep for each is larger than
-/// what it costs the sender to name it.
+/// More partitions than this in one request are malformed: to keep one takes more memory than its
+/// name takes bytes of the request.
 pub const MAX_PARTITIONS: usize = 200_000;
 
-/// How many bytes of content of compressed batches a reactor opens for one request: for so long
-/// it serves nobody else, some 3 ms with gzip.
+/// The most bytes of content of compressed batches that a reactor opens for one request. Its other
+/// connections wait meanwhile, some 3 ms with gzip.
 const OPENED_HERE_MAX: usize = 1 << 20;
 
 /// The most bytes that the compressed batches of one request may come to, of those that the
@@ -88,7 +88,7 @@ struct PartitionData {
     appended_records: u32,
 }
 
-/// What is known of a batch's content.
+/// Knowledge of a batch's content.
 enum Opened {
     /// Nothing so far.
     Not,
@@ -96,7 +96,7 @@ enum Opened {
     Unreadable(AppendError),
 }
 
-/// What the request's transactional batches say of their producer.
+/// The producer of the request's transactional batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Producer {
     /// No batch is transactional.
@@ -110,7 +110,7 @@ enum Producer {
     Several,
 }
 
-/// What became of one partition's batch.
+/// The outcome of one partition's batch.
 enum Outcome {
     /// Not yet tried, or to be tried again once the partition joined the transaction.
     Pending,
@@ -138,14 +138,14 @@ impl Failure {
     }
 }
 
-/// What a parked request asks of the transaction coordinator.
+/// A parked request's question to the transaction coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Of the request.
+    /// The request's transactional id.
     pub transactional_id: String,
-    /// Of its batches.
+    /// The producer id of its batches.
     pub producer_id: i64,
-    /// Of its batches.
+    /// The producer epoch of its batches.
     pub producer_epoch: i16,
     /// 2: the partitions shall join; 1: they had to be added beforehand.
     pub transaction_version: u8,
@@ -153,7 +153,7 @@ pub struct Join {
     pub partitions: Vec<(String, i32)>,
 }
 
-/// How far `append` came.
+/// The progress of `append`.
 pub enum Progress {
     /// Every partition has its outcome.
     Done,
@@ -167,11 +167,11 @@ pub enum Progress {
 /// for, and its log.
 pub type Unopened = (usize, Arc<PartitionLog>);
 
-/// What the coordinator refused: topic, partition, Kafka's error code.
+/// A partition that the coordinator refused: topic, partition, Kafka's error code.
 pub type Refused = (String, i32, i16);
 
 impl ProduceRequest {
-    /// Reads a request's body in place of what was here.
+    /// Reads a request's body in place of the request before.
     ///
     /// # Errors
     /// It is not a Produce request of that version. Nothing is known then of any part of it.
@@ -261,23 +261,23 @@ impl ProduceRequest {
         };
     }
 
-    /// Whether the sender waits for an answer: not with `acks=0`.
+    /// True if the sender waits for an answer: not with `acks=0`.
     pub fn wants_answer(&self) -> bool {
         self.acks != 0
     }
 
-    /// Whether the sender waits until every in-sync replica has its batches.
+    /// True if the sender waits until every in-sync replica has its batches.
     pub fn wants_replicas(&self) -> bool {
         self.acks == ACKS_ALL
     }
 
-    /// Whether the sender was promised a write that outlives the broker: `acks=all`, and every
-    /// transactional request.
+    /// True if the sender was promised a write that outlives the broker: with `acks=all`, and for
+    /// every transactional request.
     pub fn wants_sync(&self) -> bool {
         self.acks == ACKS_ALL || (self.acks != 0 && self.transactional_id.is_some())
     }
 
-    /// How long the answer may wait once every batch is appended.
+    /// The most time the answer may wait once every batch is appended.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -295,12 +295,12 @@ impl ProduceRequest {
         }
     }
 
-    /// Whether there are batches of a transaction in it.
+    /// True if there are batches of a transaction in it.
     pub fn is_transactional(&self) -> bool {
         !matches!(self.producer, Producer::None)
     }
 
-    /// Of its transactional batches.
+    /// The producer id of its transactional batches.
     pub fn producer_id(&self) -> Option<i64> {
         match self.producer {
             Producer::One { producer_id, .. } => Some(producer_id),
@@ -308,14 +308,14 @@ impl ProduceRequest {
         }
     }
 
-    /// Whether any partition's batch was refused.
+    /// True if any partition's batch was refused.
     pub fn has_failures(&self) -> bool {
         self.partitions
             .iter()
             .any(|partition| matches!(partition.outcome, Outcome::Failed(_)))
     }
 
-    /// Counts what was appended, and what was refused; to be called when nothing is pending.
+    /// Counts appended and refused batches; to be called when none is pending.
     pub fn count(&self, produced: &Produced) {
         for partition in &self.partitions {
             if partition.appended_records > 0 {
@@ -338,8 +338,8 @@ impl ProduceRequest {
     /// Appends every batch that is pending.
     ///
     /// # Args
-    /// - `body`: what was parsed; stamped in place.
-    /// - `refused`: after parking, what the coordinator refused. A partition that still has to
+    /// - `body`: the parsed bytes; stamped in place.
+    /// - `refused`: after parking, the partitions that the coordinator refused. A partition that still has to
     ///   join then is answered `INVALID_TXN_STATE`, so nothing is parked twice.
     /// - `may_sync`: the answer may have to wait for the disk.
     pub fn append(
@@ -417,7 +417,7 @@ impl ProduceRequest {
         }
     }
 
-    /// Opens a batch that `append` could not, whatever time it takes.
+    /// Opens a batch that `append` could not, however long it takes.
     ///
     /// # Args
     /// - `opened`: bytes of content of those that were opened before it; added to.
@@ -486,11 +486,11 @@ impl ProduceRequest {
         }
     }
 
-    /// Writes the answer as a whole frame, and lists the batches it may have to wait for: those
-    /// that may have to be synced, and with `acks=all` those above the high watermark.
+    /// Writes the answer as a whole frame, and lists the batches it may have to wait for. These are
+    /// the batches to be synced, and with `acks=all` those above the high watermark.
     ///
     /// # Args
-    /// - `body`: what was parsed.
+    /// - `body`: the parsed bytes.
     /// - `out`: empty.
     pub fn encode(
         &mut self,
@@ -582,7 +582,7 @@ impl Outcome {
     }
 }
 
-/// What is the same for every partition of a request.
+/// The part of an append that is the same for every partition of a request.
 #[derive(Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -591,7 +591,7 @@ impl Outcome {
 struct Writing<'a> {
     version: i16,
     origin: Origin,
-    /// Kafka's error codes of what the coordinator refused.
+    /// Kafka's error codes of the partitions that the coordinator refused.
     refused: &'a HashMap<(&'a str, i32), i16>,
     may_park: bool,
     is_transactional: bool,
@@ -709,7 +709,7 @@ impl Writing<'_> {
             AppendError::Io(error) => (codes::KAFKA_STORAGE_ERROR, Some(error.to_string())),
             AppendError::Closed => (codes::NOT_LEADER_OR_FOLLOWER, None),
         };
-        // Kafka tells the log's start only beside what the log's producers or records refuse.
+        // Kafka names the log start only where the log's producer state or records refuse.
         let is_alone = match code {
             codes::MESSAGE_TOO_LARGE | codes::CORRUPT_MESSAGE => true,
             codes::INVALID_PRODUCER_EPOCH => self.is_transactional,
@@ -727,7 +727,7 @@ impl Writing<'_> {
     }
 }
 
-/// Checks what Kafka checks of records before it looks at any log; returns how many offsets they
+/// Checks records as Kafka does before it looks at any log; returns the number of offsets they
 /// take.
 fn check_batch(version: i16, records: &[u8]) -> Result<i64, Failure> {
     let invalid = |message: String| Err(Failure::new(codes::INVALID_RECORD, Some(message)));
@@ -765,8 +765,8 @@ fn refusal_message(code: i16) -> Option<String> {
 
 /// The code by which a client of that version is told.
 ///
-/// Answers of a coordinator are translated as Kafka's brokers do: clients of old versions do
-/// not retry some of them rightly, and do not know others.
+/// Answers of a coordinator are translated as Kafka's brokers do. Clients of old versions do not
+/// retry some of them rightly, and do not know others.
 fn code_for(version: i16, code: i16) -> i16 {
     match code {
         codes::TRANSACTION_ABORTABLE if version < 11 => codes::INVALID_TXN_STATE,

@@ -15,7 +15,7 @@
 //!
 //! State may change between the first reading and the watch, so the reactor reads again after
 //! watching. A watch that has fired stays silent until it is armed again, *before* the next
-//! reading: no change after a reading is missed, and a log that takes ten batches while the
+//! reading. So no change after a reading is missed, and a log that takes ten batches while the
 //! reactor is busy posts once.
 //!
 //! A reading passes over every partition of the request. A Fetch of very many partitions that was

@@ -85,7 +85,7 @@ const DECIDING: usize = 0;
 /// decide.
 const MOVED_BYTES: usize = 64 << 10;
 /// Requests with more bytes are decided by the control loop: a thousand partitions take a while,
-/// for which this reactor would serve nobody.
+/// and this reactor's other connections would wait.
 const QUICK_BYTES: usize = 4 << 10;
 
 /// The common state of all reactors.

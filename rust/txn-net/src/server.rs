@@ -240,7 +240,7 @@ impl Server {
         let _ = self.shared.decider.set(Decider { api_keys, decide });
     }
 
-    /// Waits until nobody decides, and keeps others from it until `release_control_lock`.
+    /// Waits until no thread decides, and keeps others from it until `release_control_lock`.
     pub fn take_control_lock(&self) {
         self.shared.control_lock.take();
     }

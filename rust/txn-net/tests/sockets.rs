@@ -216,7 +216,7 @@ impl Running {
         Client { socket }
     }
 
-    /// Clients whose turns with the server are over: what they send now is met in that order.
+    /// Clients whose turns with the server are over: their next requests are met in that order.
     fn accepted<const COUNT: usize>(&self) -> [Client; COUNT] {
         let ask = |()| {
             let mut client = self.connect();
@@ -463,7 +463,7 @@ fn fetch(wanted: &Wanted) -> Vec<u8> {
         .frame()
 }
 
-/// What Fetch 9 answers of one partition.
+/// The answer of Fetch 9 for one partition.
 #[derive(Debug, PartialEq, Eq)]
 struct Fetched {
     code: i16,
@@ -917,7 +917,7 @@ fn a_fetch_that_found_nothing_is_answered_when_its_time_is_over() {
     assert_eq!(fetched(&answer).records, b"");
 }
 
-/// Returns once the only reactor has done what was sent before.
+/// Returns once the only reactor has dealt with everything sent before.
 ///
 /// The first round may overtake what was sent before it, within one wait of the reactor; the
 /// second cannot.
@@ -1483,7 +1483,7 @@ fn a_request_names_the_listener_its_connection_came_to() {
     }
 }
 
-// ---------------------------------------------------------------- who decides
+// ---------------------------------------------------------------- decisions
 
 /// `EndTxn` 0, which reactors decide on if they may.
 const DECIDED: i16 = 26;
@@ -1532,7 +1532,7 @@ fn threads_of(deciders: &Deciders) -> (usize, HashSet<ThreadId>) {
 }
 
 #[test]
-fn while_nobody_holds_the_baton_reactors_decide_and_other_requests_go_to_python() {
+fn while_the_control_lock_is_free_reactors_decide_and_other_requests_go_to_python() {
     let running = start(&options());
     let deciders = let_reactors_decide(&running);
     let mut client = running.connect();
@@ -1557,7 +1557,7 @@ fn while_nobody_holds_the_baton_reactors_decide_and_other_requests_go_to_python(
 }
 
 #[test]
-fn while_somebody_holds_the_baton_what_reactors_meet_waits_for_python() {
+fn while_the_control_lock_is_held_requests_of_reactors_wait_for_python() {
     let running = start(&options());
     let deciders = let_reactors_decide(&running);
     let [mut asking, mut joining] = running.accepted();
@@ -1582,7 +1582,7 @@ fn while_somebody_holds_the_baton_what_reactors_meet_waits_for_python() {
 }
 
 #[test]
-fn who_is_decided_for_is_served_by_one_reactor_from_then_on() {
+fn a_client_that_is_decided_for_is_served_by_one_reactor_from_then_on() {
     let running = start(&options());
     let deciders = let_reactors_decide(&running);
     let mut clients: [Client; 6] = running.accepted();
@@ -1657,7 +1657,7 @@ fn a_request_that_takes_long_to_decide_goes_to_python() {
 }
 
 #[test]
-fn a_panic_in_a_decision_costs_who_asked_and_leaves_the_baton_to_others() {
+fn a_panic_in_a_decision_costs_the_asking_client_and_leaves_the_control_lock_to_others() {
     // The story: it ended the reactor, and the loop waited for the control lock for good; so did whoever
     // closed the broker.
     let running = start(&options());
@@ -1912,7 +1912,7 @@ fn many_large_requests_that_come_slowly_and_together_are_all_answered() {
 }
 
 #[test]
-fn who_waits_for_memory_is_not_idle() {
+fn a_client_that_waits_for_memory_is_not_idle() {
     let running = start(&Options {
         reactors: 1,
         max_queued_bytes: Some(100_000),
