@@ -24,7 +24,7 @@ it may come while a start is under way. A log's index is its offset. A record at
 may be another one after a failure, which is what makes the rules subtle.
 
 By hand, with larger bounds: `PYTHONPATH=tests python -m model.commit_search 2 2 0` (transactions,
-power failures, records of another producer): 2.4 million states.
+power failures, records of another producer): 1.1 million states.
 """
 
 import sys
