@@ -6,7 +6,7 @@ gap" with its observation. A change that closes a gap takes its entry out.
 
 from pathlib import Path
 
-from hostile.damage import Case
+from hostile.damage import BASE_OFFSET_BYTES, Case
 from hostile.left import batch_positions
 
 
@@ -18,7 +18,27 @@ def gap_of(case: Case, left: Path) -> str | None:
     is_first_gone = path.suffix == ".log" and case.damage == "removed" and _is_first(left / path)
     if is_first_gone and (case.state != "closed" or case.broker == "kafka"):
         return "a first segment that is gone looks like one that retention removed"
+    if path.suffix == ".log" and case.damage in FLIPPED and _is_leader_epoch(case, left / path):
+        return "no checksum covers the leader epoch of a batch, as in Apache Kafka"
     return None
+
+
+FLIPPED = ("bit flipped at the start", "bit flipped in the middle", "bit flipped at the end")
+LEADER_EPOCH = range(12, 16)
+"""Its place in a batch."""
+
+
+def _is_leader_epoch(case: Case, log: Path) -> bool:
+    stored = log.read_bytes()
+    if not batch_positions(stored):
+        return False
+    places = {"bit flipped at the start": 0, "bit flipped in the middle": len(stored) // 2}
+    position = places.get(case.damage, len(stored) - 1)
+    begins = batch_positions(stored)
+    within = position - max((each for each in begins if each <= position), default=position)
+    if position - within == begins[-1] and within in range(BASE_OFFSET_BYTES):
+        within += BASE_OFFSET_BYTES  # as `damage` does it
+    return within in LEADER_EPOCH
 
 
 LOST_ENTRIES = ("emptied", "cut to half", "cut by a byte")

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from hostile.damage import Case
 from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
-from hostile.shown import Shown, ShownPartition
+from hostile.shown import CONTROL, Shown, ShownPartition
 from hostile.worker import Finding, Start
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -208,9 +208,18 @@ class _Judgement:
             return False
         if self.case.state == "power":
             return self._is_told(place) or (self.case.is_cut and self._is_cut_between_batches())
+        if self._is_finished_again(sound, found):
+            return True
         if found["batches"] != are or found["end"] >= sound["end"]:
             return False
         return self.case.is_cut and (self._is_told(place) or self._is_cut_between_batches())
+
+    def _is_finished_again(self, sound: ShownPartition, found: ShownPartition) -> bool:
+        """A kill tore the last record of a coordinator, and the start completed what it decides."""
+        if not self.case.place.startswith("__transaction_state") or self.case.state != "killed":
+            return False
+        same = sound["batches"][:-1]
+        return self._is_told(self.case.place) and found["batches"][: len(same)] == same
 
     def _is_gap_of_cleaning(self, place: str, sound: ShownPartition, found: ShownPartition) -> bool:
         """A segment of a compacted topic that was cleaned, and may have lost all its batches."""
@@ -224,12 +233,18 @@ class _Judgement:
         return end <= cleaned and found["batches"] == kept and found["end"] == sound["end"]
 
     def _is_of_a_decision(self, sound: ShownPartition, found: ShownPartition) -> bool:
-        """A coordinator lost its end with the power: here only the records of the start differ."""
+        """A coordinator lost its end: here only new markers of the start differ."""
+        if not self.case.place.startswith("__transaction_state"):
+            return False
+        if not self._is_told(self.case.place):
+            return False
+        if self.case.state == "power":
+            return _first_epoch(sound) == _first_epoch(found)
+        count = len(sound["batches"])
         return (
-            self.case.state == "power"
-            and self.case.place.startswith("__transaction_state")
-            and self._is_told(self.case.place)
-            and _first_epoch(sound) == _first_epoch(found)
+            self.case.state == "killed"
+            and found["batches"][:count] == sound["batches"]
+            and all(each[3] & CONTROL for each in found["batches"][count:])
         )
 
     def _is_cut_between_batches(self) -> bool:
