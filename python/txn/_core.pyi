@@ -44,7 +44,7 @@ SealedSegment = tuple[int, int, int, int, int]
 timestamps are -1 where there is none."""
 
 AdmitResult = tuple[int, int, AbortedTxn | None]
-"""What a producer state decides of one batch: (kind, value, aborted).
+"""A producer state's decision on one batch: (kind, value, aborted).
 
 (0, first_unstable_offset or -1, aborted transaction that this marker ends or None)  admit
 (1, base offset of the batch already stored, None)                                   duplicate
@@ -135,23 +135,24 @@ class PartitionLog:
         role: Literal["sole_replica", "leader", "follower"] = "sole_replica",
         syncs_before_close: bool = True,
     ) -> PartitionLog:
-        """Open, and recover what is there: a clean directory trusts its newest snapshot, any other
-        is scanned behind its recovery point. A torn write at its end is cut, see `cuts`.
+        """Open and recover a log: a clean directory trusts its newest snapshot, any other is
+        scanned behind its recovery point. A torn write at its end is cut, see `cuts`.
 
         settings: parsed values by Kafka's names of topic settings; names that mean nothing to a
         log are passed over, those left out have Kafka's defaults.
         recovery_point, high_watermark, log_start_offset: the log's entries in Kafka's checkpoints.
         They prove how far it has come: a log that ends below is damaged, unless the power failed.
-        power_failed: what was not synced may be torn anywhere, or missing.
+        power_failed: unsynced bytes may be torn anywhere, or missing.
         may_have_gaps: it was compacted once.
-        role: what it is to its partition from the start. Unless it is the sole replica,
+        role: its role in its partition from the start. Unless it is the sole replica,
         `high_watermark` is also its high watermark, as far as the log reaches.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
-        syncs_before_close: what was written is on the disk before an idle file is closed; not
-        needed where `sync` is not relied on.
-        Raises CorruptLogError, OSError; nothing is cut then."""
+        syncs_before_close: written bytes are on the disk before an idle file is closed; not needed
+        where `sync` is not relied on. Raises CorruptLogError, OSError; nothing is cut then."""
     def cuts(self) -> list[tuple[str, int, int, int, str]]:
-        """What was cut off when it was opened: file, position, bytes, first offset, and why."""
+        """The parts cut off when it was opened: file, position, bytes, first offset, and the
+        reason.
+        """
     @property
     def directory(self) -> str: ...
     @property
@@ -163,7 +164,9 @@ class PartitionLog:
     def log_end_offset(self) -> int: ...
     @property
     def last_stable_offset(self) -> int:
-        """End of what a read_committed reader may see; at most the high watermark."""
+        """Exclusive end of the records that a read_committed reader may see; at most the high
+        watermark.
+        """
     @property
     def role(self) -> Literal["sole_replica", "leader", "follower"]: ...
     def set_role(
@@ -205,7 +208,7 @@ class PartitionLog:
         """Everything below is on the disk: batches, and the indexes of sealed segments."""
     @property
     def proven_end(self) -> int:
-        """The high watermark; once a sync has failed, what was on the disk before it."""
+        """The high watermark; once a sync has failed, the one that was on the disk before it."""
     @property
     def size_bytes(self) -> int: ...
     def sealed_segments(self) -> list[SealedSegment]:
@@ -239,9 +242,15 @@ class PartitionLog:
         """
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None: ...
     def settle(self) -> None:
-        """Bring the rules back to what is stored, if an append failed. Raises OSError if that fails."""
+        """Bring the rules back to the stored batches, if an append failed.
+
+        Raises OSError if that fails.
+        """
     def sync(self) -> None:
-        """fdatasync what was appended since the last sync; nothing of a deleted log. Raises OSError."""
+        """fdatasync batches appended since the last sync; nothing of a deleted log.
+
+        Raises OSError.
+        """
     def retain(self, now_ms: int) -> int:
         """Remove the segments that retention no longer keeps; return how many. Raises
         CorruptLogError, LogRefusedError, OSError.
@@ -254,46 +263,46 @@ class PartitionLog:
 def tick(
     logs: Sequence[PartitionLog],
 ) -> tuple[list[str], list[tuple[str, str, int]], list[tuple[str, str | None]]]:
-    """Sync sealed segments and what has waited for `flush.ms`, remove files whose delay is over.
-    For a worker, once a second or so.
+    """Sync sealed segments and bytes that have waited for `flush.ms`, remove files whose delay is
+    over. For a worker, once a second or so.
 
-    Return what failed; the damage that readers have met since: (message, path, position); and
-    which logs began to refuse batches since, with the reason, or take them again, with None."""
+    Return the failures; the damage that readers have met since: (message, path, position); and the
+    logs that began to refuse batches since, with the reason, or take them again, with None."""
 
 def raise_descriptor_limit() -> int:
     """Raise this process's soft limit of open files to the hard one; return the limit, 2**64 - 1
     without one. Raises OSError; the limit is as before."""
 
 def keep_freed_memory_below(bytes: int) -> None:
-    """Keep at most so much of what each thread frees, as far as the C library can; the rest goes
-    back to the system."""
+    """Keep at most so much of each thread's freed memory, as far as the C library can; the rest
+    goes back to the system."""
 
 def set_open_files_max(max: int) -> None:
     """Set how many segment files this process has open at a time; answers under way may keep
     more for a moment."""
 
 def open_files() -> int:
-    """How many segment files this process has open."""
+    """Number of segment files that this process has open."""
 
 def close_idle_files() -> None:
     """Close the segment files that were not used since the last call."""
 
 def sync_count() -> int:
-    """How many times this process has forced a file of a log to the disk."""
+    """Number of times that this process has forced a file of a log to the disk."""
 
 def sync_metrics() -> tuple[Times, int]:
-    """How long those syncs took, and how many are under way."""
+    """Durations of those syncs, and the number under way."""
 
 Times = tuple[list[int], float]
-"""How many times fell into each bucket (one more than `bucket_bounds_s` for the longest), and all
-of them together in seconds."""
+"""Counts by bucket (one more than `bucket_bounds_s` for the longest), and the sum of all in
+seconds."""
 
 def bucket_bounds_s() -> list[float]:
     """The upper bounds of the buckets of times, inclusive, in seconds."""
 
 @final
 class Cleaner:
-    """What all compactions of a broker share: memory for keys, and speed."""
+    """Resources that all compactions of a broker share: memory for keys, and speed."""
 
     def __new__(cls, *, map_bytes: int, load_factor: float, bytes_per_second: float) -> Cleaner:
         """`map_bytes` is for each of the compactions at one time, filled to `load_factor`."""
@@ -316,7 +325,7 @@ class Cleaner:
         Not to be called for the same log by two threads at once. Raises CorruptLogError, OSError,
         ValueError (the producer state failed). The log is whole then."""
     def stop(self) -> None:
-        """End what is under way, soon, and whatever is begun later."""
+        """End the work under way, soon, and any work begun later."""
 
 LossPlan = tuple[int | None, int, int, int, int, list[str], list[tuple[str, int, int]]]
 """(last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up).
@@ -328,16 +337,16 @@ file and stands in the place of one; what goes: (file, from where on, bytes)."""
 def examine_log(
     directory: str, settings: dict[str, Any], past: dict[str, Any]
 ) -> list[tuple[str, int, int, int, str]]:
-    """Say what opening a log would cut, see `PartitionLog.cuts`, and change nothing.
+    """Return the parts that opening a log would cut, see `PartitionLog.cuts`, and change nothing.
 
-    past: what `PartitionLog` takes by these names.
-    Raises CorruptLogError, OSError, as opening it would."""
+    past: arguments of `PartitionLog` by their names. Raises CorruptLogError, OSError, as opening it
+    would."""
 
 def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlan:
     """Find the longest sound beginning of a log, and where it has to go on. Raises OSError."""
 
 def carry_out_loss(directory: str, plan: LossPlan) -> None:
-    """Give up what a plan does not keep, durably; may be repeated. Raises OSError."""
+    """Give up the parts that a plan does not keep, durably; may be repeated. Raises OSError."""
 
 def encode_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],
@@ -366,18 +375,18 @@ SeenBatch = tuple[
     int, int, int, int, int, int, int, tuple[int, int, int], tuple[int, int], tuple[int, str | None]
 ]
 """(position, size, base_offset, last_offset, record_count, leader_epoch, attributes, (producer_id,
-producer_epoch, base_sequence), (base_timestamp_ms, max_timestamp_ms), (stored crc, what is wrong
-with it or None))."""
+producer_epoch, base_sequence), (base_timestamp_ms, max_timestamp_ms), (stored crc, its fault or
+None))."""
 
 Damage = tuple[int, int, str]
-"""Bytes that are no batch: (position, where the next batch begins or the file ends, what is wrong)."""
+"""Bytes that are no batch: (position, where the next batch begins or the file ends, the fault)."""
 
 SeenRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 """(offset, timestamp_ms, key, value, headers)."""
 
 Fault = tuple[int, int, int, bool, str]
-"""(file, position, end, whether it may be a torn write, what is wrong); file: 0 `.log`, 1 `.index`,
-2 `.timeindex`."""
+"""(file, position, end, True if it may be a torn write, the fault); file: 0 `.log`, 1 `.index`, 2
+`.timeindex`."""
 
 @final
 class SegmentReader:
@@ -447,7 +456,7 @@ host, number of the connection). A connection that was accepted later has a high
 """
 
 class ServerMetrics(TypedDict):
-    """What a server has counted since it was made, and what waits in it now."""
+    """The counts of a server since it was made, and its waiting requests now."""
 
     apis: list[tuple[int, int, Times, Times, Times, Times, Times]]
     """(api key, received, and the times: queue, local, remote, send, total) of each API that was
@@ -503,11 +512,11 @@ class SyncPool:
         Raises OSError: there is no thread for it, or the pool was stopped.
         """
     def take(self) -> list[tuple[int, list[tuple[int, str]]]]:
-        """What was forced since the last call, by number: the places of those logs that could
-        not be, and what the disk said.
+        """Results of syncs since the last call, by number: the places of the logs that failed, and
+        the disk's error.
         """
     def stop(self) -> None:
-        """Finish what was submitted, then the threads."""
+        """Finish the submitted syncs, then the threads."""
 
 @final
 class Server:
@@ -559,7 +568,7 @@ class Server:
     def remove_topic(self, name: str) -> None: ...
     def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Answer every transactional Produce of a producer only once it is on the disk, also without
-        `sync_acks_all`; or no longer. What was answered before is not forced by this.
+        `sync_acks_all`; or no longer. Earlier answers are not forced by this.
         """
     def take(self) -> list[ClientRequest]:
         """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
@@ -573,7 +582,7 @@ class Server:
         """Have requests of these APIs, and parked Produce requests, decided on the reactors' threads
         while nobody holds the control lock; else they wait for `take`. Only the first call counts.
 
-        `decide` is called with what `take` and `take_joins` would give; if it returns False or
+        `decide` is called with the results of `take` and `take_joins`; if it returns False or
         raises (reported as unraisable) the senders are disconnected.
         """
     def take_control_lock(self) -> None:
@@ -581,7 +590,7 @@ class Server:
     def release_control_lock(self) -> None:
         """Let others decide."""
     def take_failures(self) -> list[str]:
-        """What bugs have closed single connections since the last call."""
+        """The bugs that have closed single connections since the last call."""
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's
         next request is read after it.
@@ -589,14 +598,14 @@ class Server:
     def no_reply(self, token: int) -> None:
         """Go on with the connection without an answer."""
     def resume(self, token: int, refused: Sequence[tuple[str, int, int]]) -> None:
-        """Go on with a parked Produce; refused: (topic, partition, kafka_error_code) of what could
-        not join.
+        """Go on with a parked Produce; refused: (topic, partition, kafka_error_code) of partitions
+        that could not join.
         """
     def disconnect(self, token: int) -> None: ...
     def metrics(self) -> ServerMetrics:
-        """What was counted so far and what waits now. Waits for nobody."""
+        """The counts so far and the requests that wait now. Waits for nobody."""
     def stop(self) -> None:
-        """Stop accepting, answer what is written, close; reactors return."""
+        """Stop accepting, send written answers, close; reactors return."""
 
 # ---------------------------------------------------------------- rows as columns
 
@@ -615,8 +624,8 @@ row."""
 class KafkaClient:
     """A small blocking client for rows as columns, for any Kafka >= 3.0; one instance per thread.
 
-    Every call finds the right node (leader, transaction or group coordinator), retries what
-    is retriable until `timeout_ms`, then raises KafkaError.
+    Every call finds the right node (leader, transaction or group coordinator), retries retriable
+    errors until `timeout_ms`, then raises KafkaError.
     """
 
     def __new__(
@@ -745,6 +754,6 @@ class Writer:
         that do not fit `rows`, KafkaError; after one, and an unknown partition apart, the writer
         refuses everything."""
     def flush(self) -> int:
-        """Send what is left and wait for every acknowledgement; return the records written so far.
-        Raises KafkaError.
+        """Send buffered records and wait for every acknowledgement; return the records written so
+        far. Raises KafkaError.
         """

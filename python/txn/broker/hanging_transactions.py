@@ -1,9 +1,10 @@
-"""Orphans: what a power failure left open on a partition, and `__transaction_state` knows not of.
+"""Orphans: transactions that a power failure left open on a partition, and that
+`__transaction_state` does not know.
 
 The log of the coordinator may have lost more than the partition did. No client and no timeout
 would ever end such a transaction (P5), so the start does. But while a partition of
-`__transaction_state` cannot be read, a producer that nobody knows may be one of its own, and
-its transaction decided: that one stays open, and an operator is told what it waits for.
+`__transaction_state` cannot be read, a producer that nobody knows may be one of its own, and its
+transaction decided. That one stays open, and an operator is told the partition that it waits for.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +43,7 @@ class HangingTransactions:
 
     @property
     def are_ended(self) -> bool:
-        """Whether a disk refuses none of them."""
+        """True if no disk refuses any of them."""
         return not self._waiting
 
     def call_when_ended(self, call: Callable[[], object]) -> None:
@@ -59,7 +60,7 @@ class HangingTransactions:
         *,
         unread: Sequence[str] = (),
     ) -> None:
-        """End what partitions hold open of which no known transaction says so.
+        """End open transactions of partitions that no known transaction explains.
 
         Args:
             stores: Every partition a transaction may have written to.

@@ -1,8 +1,8 @@
-"""Who last acted for each transactional id: for the operator whose readers wait for it.
+"""The last client of each transactional id: for the operator whose readers wait for it.
 
-Kept in memory alone, so it is known since the broker was started, and for so many ids that a
-broker with very many of them does not feel it. The records that clients produce do not pass
-here; what they ask of the coordinator does.
+Kept in memory alone, so it is known since the broker was started. The number of ids is bounded, so
+that a broker with very many of them does not feel it. The records that clients produce do not pass
+here; their requests to the coordinator do.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 from txn.broker.host import Context
 
 IDS_MAX: Final = 10_000
-"""How many ids are remembered, those that were acted for last; some 200 bytes each."""
+"""Number of ids that are remembered, the latest ones; some 200 bytes each."""
 
 CLIENT_ID_SHOWN: Final = 255
-"""How many characters are remembered of a client id."""
+"""Number of characters that are remembered of a client id."""
 
 
 class LastClient(NamedTuple):
-    """A client that the coordinator served: its id, its address, when, and for what."""
+    """A client that the coordinator served: its id, its address, the time and the request."""
 
     client_id: str
     client_host: str
@@ -45,9 +45,9 @@ class LastClients:
         )
 
     def get(self, transactional_id: str) -> LastClient | None:
-        """Who acted last; None if nobody did since the start."""
+        """The last client; None if there was none since the start."""
         return self._by_id.get(transactional_id)
 
     def forget(self, transactional_id: str) -> None:
-        """Drop what is known of an id that expired."""
+        """Drop the entry of an id that expired."""
         self._by_id.pop(transactional_id, None)

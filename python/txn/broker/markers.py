@@ -25,7 +25,7 @@ class Markers:
         self._host = host
 
     def make(self, producer: Producer, *, coordinator_epoch: int, is_commit: bool) -> Marker:
-        """The marker that ends what a producer holds open, as of now."""
+        """The marker that ends a producer's open transaction, as of now."""
         return Marker(*producer, coordinator_epoch, is_commit, self._host.now_ms())
 
     def append(self, partition: TopicPartition, marker: Marker) -> None:

@@ -46,7 +46,7 @@ from txn.storage.base import Marker, PartitionLog, Space
 Found = TypeVar("Found")
 
 SEARCHES_MAX = 2
-"""How many searches through logs run at a time."""
+"""Number of searches through logs that run at a time."""
 
 REMOVED_AT_ONCE = 8
 """Directories of partitions that are removed without a worker thread."""
@@ -68,23 +68,24 @@ PARTITION_COUNT_SETTING = {
 }
 
 FEATURES = {"metadata.version": 25, "transaction.version": 2}
-"""What a new directory finalizes, and all that ApiVersions announces. The metadata version is the
-lowest with this transaction version, so that Apache Kafka 4.0 and later take the directory."""
+"""Features that a new directory finalizes, and all that ApiVersions announces. The metadata version
+is the lowest with this transaction version, so that Apache Kafka 4.0 and later take the
+directory."""
 
 
 Opened = PartitionLog | CorruptLogError | StorageError | None
-"""Of one partition: its log, why it cannot be opened, or None: it was never written."""
+"""The log of one partition, the error of its opening, or None: it was never written."""
 
 
 class LogStorage(Protocol):
     """Where partitions are kept."""
 
     def open(self, topic: Topic, index: int) -> PartitionLog:
-        """Open a partition, recovering what is there. Raises CorruptLogError, StorageError."""
+        """Open and recover a partition. Raises CorruptLogError, StorageError."""
         ...
 
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
-        """Close partitions; return what failed."""
+        """Close partitions; return the failures."""
         ...
 
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[Opened]:
@@ -92,11 +93,11 @@ class LogStorage(Protocol):
         ...
 
     def advice_on(self, topic: str, index: int) -> str:
-        """Say what an operator can do about a partition that is damaged."""
+        """Return an operator's options for a damaged partition."""
         ...
 
     def accepts_loss(self, topic: str, index: int) -> bool:
-        """Say whether an operator gave up, for this start, what a partition lost."""
+        """Return True if an operator gave up, for this start, the lost part of a partition."""
         ...
 
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
@@ -104,7 +105,7 @@ class LogStorage(Protocol):
         ...
 
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
-        """Remove what a deletion that was cut short left of topics; keep what is of known ones.
+        """Remove the rest of topics whose deletion was cut short; keep known topics.
 
         Raises StorageError.
         """
@@ -170,7 +171,7 @@ class Catalog(Protocol):
     """The sockets' view: the topics that Produce and Fetch find, and whose batches are forced."""
 
     def add_topic(self, topic: Topic, partitions: TopicPartitions) -> None:
-        """Serve a topic's partitions, as many as there are now; replaces what it had."""
+        """Serve a topic's partitions, as many as there are now; replaces its former entry."""
         ...
 
     def remove_topic(self, name: str) -> None:
@@ -206,7 +207,7 @@ class Node:
         self.partitions: dict[str, TopicPartitions] = {}
         self.advertised = ("", 0)
         """The (host, port) that Metadata tells clients; the server sets it once it listens."""
-        # What was given up is gone as after a power failure: open transactions may have lost
+        # An accepted loss is gone as after a power failure: open transactions may have lost
         # batches, and offsets must not be given out again in the same leader epoch.
         has_losses = bool(storage.given_up)
         self._begins_epochs = power_failed or has_losses
@@ -281,7 +282,7 @@ class Node:
         Args:
             topic: Its topic, which must exist.
             index: Its number.
-            reason: What is damaged, for the operator and for clients.
+            reason: The damage, for the operator and for clients.
         """
         advised = f"{reason}. {self._storage.advice_on(topic, index)}"
         self.partitions[topic].withdraw(index, CorruptLogError(advised))
@@ -292,14 +293,14 @@ class Node:
             self.groups.forget_partition(index)
 
     def accepts_loss(self, topic: str, index: int) -> bool:
-        """Say whether an operator gave up, for this start, what a partition lost."""
+        """Return True if an operator gave up, for this start, the lost part of a partition."""
         return self._storage.accepts_loss(topic, index)
 
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
         """All partitions of a coordinator's topic, made if need be.
 
-        The topic is on the disk before anything is written to it: without it a start finds
-        nothing of what its partitions hold (P2). Raises StorageError.
+        The topic is on the disk before anything is written to it: without it a start finds nothing
+        of its partitions' records (P2). Raises StorageError.
         """
         if topic not in self.partitions:
             count = self.settings[PARTITION_COUNT_SETTING[topic]]
@@ -338,17 +339,19 @@ class Node:
 
     @property
     def has_damage(self) -> bool:
-        """Whether a partition is out of service for damage."""
+        """True if a partition is out of service for damage."""
         return any(each.has_failures(are_final=True) for each in self.partitions.values())
 
     @property
     def is_all_open(self) -> bool:
-        """Whether no disk keeps a partition from being opened."""
+        """True if no disk keeps a partition from being opened."""
         return not any(each.has_failures(are_final=False) for each in self.partitions.values())
 
     @property
     def broker_epoch(self) -> int:
-        """Of the newest registration of an Apache Kafka broker with this directory, or -1."""
+        """Broker epoch of the newest registration of an Apache Kafka broker with this directory, or
+        -1.
+        """
         return self.image.broker_epochs.get(self.node_id, -1)
 
     # ------------------------------------------------------------ topics
@@ -389,7 +392,7 @@ class Node:
         self._catalog.add_topic(topic, self.partitions[topic.name])
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic, what groups have committed for it, and its records.
+        """Delete a topic, the offsets that groups have committed for it, and its records.
 
         Nobody finds the topic from the first step on. The directories of many partitions are
         removed on a worker thread; until that is done no topic of the name can be made.
@@ -418,16 +421,16 @@ class Node:
         return starts[0]
 
     async def search(self, look: Callable[[], Found]) -> Found:
-        """Look for something in a log on a worker thread, and return what was found.
+        """Look for something in a log on a worker thread, and return the result.
 
         Few searches run at a time, in the order in which they were asked for, so that one client's
-        leave a processor to everybody. Raises what `look` raises.
+        leave a processor to everybody. Raises the exception of `look`.
         """
         async with self._searches:
             return await self.in_worker(look)
 
     async def in_worker(self, call: Callable[[], Found]) -> Found:
-        """Make a call on a worker thread, and return what it does. Raises what it raises."""
+        """Make a call on a worker thread, and return its result. Raises its exception."""
         returned: list[Found] = []
         await self._scheduler.in_worker(lambda: returned.append(call()))
         return returned[0]
@@ -467,7 +470,7 @@ class Node:
         """Close every log.
 
         Raises:
-            StorageError: what the first that failed says; all are closed nevertheless.
+            StorageError: the error of the first that failed; all are closed nevertheless.
         """
         withdrawn = [store for each in self.partitions.values() for store in each.withdrawn()]
         stores = [*self._open_stores(), *withdrawn, self._metadata]
@@ -488,11 +491,11 @@ class Node:
             self.image.apply(record)
 
     def _force_metadata(self) -> None:
-        """Wait until what the metadata log says is on the disk, whatever `durability` is.
+        """Wait until the records of the metadata log are on the disk, under any `durability`.
 
-        What is lost of records is lost. But partitions of a topic that nobody knows would be in
-        the way of the next one, and producer ids that were given out twice would take one
-        producer's batches for retries of another's.
+        Lost records stay lost. But partitions of a topic that nobody knows would be in the way of
+        the next one. Producer ids that were given out twice would take one producer's batches for
+        retries of another's.
         """
         self._metadata.sync()
 
@@ -528,7 +531,7 @@ class Node:
         self._serve(list(self.image.topics.values()))
 
     def _abort_what_was_given_up(self) -> None:
-        """End what is open in a log of which something was given up: what it wrote may be gone.
+        """End open transactions in a log with an accepted loss: their records may be gone.
 
         Raises StorageError: a log takes no marker.
         """
@@ -555,9 +558,8 @@ class Node:
     def _begin_leader_epochs(self) -> None:
         """Lead every partition in an epoch more, after a power failure.
 
-        Offsets that were not on the disk are given out again. A reader that was beyond them
-        would pass over what is stored there now; by the epoch it is told that its log was cut
-        (KIP-320).
+        Offsets that were not on the disk are given out again. A reader that was beyond them would
+        pass over the records stored there now; the epoch tells it that its log was cut (KIP-320).
         """
         changes = [
             PartitionChangeRecord(index, topic.topic_id, leader=self.node_id)

@@ -1,15 +1,14 @@
 """The partitions of one topic, each opened when it is first touched.
 
-A partition that was never written has nothing on the disk, and here it has a place in a list: no
-log, no rules, no lock. What touches it, a Produce, a Fetch or a coordinator, opens it.
+A partition that was never written has nothing on the disk. Here it has a place in a list: no log,
+no rules, no lock. Its first user, a Produce, a Fetch or a coordinator, opens it.
 
-One that a disk keeps from being opened is tried again by what touches it next, but not more often
-than once in a while. One that is damaged stays shut until the next start: what is asked of it is
-answered with KAFKA_STORAGE_ERROR, an operator is told what it is (`log.damaged`), and all others
-are served.
+A partition that a disk keeps from being opened is tried again by its next user, but not more often
+than once in a while. A damaged partition stays shut until the next start. Its requests are answered
+with KAFKA_STORAGE_ERROR, an operator is told the damage (`log.damaged`), and all others are served.
 
-Threads. Reactors open what Produce and Fetch name, beside the control loop, so a lock makes sure
-that a partition is opened once. Nothing waits for a partition's lock under it.
+Threads. Reactors open the partitions of Produce and Fetch, beside the control loop, so a lock makes
+sure that a partition is opened once. Nothing waits for a partition's lock under it.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from txn.metadata.image import Topic
 from txn.storage.base import PartitionLog
 
 RETRY_MS: Final = 1000
-"""How long one that could not be opened is left alone."""
+"""Time that one that could not be opened is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class TopicPartitions:
             self._stores += [None] * (self._topic.partition_count - len(self._stores))
 
     def opened(self) -> list[PartitionLog]:
-        """Those that are in use; whatever is opened later begins with the settings of now."""
+        """Partitions that are in use; one that is opened later begins with the settings of now."""
         with self._lock:
             return [store for store in self._stores if store is not None]
 

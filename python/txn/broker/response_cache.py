@@ -8,7 +8,7 @@ from txn.metadata.image import Image
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 32 << 20
-"""Of all answers together, but for the last."""
+"""Bytes of all answers together, but for the last."""
 
 
 class ResponseCache:

@@ -1,9 +1,9 @@
 """Group commit: one pass of fdatasync serves everybody who was waiting when it began.
 
-Whoever comes while a pass runs waits for the next one, which may sync what the running
-one has already passed over. Promise P2 rests on this order. A partition that cannot be
-synced fails those who wait for it, and nobody else; a pass that could not begin fails those
-whom it should have served.
+A caller that comes while a pass runs waits for the next one, which may sync logs that the running
+one has already passed over. Promise P2 rests on this order. A partition that cannot be synced fails
+its own callers, and nobody else; a pass that could not begin fails those that it should have
+served.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from txn.logs import log
 from txn.storage.base import PartitionLog
 
 Failures = dict[int, StorageError]
-"""By the identity of the partition that could not be synced."""
+"""Failures by the identity of the partition that could not be synced."""
 
 SyncEach = Callable[[Sequence[PartitionLog], Callable[[Failures], None]], None]
 """Begins to sync partitions, side by side; tells when all are synced or have failed."""
@@ -34,7 +34,7 @@ class SharedSync:
     def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Promise that all of `stores` are on the disk, or that StorageError is raised.
 
-        The pass begins in the next turn of the loop, so that all who ask in this one share it.
+        The pass begins in the next turn of the loop, so that all callers of this one share it.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -61,7 +61,7 @@ class SharedSync:
 
 
 def not_synced(error: BaseException) -> StorageError:
-    """Log a bug, and say what it means to those who wait: nothing of theirs is on the disk."""
+    """Log a bug, and return its meaning for waiting callers: nothing of theirs is on the disk."""
     log.error("sync.failed", exc_info=error)
     return StorageError(
         f"what had to be on the disk was not synced: {error!r}. This is a bug in txn; the log has "
@@ -70,7 +70,7 @@ def not_synced(error: BaseException) -> StorageError:
 
 
 def _settle(done: "asyncio.Future[None]", failures: list[StorageError]) -> None:
-    if done.done():  # who asked gave up
+    if done.done():  # the caller gave up
         return
     if failures:
         done.set_exception(failures[0])

@@ -1,4 +1,4 @@
-"""What logs need beside requests: syncing what is sealed, retention, checkpoints.
+"""The logs' needs beside requests: syncing sealed segments, retention, checkpoints.
 
 One thread, apart from the control loop, which never waits for it. A chore that fails is
 logged and tried again when it is next due.
@@ -58,7 +58,7 @@ class Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the chore under way, tell of what the last readers met, and do no more."""
+        """Finish the task under way, report damage that the last readers met, and do no more."""
         self._stopping.set()
         self._thread.join()
 

@@ -1,7 +1,7 @@
 """Compaction beside the requests: threads that clean the dirtiest log, then look for the next.
 
-What may be cleaned and what comes first is decided in `txn.partition.compaction`; the work is
-done by `_core.Cleaner`, without the interpreter and at most as fast as
+`txn.partition.compaction` decides which part may be cleaned and which log comes first.
+`_core.Cleaner` does the work, without the interpreter and at most as fast as
 `log.cleaner.io.max.bytes.per.second`. Where each cleaning ended is kept in
 `cleaner-offset-checkpoint`; without it the whole log counts as dirty.
 
@@ -45,7 +45,7 @@ class CompactedLog(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """How it is told apart."""
+        """Name that tells it apart."""
         return self.topic.topic_id, self.store.index
 
 
@@ -71,7 +71,7 @@ class Compaction:
             self._add_thread()
 
     def stop(self) -> None:
-        """End what is under way; returns when the threads have ended."""
+        """End the work under way; returns when the threads have ended."""
         self._stopping.set()
         with self._lock:
             cleaners = list(self._cleaners)
@@ -144,7 +144,7 @@ class Compaction:
         return True
 
     def _candidates(self) -> Iterator[Candidate[CompactedLog]]:
-        """What may be cleaned of the logs that nobody is at."""
+        """Cleanable parts of the logs that nobody is at."""
         now_ms = self._node.now_ms()
         for compacted in self._compacted_logs():
             if compacted.key in self._in_work or compacted.key in self._damaged:

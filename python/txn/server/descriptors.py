@@ -1,9 +1,9 @@
-"""File descriptors: how many this process may have, and what they are for.
+"""File descriptors: the number this process may have, and their uses.
 
 A socket, a segment file and a pipe all take one. So neither clients nor partitions may take all
-that there are: connections and segment files have a share each, and the rest is left to
-everything else, such as checkpoints, snapshots, the threads of a recovery and the program around
-an embedded broker.
+that there are: connections and segment files have a share each. The rest is left to everything
+else, such as checkpoints, snapshots, the threads of a recovery and the program around an embedded
+broker.
 """
 
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ FILES_MIN: Final = 16
 
 
 class Shares(NamedTuple):
-    """How many connections and how many segment files there may be at a time."""
+    """Limits on connections and on segment files open at a time."""
 
     connections: int
     files: int
@@ -37,7 +37,7 @@ def share(limit: int, max_connections: int) -> Shares:
 
 
 def claim(max_connections: int, *, is_requested: bool) -> Shares:
-    """Raise this process's soft limit to its hard one, and divide what there is.
+    """Raise this process's soft limit to its hard one, and divide it.
 
     Args:
         max_connections: `max.connections`.

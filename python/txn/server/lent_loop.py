@@ -1,9 +1,9 @@
 """An event loop for which other threads stand in while it sleeps.
 
-What belongs to a loop needs no locks, and has to be woken for everything. Here it is lent out:
-the loop's thread holds a control_lock whenever it runs, and puts it down for as long as it sleeps.
-Who takes it meanwhile may do on a thread of its own what the loop would do, see `stand_in`. So no
-two threads are ever in what belongs to the loop, and none has to be woken for a quick answer.
+A loop's state needs no locks, and the loop has to be woken for everything. Here it is lent out: the
+loop's thread holds a control_lock whenever it runs, and puts it down for as long as it sleeps. Its
+holder may meanwhile do the loop's work on a thread of its own, see `stand_in`. So no two threads
+are ever in the loop's state, and none has to be woken for a quick answer.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class ControlLock(Protocol):
-    """Whoever holds it runs what belongs to the loop."""
+    """Its holder runs the loop's work."""
 
     def take_control_lock(self) -> None:
         """Wait until nobody holds it, and take it."""
@@ -65,7 +65,7 @@ class LentLoop(asyncio.SelectorEventLoop):
     def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
         """Make a call that belongs to the loop on this thread, which holds the control lock.
 
-        What the call leaves for later (timers, tasks, callbacks) the loop does itself.
+        The loop itself does the call's later work (timers, tasks, callbacks).
         """
         self._has_more_to_do = False
         asyncio._set_running_loop(self)

@@ -1,4 +1,4 @@
-"""Time and waiting on an asyncio loop, and threads for what blocks."""
+"""Time and waiting on an asyncio loop, and threads for blocking calls."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,7 +14,7 @@ from txn.storage.base import PartitionLog
 from txn.storage.native import NativeLog
 
 SYNC_THREADS: Final = 6
-"""How many partitions are synced at a time: what each waits for is the disk."""
+"""Number of partitions synced at a time: each waits for the disk."""
 
 
 class LoopScheduler:
@@ -56,8 +56,8 @@ class LoopScheduler:
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, side by side; tell when all are synced or have failed.
 
-        After `close` nothing is begun and nobody told: to be refused would look like a disk
-        that fails, and a commit would turn into an abort.
+        After `close` nothing is begun and nobody told. A refusal would look like a disk that fails,
+        and a commit would turn into an abort.
         """
         if self._is_closed:
             return

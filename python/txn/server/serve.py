@@ -1,4 +1,4 @@
-"""A broker as a process of its own: what `txn serve` runs."""
+"""A broker as a process of its own: the program of `txn serve`."""
 
 import gc
 import signal
@@ -19,12 +19,12 @@ STOP = 0
 """Asks for the same from inside the process; no signal has this number."""
 
 SWITCH_INTERVAL_S = 0.0001
-"""How long a busy Python thread keeps the interpreter from a waiting one: measured, the
-default 5 ms shows as 5 ms in every answer that has to wait for it."""
+"""Time that a busy Python thread keeps the interpreter from a waiting one. Measured: the default 5
+ms shows as 5 ms in every answer that has to wait for it."""
 
 KEPT_BYTES = 8 << 20
-"""What a thread's heap may keep of freed memory. By glibc's own measure it was up to 64 MiB: after
-ten minutes of hostile requests 12 MiB were in use and 190 MiB kept."""
+"""Freed memory that a thread's heap may keep. By glibc's own measure it was up to 64 MiB: after ten
+minutes of hostile requests 12 MiB were in use and 190 MiB kept."""
 
 
 def serve(
@@ -47,7 +47,7 @@ def serve(
 
     Raises:
         ConfigError: `listen` or an option is not written so.
-        BrokerFailedError: A bug ended its service. And whatever `Broker` raises.
+        BrokerFailedError: A bug ended its service. And the errors of `Broker`.
     """
     host, port = parse_address(listen)
     properties = dict(parse_option(text) for text in options)
@@ -66,7 +66,7 @@ def serve(
     ):
         _core.set_open_files_max(broker._shares.files)  # no program around it needs low numbers
         _core.keep_freed_memory_below(KEPT_BYTES)
-        gc.freeze()  # what is loaded stays loaded: collections may leave it out
+        gc.freeze()  # loaded modules stay loaded: collections may leave them out
         gc.enable()
         broker.call_when_failed(request_stop)
         print(_greeting(broker), flush=True)  # at once: a program may read no more than a line

@@ -1,4 +1,4 @@
-"""What a broker asks of a place to keep logs.
+"""Operations that a broker needs of a place to keep logs.
 
 Two implementations: `native` (the Rust logs, on disk) and `memory` (the reference, for
 model tests and simulations). Appends are synchronous and go to the page cache; only
@@ -14,7 +14,7 @@ from txn.partition import ActiveProducer, ProducerStateManager
 
 
 class BatchKind(IntEnum):
-    """What a stored batch is, as far as producers and transactions go."""
+    """The kind of a stored batch, as far as producers and transactions go."""
 
     PLAIN = -1
     IDEMPOTENT = 0
@@ -98,17 +98,17 @@ class PartitionLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """The end of what a read_uncommitted reader may see; on one node the log end."""
+        """Exclusive end of the records for a read_uncommitted reader; on one node the log end."""
         ...
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed reader may see."""
+        """Exclusive end of the records for a read_committed reader."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """The size of what is stored."""
+        """The size of the stored bytes."""
         ...
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -163,7 +163,7 @@ class PartitionLog(Protocol):
         """Find (offset, timestamp) of the first record below `end` at or after a time.
 
         Raises:
-            CorruptLogError: what has to be read for it is damaged.
+            CorruptLogError: a part that has to be read for it is damaged.
             StorageError: it cannot be read.
         """
         ...
@@ -187,18 +187,18 @@ class PartitionLog(Protocol):
         ...
 
     def producers(self) -> list[ActiveProducer]:
-        """List the producers that the log knows, as what is stored makes them.
+        """List the producers that the log knows, as its stored batches make them.
 
-        Raises StorageError: an append failed, and the disk cannot tell what came of it.
+        Raises StorageError: an append failed, and the disk cannot tell its outcome.
         """
         ...
 
     def sync(self) -> None:
-        """Force what was appended to the disk; blocks. Raises StorageError."""
+        """Force appended batches to the disk; blocks. Raises StorageError."""
         ...
 
     def close(self) -> None:
-        """Sync and close, leaving what the next start needs. Raises StorageError."""
+        """Sync and close, leaving the files that the next start needs. Raises StorageError."""
         ...
 
     def delete(self) -> None:

@@ -8,7 +8,7 @@
 A checkpoint is written whole or not at all. It proves how far a log has come: a log that ends
 below is refused, unless the power failed (`storage/native.py`). It proves nothing where it is
 missing or senseless: it reads as empty then, which is logged, and every log is read through. An
-offset is given to the log only after what it says is true of it.
+offset is written only after its claim is true of the log.
 
 Source: Apache Kafka, `OffsetCheckpointFile`.
 """
@@ -81,7 +81,7 @@ def write_checkpoint(path: Path, offsets: Mapping[Place, int]) -> None:
 
 
 class Checkpoint:
-    """One checkpoint file and who writes it; what has not changed is not written again."""
+    """One checkpoint file and its writer; unchanged content is not written again."""
 
     def __init__(self, path: Path, offsets: Callable[[], Mapping[Place, int]]) -> None:
         self.path = path

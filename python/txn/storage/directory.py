@@ -1,12 +1,11 @@
 """The data directory: whose it is, and whether it was left in order.
 
-`meta.properties` says that a directory is a Kafka log directory and which node's;
-`.lock` is held while a process uses it and names the boot of the machine it ran in; the lock
-is one that Apache Kafka sees too. `.kafka_cleanshutdown` is there only between a clean stop and
-the next start; it says in which broker epoch it stopped, by which Kafka's controller knows
-that nothing was lost since. A directory
-without that mark, last used in another boot, has seen the machine go down under it: what
-was not synced may be gone. Source: KIP-631, Apache Kafka's log directory layout.
+`meta.properties` says that a directory is a Kafka log directory and which node's. `.lock` is held
+while a process uses it and names the boot of the machine it ran in; Apache Kafka sees the lock too.
+`.kafka_cleanshutdown` is there only between a clean stop and the next start. It has the broker
+epoch of the stop, by which Kafka's controller knows that nothing was lost since. A directory
+without that mark, last used in another boot, has seen the machine go down under it: unsynced data
+may be gone. Source: KIP-631, Apache Kafka's log directory layout.
 """
 
 import fcntl
@@ -27,7 +26,7 @@ CLEAN = ".kafka_cleanshutdown"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 NODE_ID = 1
-"""Of a new directory, unless another is asked for."""
+"""Node id of a new directory, unless another is requested."""
 
 NO_BROKER_EPOCH = -1
 """No Apache Kafka broker was registered yet."""
@@ -55,8 +54,8 @@ class DataDirectory:
     ) -> None:
         """`node_id` is the node it has to belong to; None takes the one it does.
 
-        Who does not take over only looks, and keeps others out: the directory must be there, and
-        the next start finds it as it was.
+        A caller that does not take over only looks, and keeps others out: the directory must be
+        there, and the next start finds it as it was.
 
         A directory that is temporary goes with its broker, so nothing in it is forced to the disk.
         """
@@ -210,4 +209,4 @@ class DataDirectory:
 
 
 def _force_nothing(_descriptor: int) -> None:
-    """In place of `os.fsync`."""
+    """Stands in for `os.fsync`, and does nothing."""

@@ -1,8 +1,8 @@
 """Losses that an operator has accepted: `accepted-losses.json` in the data directory.
 
-`txn log accept-loss` writes down which partitions are to lose what is damaged, and what their
-files look like. The next start gives up just that. It goes through these states, each durable
-before the next:
+`txn log accept-loss` writes down the partitions that are to lose their damaged part, and the state
+of their files. The next start gives up just that. It goes through these states, each durable before
+the next:
 
     accepted     the files are untouched; they must still be those that the operator saw
     begun        files are being changed; whatever stops this, it is begun again
@@ -29,7 +29,7 @@ ACCEPTED_LOSSES: Final = "accepted-losses.json"
 
 
 class Progress(Enum):
-    """How far a loss has come."""
+    """Stages of a loss."""
 
     ACCEPTED = "accepted"
     BEGUN = "begun"
@@ -38,7 +38,7 @@ class Progress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is kept of a log, and where it goes on; see `_core.LossPlan`.
+    """The kept part of a log, and the offset where it goes on; see `_core.LossPlan`.
 
     Attributes:
         last_kept: Base offset of the last segment that is kept, None if none is.
@@ -46,7 +46,7 @@ class Plan:
         kept_end: The offset after the last batch that is kept.
         next_offset: The offset the next record gets.
         leader_epoch: Of the last batch that is kept.
-        in_the_way: What is no file and stands in the place of one.
+        in_the_way: Paths that are no files and stand in the place of one.
         given_up: (file, from where on, bytes).
     """
 
@@ -73,7 +73,7 @@ class Plan:
         )
 
     def as_tuple(self) -> "LossPlan":
-        """As the extension takes it."""
+        """The tuple that the extension takes."""
         return (
             self.last_kept,
             self.position,
@@ -87,7 +87,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What an operator has accepted for one partition; `files` tells what its files were like."""
+    """An operator's accepted loss of one partition; `files` is the fingerprint of its files."""
 
     plan: Plan
     files: str
@@ -95,7 +95,7 @@ class Loss:
 
 
 def fingerprint(directory: Path) -> str:
-    """Tell what the files of a directory are like: names, sizes and times of the last change.
+    """Return a fingerprint of the files of a directory: names, sizes and times of the last change.
 
     Raises:
         OSError: it cannot be read.
@@ -110,7 +110,7 @@ def fingerprint(directory: Path) -> str:
 
 
 def read_losses(root: Path) -> dict[Place, Loss]:
-    """Read what was accepted in a data directory.
+    """Read the accepted losses of a data directory.
 
     Raises:
         StorageError: the file is there, and cannot be read.

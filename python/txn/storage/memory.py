@@ -35,7 +35,7 @@ class MemoryLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed reader may see."""
+        """Exclusive end of the records for a read_committed reader."""
         unstable = self.producer_state.first_unstable_offset()
         stable = self.log_end_offset if unstable < 0 else unstable
         return max(stable, self.log_start_offset)
@@ -50,7 +50,7 @@ class MemoryLog:
         """Nothing here depends on settings."""
 
     def lead(self, leader_epoch: int) -> None:
-        """Lead in an epoch from now on; what is stored counts as written in it."""
+        """Lead in an epoch from now on; stored batches count as written in it."""
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
     def epoch_of(self, offset: int) -> int:

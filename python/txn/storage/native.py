@@ -62,26 +62,26 @@ OFFSET_OUT_OF_RANGE = 1
 METADATA: Place = ("__cluster_metadata", 0)
 
 METADATA_FILE = "partition.metadata"
-"""In each partition's directory: the id of its topic."""
+"""File in each partition's directory: the id of its topic."""
 
 PROGRESS_S = 5
-"""How often a long recovery says how far it is."""
+"""Interval of the progress reports of a long recovery."""
 
 SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
-"""Of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
+"""Name of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
 
 LISTED_FROM = 100
-"""From how many partitions on the data directory is listed rather than asked for each."""
+"""Number of partitions from which on the data directory is listed rather than asked for each."""
 
 CLOSING_THREADS = 16
-"""How many logs are closed at once; what each waits for is the disk."""
+"""Number of logs closed at once: each waits for the disk."""
 
 DOOMED_SUFFIX = "-delete"
-"""Of a partition's directory while `PartitionLog.delete` removes it."""
+"""Suffix of a partition's directory while `PartitionLog.delete` removes it."""
 
 
 def advice_on_damage(root: Path, topic: str, index: int) -> str:
-    """Say what an operator can do about a partition that is damaged."""
+    """Return an operator's options for a damaged partition."""
     advice = f"Stop the broker and put back a copy of {root / f'{topic}-{index}'}"
     if (topic, index) == METADATA:
         return advice
@@ -120,7 +120,8 @@ class NativeLog:
         self._log_starts = log_starts
         self._recovery_points = recovery_points
         self._removing = Lock()
-        """Held by what removes records, so that a deleted partition leaves no log start behind."""
+        """Held by every removal of records, so that a deleted partition leaves no log start behind.
+        """
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
@@ -163,12 +164,12 @@ class NativeLog:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what a read_uncommitted reader may see."""
+        """Exclusive end of the records for a read_uncommitted reader."""
         return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed reader may see."""
+        """Exclusive end of the records for a read_committed reader."""
         return self.log.last_stable_offset
 
     @property
@@ -291,7 +292,7 @@ class NativeLog:
             raise self._failure("delete records of", error) from error
 
     def producers(self) -> list[ActiveProducer]:
-        """List the producers that the log knows, as what is stored makes them."""
+        """List the producers that the log knows, as its stored batches make them."""
         try:
             self.log.settle()
         except OSError as error:
@@ -299,7 +300,7 @@ class NativeLog:
         return self.producer_state.describe()
 
     def sync(self) -> None:
-        """Force what was appended to the disk; blocks."""
+        """Force appended batches to the disk; blocks."""
         try:
             self.log.sync()
         except (_core.LogRefusedError, OSError) as error:
@@ -310,7 +311,7 @@ class NativeLog:
         return self._failure("sync", OSError(reason))
 
     def close(self) -> None:
-        """Sync and close, leaving what the next start needs."""
+        """Sync and close, leaving the files that the next start needs."""
         try:
             self.log.close()
         except (_core.LogRefusedError, OSError) as error:
@@ -339,22 +340,22 @@ class NativeLog:
 
 
 Opened = NativeLog | CorruptLogError | StorageError | None
-"""Of one partition: its log, why it cannot be opened, or None: it was never written."""
+"""The log of one partition, the error of its opening, or None: it was never written."""
 
 
 class LogStarts:
     """Where logs start, in `log-start-offset-checkpoint`.
 
-    Deviation from Kafka, which leaves out a log whose first file's name tells: here every log
-    that was written has an entry, so that a first segment that is gone is noticed after a clean
-    stop. Kafka reads such a file as its own.
+    Deviation from Kafka, which leaves out a log whose first file's name tells. Here every log that
+    was written has an entry, so that a missing first segment is noticed after a clean stop. Kafka
+    reads such a file as its own.
     """
 
     def __init__(self, root: Path) -> None:
         self._logs: dict[Place, _core.PartitionLog] = {}
         self._checkpoint = Checkpoint(root / LOG_STARTS, self._current)
         self._starts = dict(self._checkpoint.stored)
-        """Of logs that are not open; of open ones, where they were told to start."""
+        """Starts of logs that are not open; of open ones, the starts that they were given."""
 
     def of(self, topic: str, index: int) -> int | None:
         """The start of a partition's log, as an earlier run left it."""
@@ -377,12 +378,12 @@ class LogStarts:
         return [place for place in self._starts if place[0] == topic]
 
     def limit(self, topic: str, index: int, offset: int) -> None:
-        """Have no start beyond an offset in what is written next."""
+        """Have no start beyond an offset in the next checkpoint."""
         if (topic, index) in self._starts:
             self._starts[topic, index] = min(self._starts[topic, index], offset)
 
     def forget(self, topic: str, index: int) -> None:
-        """Leave a deleted partition out of what is written next."""
+        """Leave a deleted partition out of the next checkpoint."""
         self._logs.pop((topic, index), None)
         self._starts.pop((topic, index), None)
 
@@ -391,7 +392,7 @@ class LogStarts:
         self._checkpoint.write()
 
     def keep_only(self, is_known: Callable[[Place], bool]) -> None:
-        """Leave out, durably, what is of no known partition. Raises OSError."""
+        """Leave out, durably, entries of unknown partitions. Raises OSError."""
         gone = [place for place in self._starts if not is_known(place)]
         for place in gone:
             del self._starts[place]
@@ -413,8 +414,8 @@ class RecoveryPoints:
     point lies beyond it.
 
     Deviation from Kafka, whose raft layer looks after the metadata log: that one is among the
-    recovery points too, so that what of it was on the disk is never cut as a torn tail. Kafka
-    passes over an entry for it.
+    recovery points too, so that its part on the disk is never cut as a torn tail. Kafka passes over
+    an entry for it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -426,7 +427,7 @@ class RecoveryPoints:
         self._next_points: dict[Place, int] = {}
         self._next_ends: dict[Place, int] = {}
         self._earlier = dict(self._points.stored)
-        """Of partitions that are not open yet."""
+        """Points of partitions that are not open yet."""
         self._earlier_ends = dict(self._ends.stored)
         self._writing = Lock()
 
@@ -444,7 +445,7 @@ class RecoveryPoints:
         return [checkpoint.path for checkpoint in both if not checkpoint.stored]
 
     def forget_earlier(self, topic: str, index: int) -> None:
-        """Leave out of what is written next what an earlier run tells of a partition."""
+        """Leave an earlier run's entry of a partition out of the next checkpoint."""
         self._forget_earlier((topic, index))
 
     def distrust_ends(self) -> None:
@@ -461,13 +462,13 @@ class RecoveryPoints:
         self._forget_earlier((topic, index))
 
     def forget(self, topic: str, index: int) -> None:
-        """Leave a deleted partition out of what is written next."""
+        """Leave a deleted partition out of the next checkpoint."""
         self.deleted.add(topic)
         self._logs.pop((topic, index), None)
         self._forget_earlier((topic, index))
 
     def keep_only(self, is_known: Callable[[Place], bool]) -> None:
-        """Leave out, durably, what is of no known partition. Raises OSError."""
+        """Leave out, durably, entries of unknown partitions. Raises OSError."""
         gone = {*self._earlier, *self._earlier_ends}
         gone = {place for place in gone if not is_known(place)}
         for place in gone:
@@ -510,7 +511,7 @@ class RecoveryPoints:
 
 
 class Flags(NamedTuple):
-    """How the broker before ended."""
+    """The stop of the broker before."""
 
     was_clean: bool
     power_failed: bool
@@ -552,7 +553,7 @@ class NativeStorage:
             )
 
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
-        """Remove what a deletion that was cut short left of topics.
+        """Remove the rest of topics whose deletion was cut short.
 
         Args:
             deleted: The ids of topics that are gone.
@@ -588,7 +589,7 @@ class NativeStorage:
     def begin(self, topic: str) -> None:
         """Have nothing on the disk tell of an earlier topic of this name, before it is made.
 
-        A start would take what that one had stored for lost records of the new one.
+        A start would take the former one's records for lost records of the new one.
 
         Raises:
             StorageError: a checkpoint cannot be written.
@@ -622,7 +623,7 @@ class NativeStorage:
                 )
 
     def open(self, topic: Topic, index: int) -> NativeLog:
-        """Open one partition, recovering what is there.
+        """Open and recover one partition.
 
         Raises:
             CorruptLogError: stored batches are damaged, or missing.
@@ -686,13 +687,13 @@ class NativeStorage:
             past=self._past_of(topic.name, index),
             log_starts=self._log_starts,
             recovery_points=self._recovery_points,
-            # Only the metadata log's syncs are relied on whatever `durability` is.
+            # Only the metadata log's syncs are relied on under any `durability`.
             syncs_before_close=self._broker_settings["durability"] != "process"
             or (topic.name, index) == METADATA,
         )
 
     def _flags_of(self, place: Place) -> Flags:
-        """How the broker before ended, as far as this partition goes."""
+        """The stop of the broker before, as far as this partition goes."""
         refusal = self._refusals.get(place)
         if refusal is not None and refusal.files is not None:
             return Flags(refusal.was_clean, refusal.power_failed)
@@ -714,13 +715,13 @@ class NativeStorage:
             )
 
     def _past_of(self, topic: str, index: int) -> dict[str, Any]:
-        """What is known of a log's earlier life, as `_core.PartitionLog` takes it."""
+        """The known past of a log, as `_core.PartitionLog` takes it."""
         flags = self._flags_of((topic, index))
         recovery_point = self._recovery_points.of(topic, index)
         high_watermark = self._recovery_points.end_of(topic, index)
         is_vouched_for = max(recovery_point, high_watermark) > 0
         return {
-            # What no checkpoint vouches for is read through.
+            # Parts that no checkpoint vouches for are read through.
             "was_clean": flags.was_clean and is_vouched_for and (topic, index) not in self._losses,
             "power_failed": flags.power_failed,
             "recovery_point": recovery_point,
@@ -832,7 +833,10 @@ class NativeStorage:
         return None
 
     def plan_loss(self, topic: Topic, index: int) -> Loss:
-        """Say what of a damaged partition can be kept; changes nothing. Raises StorageError."""
+        """Return the part of a damaged partition that can be kept; changes nothing.
+
+        Raises StorageError.
+        """
         directory = self.root / f"{topic.name}-{index}"
         settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
         try:
@@ -880,7 +884,7 @@ class NativeStorage:
         try:
             self._note_progress((topic, index), Progress.BEGUN)
             _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
-            # They may tell of more than what is left.
+            # They may tell of more than the rest of the log.
             self._recovery_points.forget_earlier(topic, index)
             self._log_starts.limit(topic, index, plan.next_offset)
             self._recovery_points.write()
@@ -906,11 +910,11 @@ class NativeStorage:
             write_losses(self.root, self._losses)
 
     def advice_on(self, topic: str, index: int) -> str:
-        """Say what an operator can do about a partition that is damaged."""
+        """Return an operator's options for a damaged partition."""
         return advice_on_damage(self.root, topic, index)
 
     def accepts_loss(self, topic: str, index: int) -> bool:
-        """Say whether an operator gave up, for this start, what a partition lost."""
+        """Return True if an operator gave up, for this start, the lost part of a partition."""
         return (topic, index) in self._losses
 
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[Opened]:
@@ -972,7 +976,7 @@ class NativeStorage:
         """Close partitions, many at a time where there are many: each waits for the disk.
 
         Returns:
-            What failed; the others are closed nevertheless.
+            The failures; the others are closed nevertheless.
         """
 
         def closed(store: PartitionLog) -> StorageError | None:
@@ -990,9 +994,9 @@ class NativeStorage:
         return [error for error in ended if error is not None]
 
     def tick(self) -> None:
-        """Sync what was sealed and what has waited for `flush.ms`; remove what is due; tell of
-        damage that readers met, and of logs that a disk keeps from taking batches; note how much
-        of the metadata log was synced; close the files that nobody uses.
+        """Sync sealed segments and bytes that have waited for `flush.ms`, and remove files whose
+        delay is over. Report damage that readers met, and logs that a disk keeps from taking
+        batches. Note how much of the metadata log was synced, and close unused files.
         """
         failed, damaged, troubles = _core.tick(list(self._recovery_points.logs().values()))
         for directory, trouble in troubles:
@@ -1041,7 +1045,7 @@ class NativeStorage:
                 )
 
     def write_recovery_points(self) -> None:
-        """Write what the next start may believe. Raises OSError."""
+        """Write the facts that the next start may believe. Raises OSError."""
         self._recovery_points.write()
 
     def write_log_starts(self) -> None:
@@ -1054,7 +1058,7 @@ class NativeStorage:
         Without one that is the log's start, and nothing.
 
         Raises:
-            CorruptLogError: a snapshot is damaged, or the log begins after what there is.
+            CorruptLogError: a snapshot is damaged, or the log begins after its end.
         """
         directory = self.root / f"{log.topic}-{log.index}"
         found = sorted(

@@ -16,7 +16,7 @@ _KINDS: Final = (
 
 
 def kind_of_mode(mode: int) -> str:
-    """Name what is at a path, by the mode that `os.stat` gives."""
+    """Name the kind of file at a path, by the mode that `os.stat` gives."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
 
 

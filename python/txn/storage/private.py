@@ -1,7 +1,7 @@
-"""Files and directories for this user alone: modes 0600 and 0700, whatever the umask.
+"""Files and directories for this user alone: modes 0600 and 0700, under any umask.
 
 Records, keys and transactional ids stand in a broker's files. A mode is given as a file is made,
-not by the umask, which is the whole process's and an embedded broker is not alone in. A
+not by the umask. That is the whole process's, and an embedded broker is not alone in it. A
 directory or file that is there keeps the mode it has; one that is replaced whole is a new one.
 """
 
@@ -36,7 +36,7 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
     Args:
         path: The file; may be missing.
         temporary: A name in the same directory that nobody else uses.
-        text: What it holds then.
+        text: Its new content.
         force: Forces a descriptor's file to the disk.
 
     Raises OSError.

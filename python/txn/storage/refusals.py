@@ -1,12 +1,12 @@
 """Partitions that a start refused as damaged: `refused-partitions.json` in the data directory.
 
-The proof of a loss may be known to one start alone: that the broker had stopped in order, or that
-the power had not failed. So a refusal stays in force for as long as the partition's files are as
-they were. Once they have changed, as a copy was put back, they are judged by the facts of the
-start that refused them. A loss that an operator accepts ends it (`losses`).
+The proof of a loss may be known to one start alone: a stop in order before it, or power that had
+not failed. So a refusal stays in force for as long as the partition's files are as they were.
+Once they have changed, as a copy was put back, they are judged by the facts of the start that
+refused them. A loss that an operator accepts ends it (`losses`).
 
 A partition whose log is sound and contradicts the coordinator's is judged anew by each start, but
-for one after a power failure: what is contradictory then may be the failure's, and passes.
+for one after a power failure: a contradiction then may be the failure's, and passes.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ class Refusal:
     """Why a partition was refused.
 
     Attributes:
-        reason: What is damaged, and what an operator can do.
+        reason: The damage, and an operator's options.
         path: The damaged file or directory.
         position: Where in it.
         was_clean: The broker before had stopped in order.
         power_failed: The power had failed before.
-        files: What its files were like, see `losses.fingerprint`; None if its log is sound.
+        files: The fingerprint of its files, see `losses.fingerprint`; None if its log is sound.
     """
 
     reason: str

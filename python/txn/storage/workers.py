@@ -1,4 +1,4 @@
-"""Work on many things by some threads, which take no file descriptors: a `multiprocessing` pool
+"""Work on many things by some threads, which take no file descriptors. A `multiprocessing` pool
 needs a pipe, and an executor cannot be used once the interpreter has begun to end.
 """
 
@@ -18,10 +18,10 @@ def map_in_threads(
     tell: Callable[[int], None] | None = None,
     tell_s: float | None = None,
 ) -> list[R]:
-    """Do something with every item, on `count` threads at most; return what came of it, in order.
+    """Do something with every item, on `count` threads at most; return the results in order.
 
-    The first failure is raised once every thread has ended; what was not begun is left then.
-    `tell` is called every `tell_s` seconds with how many are done.
+    The first failure is raised once every thread has ended; items not begun are left then. `tell`
+    is called every `tell_s` seconds with how many are done.
     """
     done: dict[int, R] = {}
     failures: list[BaseException] = []

@@ -1,1 +1,1 @@
-"""Groups: who is a member, what each member was assigned, and which offsets are committed. Pure."""
+"""Groups: their members, each member's assignment, and the committed offsets. Pure."""

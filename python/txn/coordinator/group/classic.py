@@ -1,9 +1,9 @@
 """The classic group protocol: how consumers share partitions among themselves.
 
-Pure: no clock, no log, no socket, no randomness. A function takes a group, what happened and the
-time, and returns an `GroupTransition`: the group as it will be, the answers to give, and the
-record to write first. Nobody may act on an outcome whose record is not written; if the write fails
-the old group stays, as if nothing had happened.
+Pure: no clock, no log, no socket, no randomness. A function takes a group, the event and the time.
+It returns a `GroupTransition`: the group as it will be, the answers to give, and the record to
+write first. Nobody may act on an outcome whose record is not written; if the write fails the old
+group stays, as if nothing had happened.
 
     Empty ──join──► PreparingRebalance ──all joined──► CompletingRebalance ──leader synced──► Stable
       ▲                 │ ▲   ▲                              │                                 │
@@ -11,28 +11,28 @@ the old group stays, as if nothing had happened.
                           └────────────── someone came, went, or asks for it ──────────────────┘
 
 A round: every member sends JoinGroup and waits. When all have, or the rebalance timeout is over,
-the generation grows by one and each is answered; the leader learns who is in. It computes the
-assignment with the assignor all have in common (range, round robin, sticky, cooperative sticky:
+the generation grows by one and each is answered; the leader gets the list of members. It computes
+the assignment with the assignor all have in common (range, round robin, sticky, cooperative sticky:
 opaque bytes to the broker) and hands it in with SyncGroup, where the others wait for theirs.
 
-What is durable. Only a finished generation: `GroupValue` is written when a group becomes Stable,
-when it becomes Empty, when a static member is replaced without a rebalance, and when a group is
-made. After a restart `restore` gives the members of the last generation back with fresh session
-timers; an unfinished round begins again, for its clients lost their connections. So in the states
-Stable and Empty `group_value(group)` is the last record written, whatever happened before (P8).
+Durable parts. Only a finished generation: `GroupValue` is written when a group becomes Stable, when
+it becomes Empty, when a static member is replaced without a rebalance, and when a group is made.
+After a restart `restore` gives the members of the last generation back with fresh session timers;
+an unfinished round begins again, for its clients lost their connections. So in the states Stable
+and Empty `group_value(group)` is the last record written, after any history (P8).
 
 Waiting. JoinGroup and SyncGroup carry a ticket, a number of the caller's; each ticket is answered
 exactly once, at once or later. Deadlines are part of the group: `next_deadline` says when `expire`
 has to be called, and a call that comes too early changes nothing.
 
-Who counts. A dynamic member has to know its id first (KIP-394): it is only *pending* until it
-comes back with the id it was given. A static member (KIP-345) is known by its instance id; a new
+The members. A dynamic member has to know its id first (KIP-394): it is only *pending* until it
+comes back with the id it was given. A static member (KIP-345) is known by its instance id. A new
 one with that id takes the place of the old, which is fenced from then on.
 
-Where Kafka differs. Here no ticket is ever dropped: when a member asks again on another connection,
+Where Kafka differs. Here no ticket is ever dropped. When a member asks again on another connection,
 or leaves while it waits for its assignment, the older request is answered too. A refused first join
-makes no group. A pending member that leaves starts no rebalance. What a replaced static member has
-still to sync passes to its new id. If nobody rejoined, the next try comes after the rebalance
+makes no group. A pending member that leaves starts no rebalance. A SyncGroup that a replaced static
+member still owes passes to its new id. If nobody rejoined, the next try comes after the rebalance
 timeout but at least a second. A tie of votes goes to the protocol of the member that joined first.
 
 Sources: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static members), KIP-389
@@ -95,7 +95,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def protocols_bytes(protocols: Protocols) -> int:
-    """The size of what a member tells about itself."""
+    """The size of a member's own data."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
@@ -121,7 +121,7 @@ class Member(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it told about itself, and what it was assigned."""
+        """Its own data and its assignment."""
         return protocols_bytes(self.protocols) + len(self.assignment)
 
     @property
@@ -131,7 +131,7 @@ class Member(NamedTuple):
         return None if is_waiting and not self.is_new else self.session_deadline_ms
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member told about itself for a protocol; empty if it does not know it."""
+        """The member's metadata for a protocol; empty if it does not know it."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
@@ -178,7 +178,7 @@ class Group(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What its members told and were assigned."""
+        """The data and assignments of its members."""
         return sum(member.size_bytes for member in self.members.values())
 
     @property
@@ -197,7 +197,7 @@ class Limits(NamedTuple):
     initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
     group_bytes_max: int = 2**31 - 1
-    """What members of a group may tell about themselves, all together."""
+    """Size of the data of a group's members, all together."""
 
 
 class Join(NamedTuple):
@@ -265,7 +265,7 @@ Answer = tuple[int, JoinAnswer | SyncAnswer]
 
 
 class GroupTransition(NamedTuple):
-    """What should happen: write `record` if there is one, then take `group`, then give `answers`.
+    """The next steps: write `record` if there is one, then take `group`, then give `answers`.
 
     `group` is None when there was none and none was made.
     """
@@ -283,8 +283,8 @@ def join(
 ) -> GroupTransition:
     """Let a member into the next generation, or say why not.
 
-    A member that is let in is answered when the round is complete; a follower that comes back to a
-    Stable group unchanged is answered at once with what it missed.
+    A member that is let in is answered when the round is complete. A follower that comes back to a
+    Stable group unchanged is answered at once with its missing assignment.
     """
     if group is not None:
         return _join(_Draft(group), request, now_ms, limits).outcome()
@@ -347,7 +347,7 @@ def leave(
 
 
 def expire(group: Group, *, now_ms: int) -> GroupTransition:
-    """Do what is due: give up members that went silent, end rounds that took too long."""
+    """Do due work: give up members that went silent, end rounds that took too long."""
     draft = _Draft(group)
     for member_id, lapses_ms in group.pending.items():
         if lapses_ms <= now_ms:
@@ -505,7 +505,7 @@ class _Draft:
         self.record: GroupValue | None = None
 
     def outcome(self) -> GroupTransition:
-        """What has come of it."""
+        """The transition so far."""
         return GroupTransition(self.group, tuple(self.answers), self.record)
 
     def answer(self, ticket: int, answer: JoinAnswer | SyncAnswer) -> None:
@@ -542,7 +542,7 @@ class _Draft:
         self.put(_new_member(request, member_id, now_ms))
 
     def update(self, member: Member, request: Join) -> None:
-        """Take over what a member now says of itself; it waits for the next generation."""
+        """Take over a member's new data; it waits for the next generation."""
         if member.awaiting_join is not None:
             # The client asked again, on another connection.
             self.answer(
@@ -558,7 +558,7 @@ class _Draft:
         )
 
     def remove(self, member_id: str) -> None:
-        """Drop a member; what it waits for is answered, and the next in line leads."""
+        """Drop a member; its waiting requests are answered, and the next in line leads."""
         members = dict(self.group.members)
         removed = members.pop(member_id)
         self._answer_waiting(removed, ErrorCode.unknown_member_id)
@@ -662,7 +662,7 @@ class _Draft:
         self.group = self.group._replace(join_deadline_ms=deadline_ms)
 
     def _complete_round(self, now_ms: int) -> None:
-        """Begin the next generation with who is there.
+        """Begin the next generation with the present members.
 
         Dynamic members that did not join are dropped; static ones stay until their session ends. If
         only such are left, there is nobody to lead, and the wait goes on.
@@ -891,7 +891,7 @@ def _has_room(group: Group, member_id: str, group_max_size: int) -> bool:
 
 
 def _has_room_for_bytes(group: Group, request: Join, bytes_max: int) -> bool:
-    """Say whether the group can keep what a member tells, and one more id that is given out."""
+    """Return True if the group can keep a member's data, and one more id that is given out."""
     before = group.members.get(request.member_id)
     others = group.size_bytes - (0 if before is None else before.size_bytes)
     fits = others + protocols_bytes(request.protocols) <= bytes_max
@@ -933,7 +933,7 @@ def _joined_leader(group: Group) -> str | None:
 
 
 def _generation_answer(group: Group, member_id: str) -> JoinAnswer:
-    """What a member learns of the current generation; the leader learns who is in it."""
+    """A member's view of the current generation; the leader gets the list of members."""
     members: tuple[tuple[str, str | None, bytes], ...] = ()
     if group.leader == member_id:
         members = tuple(

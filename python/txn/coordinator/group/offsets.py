@@ -1,13 +1,13 @@
 """The committed offsets of one partition of `__consumer_offsets`, and those still in a transaction.
 
-Pure. `put`, `delete` and `end_transaction` are the only ways the table changes: live requests call
-them with what was just appended, recovery with what it reads, in the order of the log. So the table
-after a restart is the table before it (P8).
+Pure. `put`, `delete` and `end_transaction` are the only ways the table changes. Live requests call
+them with records just appended, recovery with the records it reads, in the order of the log. So the
+table after a restart is the table before it (P8).
 
 An offset written inside a transaction is *pending* under its producer id until the transaction's
 marker arrives in this partition. Then all pending offsets of that producer count at once, or none
-(P3). Two commits of one key may overlap; the one later in the log wins, whichever became visible
-first, because that is what is left after compaction.
+(P3). Two commits of one key may overlap. The one later in the log wins, whichever became visible
+first, because compaction leaves that one.
 
 A tombstone takes the committed offset away and every pending one with it.
 
@@ -76,7 +76,7 @@ class OffsetTable:
                 del self._pending[producer_id]
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Take in a marker: what the producer left pending counts from now on, or never."""
+        """Take in a marker: the producer's pending offsets count from now on, or never."""
         for key, stored in self._pending.pop(producer_id, {}).items():
             self._release(producer_id, key)
             if is_commit:

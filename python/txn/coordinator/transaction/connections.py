@@ -1,22 +1,22 @@
-"""Which connection each producer spoke over last, so that what comes late is known as late.
+"""The last connection of each producer, so that late requests are known as late.
 
 Under transaction version 1 (TV1) every transaction of a producer carries the same producer
-id and epoch. A client that gives up on a connection and goes on over a new one leaves
-requests behind on the old one; if they arrive after all, nothing in them tells that they
-belong to an earlier transaction. A late EndTxn then decides the next transaction, a late
-AddPartitionsToTxn begins one that nobody will end. On one node every connection is seen, so
-the order in which they were opened tells what the requests do not: once a producer has
-spoken over a connection, what comes over an earlier one is late.
+id and epoch. A client that gives up on a connection and goes on over a new one leaves requests
+behind on the old one. If they arrive after all, nothing in them tells that they belong to an
+earlier transaction. A late EndTxn then decides the next transaction, a late AddPartitionsToTxn
+begins one that nobody will end. On one node every connection is seen, so the order in which they
+were opened tells the facts that the requests lack. Once a producer has spoken over a connection, a
+request over an earlier one is late.
 
-Whoever is refused has its connection closed. A client that is alive after all, as one that
-ends another process's transaction may be, connects again and is then the latest; nobody
-waits for the answer to what is late.
+A refused client has its connection closed. A client that is alive after all, as one that ends
+another process's transaction may be, connects again and is then the latest; nobody waits for the
+answer to a late request.
 
 Under transaction version 2 the epoch tells transactions apart, and nothing is noted.
 
 That closes it is shown by `tests/model/test_coordinator_search.py`.
 
-Sources: KIP-890 (what late requests do), and the anomaly named late-end in the design.
+Sources: KIP-890 (late requests), and the anomaly named late-end in the design.
 """
 
 from enum import Enum
@@ -25,7 +25,7 @@ from txn.coordinator.transaction.states import Producer
 
 
 class Role(Enum):
-    """What a connection is used for; clients have one connection for each at a time."""
+    """The use of a connection; clients have one connection for each at a time."""
 
     TRANSACTION = "the transaction coordinator"
     OFFSETS = "the group coordinator"
@@ -46,7 +46,7 @@ class LatestConnections:
 
         Args:
             transactional_id: Whose transaction.
-            role: What the connection is used for.
+            role: The use of the connection.
             producer: The identity in use now, which the request shows.
             connection: Number of the request's connection; later ones have higher numbers.
         """

@@ -1,7 +1,7 @@
 """Which transactional ids ListTransactions names.
 
-A pattern takes time linear in the id, whatever it is: it is matched by RE2. Python's `re`
-would let anybody hold up the control loop for hours with `(a+)+$`.
+A pattern takes time linear in the id, for any pattern: it is matched by RE2. Python's `re` would
+let anybody hold up the control loop for hours with `(a+)+$`.
 
 Sources: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
 """

@@ -1,8 +1,8 @@
-"""Whether the coordinator's records explain a transaction that a partition holds open.
+"""Comparison of the coordinator's records with the open transactions of partitions.
 
-A record or marker that was acknowledged is in its log, and in this order: the partition joins
-the transaction, its first batch, Prepare, the markers, Complete. So whenever the process is
-killed, an open transaction of a partition is one of these:
+A record or marker that was acknowledged is in its log, and in this order. The partition joins the
+transaction, its first batch, Prepare, the markers, Complete. So whenever the process is killed, an
+open transaction of a partition is one of these:
 
     Ongoing    of this producer id and epoch, with this partition
     Prepare    of this producer id, with this partition: its marker is still to come
@@ -32,7 +32,7 @@ from txn.coordinator.transaction.states import (
 
 
 class OpenTransaction(NamedTuple):
-    """What a partition holds open."""
+    """The open transaction of a partition."""
 
     partition: TopicPartition
     producer: Producer
@@ -78,7 +78,7 @@ def is_completed(found: OpenTransaction, owner: Owner | None) -> bool:
 
 
 def fault_of(found: OpenTransaction, owner: Owner | None) -> str:
-    """Say what contradicts an open transaction that nothing explains."""
+    """Return the contradiction to an open transaction that nothing explains."""
     producer_id, producer_epoch = found.producer
     return (
         f"producer {producer_id} with epoch {producer_epoch} has a transaction open since offset "

@@ -1,7 +1,7 @@
 """Producer ids, handed out one by one from durable blocks.
 
-A block is recorded as used before its first id is given away, so that no id is ever given
-twice; a restart throws away the rest of the block.
+A block is recorded as used before its first id is given away, so that no id is ever given twice. A
+restart throws away the rest of the block.
 
 Source: KIP-730.
 """
@@ -19,7 +19,7 @@ class ProducerIds:
         self._block: Iterator[int] = iter(())
 
     def take(self) -> int:
-        """The next producer id. Raises what the allocation of a new block raises."""
+        """The next producer id. Raises the exception of the allocation of a new block."""
         taken = next(self._block, None)
         if taken is None:
             self._block = iter(self._allocate())

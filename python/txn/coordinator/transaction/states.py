@@ -1,4 +1,4 @@
-"""Transaction states, every legal move between them, and what is known of one id.
+"""Transaction states, every legal move between them, and the known state of one id.
 
     Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ─┐
       ▲          │ ▲                                        │
@@ -7,17 +7,17 @@
       └─────────────────────────────────────────────────────┘ InitProducerId
 
 A move absent from `MOVES` is illegal. The numbers are the bytes stored in
-`__transaction_state`; they are never reused. Prepare is the decision: what it says is what
-every partition of the transaction will be told, whatever happens in between (P3).
+`__transaction_state`; they are never reused. Prepare is the decision: every partition of the
+transaction will be told its content, under any event in between (P3).
 
 Where this differs from Kafka: a Complete state may be written again with a later epoch.
 That is how a producer is fenced after a power failure without forgetting how its last
 transaction ended; see `decide.decide_after_power_failure`.
 
-A transaction has one identity, under which its records are and its markers will be. Its
-client has the same, until it says at a start that it wants to keep what it had prepared
-(KIP-939): then the transaction stays open under its identity, and the client goes on with a
-later one, by which whoever came before is fenced.
+A transaction has one identity, under which its records are and its markers will be. Its client has
+the same, until it asks at a start to keep its prepared transaction (KIP-939). Then the transaction
+stays open under its identity, and the client goes on with a later one, which fences every earlier
+instance.
 
 Sources: KIP-98 (states), KIP-360 (epoch fence), KIP-890 (epoch bump at the end; an abort
 with nothing open), KIP-939 (two-phase commit).
@@ -62,7 +62,7 @@ class TxnState(IntEnum):
 
 
 class TxnResult(Enum):
-    """How a transaction ends."""
+    """The end of a transaction."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -98,18 +98,18 @@ MOVES: Final[Mapping[TxnState, frozenset[TxnState]]] = {
     TxnState.DEAD: frozenset({TxnState.EMPTY}),
     TxnState.PREPARE_EPOCH_FENCE: frozenset(),
 }
-"""From a state to those that may be written next. An unknown id is Dead."""
+"""State → states that may be written next. An unknown id is Dead."""
 
 
 class Producer(NamedTuple):
-    """A producer id and its epoch: what a client shows with every request."""
+    """A producer id and its epoch: the identity in every request of a client."""
 
     producer_id: int
     producer_epoch: int
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no epoch is left to hand out for this producer id."""
+        """True if no epoch is left to hand out for this producer id."""
         return self.producer_epoch >= LAST_PRODUCER_EPOCH
 
 
@@ -117,7 +117,7 @@ NOBODY: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Txn(NamedTuple):
-    """What is known of one transactional id; exactly what its newest record says.
+    """The known state of one transactional id; exactly the content of its newest record.
 
     Attributes:
         producer_id: In use now.
@@ -164,12 +164,12 @@ class Txn(NamedTuple):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it was kept open over a start of its client, which can only end it now."""
+        """True if it was kept open over a start of its client, which can only end it now."""
         return self.next_producer_epoch >= 0
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether another system decides how its transactions end."""
+        """True if another system decides how its transactions end."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
 

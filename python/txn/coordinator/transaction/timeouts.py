@@ -1,15 +1,14 @@
 """When something about a transactional id is due.
 
-An open transaction lives `timeout_ms` from its first partition on; then the coordinator
-aborts it, so that it holds back no reader any longer (P5); one that another system decides
-on waits for that (KIP-939). An id that nobody used for `transactional.id.expiration.ms` is
-forgotten.
+An open transaction lives `timeout_ms` from its first partition on. Then the coordinator aborts it,
+so that it holds back no reader any longer (P5). One that another system decides on waits for that
+(KIP-939). An id that nobody used for `transactional.id.expiration.ms` is forgotten.
 
-The timeout runs on the monotonic clock: a time of day that is set back would prolong it, one
-that is set forward end it early. After a restart only the stored start and the time of day
-tell a transaction's age; then it lives at most `timeout_ms` longer, even if its start lies in
-the future. (Kafka compares times of day throughout.) Expiration of ids spans restarts, so it
-goes by the time of day, as in Kafka.
+The timeout runs on the monotonic clock. A time of day that is set back would prolong it, one that
+is set forward end it early. After a restart only the stored start and the time of day tell a
+transaction's age. Then it lives at most `timeout_ms` longer, even if its start lies in the future.
+(Kafka compares times of day throughout.) Expiration of ids spans restarts, so it goes by the time
+of day, as in Kafka.
 
 Sources: KIP-98; KIP-593 (expiration); KIP-939.
 """
@@ -31,7 +30,7 @@ def is_timed_out(txn: Txn, begun_ms: int, now_ms: int) -> bool:
     """Say whether an open transaction is past its time.
 
     Args:
-        txn: What is known of the transactional id.
+        txn: The entry of the transactional id.
         begun_ms: When its transaction began, on the monotonic clock.
         now_ms: The time on that clock.
     """
@@ -39,7 +38,7 @@ def is_timed_out(txn: Txn, begun_ms: int, now_ms: int) -> bool:
 
 
 def age_at_start(txn: Txn, now_ms: int) -> int:
-    """How long a transaction that a start finds open has been so; at most its timeout.
+    """Age of a transaction that a start finds open; at most its timeout.
 
     Args:
         txn: An open transaction.
