@@ -53,6 +53,7 @@ from txn.spark.columns import keys_and_values, one_record
 from txn.spark.errors import LostError, NotPreparedError
 from txn.spark.kafka import Client, code_of
 from txn.spark.progress import Identity, Progress, Slot, Spare, State, spares_after
+from txn.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -225,7 +226,7 @@ class Driver:
         try:
             self._client.partition_count(topic)
         except KafkaError as error:
-            if code_of(error) != kafka.UNKNOWN_TOPIC:
+            if code_of(error) != ErrorCode.unknown_topic_or_partition:
                 raise
             self._client.create_topic(topic, 1, dict(PROGRESS_TOPIC_CONFIGS))
 

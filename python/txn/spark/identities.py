@@ -24,10 +24,10 @@ from collections.abc import Mapping
 
 from txn._core import KafkaError
 from txn.errors import ConfigError
-from txn.spark import kafka
 from txn.spark.driver import Handout, task_id
 from txn.spark.kafka import Client, code_of
 from txn.spark.progress import Identity
+from txn.wire.error_codes import ErrorCode
 
 
 class OwnIdentities:
@@ -85,7 +85,7 @@ def _made(client: Client, name: str, timeout_ms: int) -> Identity:
     try:
         return Identity(name, *client.init_producer_id(name, timeout_ms))
     except KafkaError as error:
-        if code_of(error) == kafka.INVALID_TRANSACTION_TIMEOUT:
+        if code_of(error) == ErrorCode.invalid_transaction_timeout:
             raise ConfigError(
                 f"the cluster refuses txn.timeout.ms={timeout_ms}: it is above its "
                 "transaction.max.timeout.ms. Set txn.timeout.ms to that or less",

@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from txn._core import KafkaError
-from txn.spark import kafka
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.kafka import code_of, connect
 from txn.spark.options import PROGRESS_TOPIC, Connection
+from txn.wire.error_codes import ErrorCode
 
 TIMEOUT_S = 60.0
 
@@ -59,7 +59,7 @@ def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TO
             end = client.list_offsets(progress_topic, [0], -1)[0]
             progress = read_progress(client, progress_topic, id, end)
         except KafkaError as error:
-            if code_of(error) != kafka.UNKNOWN_TOPIC:
+            if code_of(error) != ErrorCode.unknown_topic_or_partition:
                 raise
             progress = None
         listed = client.list_transactions(["Ongoing"], f"{id}.")

@@ -15,21 +15,18 @@ from txn._core import KafkaError
 from txn.errors import ConfigError, RejectedError
 from txn.spark.errors import NoAnswerError
 from txn.spark.options import Connection
+from txn.wire.error_codes import ErrorCode
 
-UNKNOWN_TOPIC: Final = 3
-OFFSET_OUT_OF_RANGE: Final = 1
-REQUEST_TIMED_OUT: Final = 7
-INVALID_TRANSACTION_TIMEOUT: Final = 50
-INVALID_PRODUCER_EPOCH: Final = 47
-INVALID_TXN_STATE: Final = 48
-INVALID_PRODUCER_ID_MAPPING: Final = 49
-PRODUCER_FENCED: Final = 90
-TRANSACTIONAL_ID_NOT_FOUND: Final = 105
-
-FENCED: Final = frozenset({INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED})
+FENCED: Final = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.producer_fenced,
+    }
+)
 """Answers to an identity that is not the current one of its transactional id."""
 
-GONE: Final = FENCED | {INVALID_TXN_STATE, TRANSACTIONAL_ID_NOT_FOUND}
+GONE: Final = FENCED | {ErrorCode.invalid_txn_state, ErrorCode.transactional_id_not_found}
 """Answers to the commit of a transaction that is not open and was not committed."""
 
 
@@ -174,7 +171,7 @@ def told(what: str, connection: Connection) -> Iterator[None]:
             raise RejectedError(
                 f"{servers} refuses to {what}: {error.args[0]}. {FINAL[code]}", code=code
             ) from error
-        if is_retriable(error) and code != UNKNOWN_TOPIC:
+        if is_retriable(error) and code != ErrorCode.unknown_topic_or_partition:
             raise NoAnswerError(f"{servers}: {error.args[0]}", code=code) from error
         raise
 

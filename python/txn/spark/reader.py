@@ -58,6 +58,7 @@ from txn.spark.options import (
     Positions,
     SourceSettings,
 )
+from txn.wire.error_codes import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +348,9 @@ class _Records:
             yield from self._fetch(client, self._span.start)
         except KafkaError as error:
             match code_of(error):
-                case kafka.UNKNOWN_TOPIC:
+                case ErrorCode.unknown_topic_or_partition:
                     self._tell_it_is_gone(client)
-                case kafka.OFFSET_OUT_OF_RANGE | kafka.REQUEST_TIMED_OUT:
+                case ErrorCode.offset_out_of_range | ErrorCode.request_timed_out:
                     self._check_topic(client)
                     yield from self._fetch(client, self._next(client, error))
                 case _:

@@ -41,6 +41,7 @@ from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.options import SinkSettings
 from txn.spark.progress import Skip, Slot, State, judge
+from txn.wire.error_codes import ErrorCode
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -200,7 +201,7 @@ def _write_open(
         try:
             return _write_with(shared_client(settings.connection), work, task, first, others)
         except KafkaError as error:
-            if kafka.code_of(error) != kafka.UNKNOWN_TOPIC or is_retriable(error):
+            if kafka.code_of(error) != ErrorCode.unknown_topic_or_partition or is_retriable(error):
                 raise
             servers = settings.connection.bootstrap_servers
             raise ConfigError(f"{error.args[0]} (at {servers})", option="topic") from error

@@ -9,6 +9,7 @@ use txn_client::messages::INIT_PRODUCER_ID;
 use txn_client::messages::transactions::{
     Identity, decode_init_producer_id, encode_init_producer_id,
 };
+use txn_protocol::codes;
 
 use crate::arguments::{Arguments, Failure};
 use crate::connection::Connection;
@@ -138,8 +139,12 @@ pub fn identity(
         )?;
         match code {
             0 => return Ok(identity),
-            // Coordinator loading, not available or elsewhere; concurrent transactions.
-            14..=16 | 51 if began.elapsed() < PATIENCE => {
+            codes::COORDINATOR_LOAD_IN_PROGRESS
+            | codes::COORDINATOR_NOT_AVAILABLE
+            | codes::NOT_COORDINATOR
+            | codes::CONCURRENT_TRANSACTIONS
+                if began.elapsed() < PATIENCE =>
+            {
                 thread::sleep(Duration::from_millis(20));
             }
             _ => return Err(format!("InitProducerId was answered with error {code}").into()),

@@ -10,6 +10,7 @@ use txn_client::messages::cluster::{
 };
 use txn_client::messages::transactions::{Identity, decode_end_txn, encode_end_txn};
 use txn_client::messages::{END_TXN, FIND_COORDINATOR};
+use txn_protocol::codes;
 
 use crate::arguments::{Arguments, Failure};
 use crate::connection::Connection;
@@ -17,7 +18,6 @@ use crate::load::Load;
 use crate::produce::identity;
 use crate::samples::{Samples, micros, print};
 
-const CONCURRENT_TRANSACTIONS: i16 = 51;
 /// Pause for a coordinator that is still busy with the transaction before.
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -139,7 +139,7 @@ fn store(connection: &mut Connection, load: &mut Load) -> Result<(), Failure> {
         load.send(connection)?;
         match load.answer(connection)? {
             0 => return Ok(()),
-            CONCURRENT_TRANSACTIONS => {
+            codes::CONCURRENT_TRANSACTIONS => {
                 load.unsend();
                 std::thread::sleep(PAUSE);
             }
@@ -162,7 +162,7 @@ fn end(
         )?;
         match (code, next) {
             (0, Some(next)) => return Ok(next),
-            (CONCURRENT_TRANSACTIONS, _) => std::thread::sleep(PAUSE),
+            (codes::CONCURRENT_TRANSACTIONS, _) => std::thread::sleep(PAUSE),
             (code, _) => return Err(format!("EndTxn was answered with error {code}").into()),
         }
     }

@@ -466,12 +466,12 @@ impl Writer {
             |e, _| transactions::encode_add_partitions(e, id, self.who, &named),
             |r, _| transactions::decode_partition_errors(r),
         )?;
-        // 55 only says that another partition of the request was refused.
+        // This code only says that another partition of the request was refused.
         let refused = |&&(.., error_code): &&(String, i32, i16)| error_code != 0;
         let first = results
             .iter()
             .filter(refused)
-            .min_by_key(|(.., error_code)| *error_code == 55);
+            .min_by_key(|(.., error_code)| *error_code == codes::OPERATION_NOT_ATTEMPTED);
         if let Some((topic, partition, error_code)) = first {
             let what = format!("{} of {topic}-{partition}", api.name);
             return Err(transaction_error(*error_code, &name, &what, id, self.who));

@@ -9,9 +9,9 @@ use common::{CLIENT, SMALL, try_open};
 use txn_log::builder::BatchBuilder;
 use txn_log::{AppendError, PartitionLog, Settings};
 use txn_protocol::batch::Codec;
+use txn_protocol::codes;
 
 const HOUR_MS: i64 = 3_600_000;
-const INVALID_TIMESTAMP: i16 = 32;
 
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -47,7 +47,7 @@ fn a_record_more_than_an_hour_ahead_is_refused_by_default() {
     assert_eq!(append(&log, Codec::None, &[0, ahead - 60_000]), 0);
     assert_eq!(
         append(&log, Codec::Lz4, &[0, ahead + 60_000, 0]),
-        INVALID_TIMESTAMP
+        codes::INVALID_TIMESTAMP
     );
     assert_eq!(log.state().log_end_offset, 2);
 }
@@ -68,7 +68,10 @@ fn a_record_too_far_behind_is_refused_wherever_it_is_in_its_batch() {
         Codec::Lz4,
         Codec::Zstd,
     ] {
-        assert_eq!(append(&log, codec, &[now, old, now]), INVALID_TIMESTAMP);
+        assert_eq!(
+            append(&log, codec, &[now, old, now]),
+            codes::INVALID_TIMESTAMP
+        );
         assert_eq!(append(&log, codec, &[now, -1, now]), 0);
     }
 }

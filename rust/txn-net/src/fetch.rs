@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 
 use txn_log::histogram::Counter;
 use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
+use txn_protocol::apis;
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
@@ -726,7 +727,7 @@ fn parse_key<'a>(
 }
 
 fn is_flexible(version: i16) -> bool {
-    version >= 12
+    apis::is_flexible(apis::FETCH, version)
 }
 
 fn has_topic_ids(version: i16) -> bool {

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use txn_log::content::Content;
 use txn_log::{AppendError, Appended, Isolation, Origin, PartitionLog};
+use txn_protocol::apis;
 use txn_protocol::batch::{BatchError, BatchView, Codec};
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
@@ -789,7 +790,7 @@ fn java_hash(text: &str) -> i32 {
 }
 
 fn is_flexible(version: i16) -> bool {
-    version >= 9
+    apis::is_flexible(apis::PRODUCE, version)
 }
 
 fn has_topic_ids(version: i16) -> bool {

@@ -143,6 +143,16 @@ pub const fn api(key: i16) -> Option<&'static Api> {
     APIS[key as usize].as_ref()
 }
 
+/// Whether a version of an API has flexible encoding; false for an unknown key.
+#[inline]
+#[must_use]
+pub const fn is_flexible(key: i16, version: i16) -> bool {
+    match api(key) {
+        Some(api) => api.is_flexible(version),
+        None => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +177,7 @@ mod tests {
         let fetch = api(FETCH).unwrap();
         assert!(!fetch.is_flexible(11) && fetch.is_flexible(12));
         assert!(!api(SASL_HANDSHAKE).unwrap().is_flexible(1));
-        assert!(api(VOTE).unwrap().is_flexible(0));
+        assert!(is_flexible(VOTE, 0) && !is_flexible(PRODUCE, 8));
+        assert!(!is_flexible(4, 9));
     }
 }

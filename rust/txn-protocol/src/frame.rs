@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::apis::{API_VERSIONS, api};
+use crate::apis::{API_VERSIONS, api, is_flexible};
 use crate::encoder::Put;
 use crate::reader::{Malformed, Reader};
 
@@ -139,8 +139,7 @@ pub fn read_response_header(
     api_version: i16,
 ) -> Result<i32, Malformed> {
     let correlation_id = reader.i32()?;
-    let is_flexible = api(api_key).is_some_and(|api| api.is_flexible(api_version));
-    reader.skip_tags(is_flexible && api_key != API_VERSIONS)?;
+    reader.skip_tags(is_flexible(api_key, api_version) && api_key != API_VERSIONS)?;
     Ok(correlation_id)
 }
 

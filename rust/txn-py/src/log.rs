@@ -26,6 +26,7 @@ use txn_log::{
     Sealed, Settings,
 };
 use txn_protocol::batch::{BatchError, BatchView, Batches, Codec};
+use txn_protocol::codes;
 use txn_protocol::records::Records;
 
 use crate::errors::{CorruptLogError, LogRefusedError};
@@ -33,8 +34,6 @@ use crate::server::{Times, python_times};
 
 /// Largest content of one compressed batch that `decode_batches` opens.
 const DECODED_BYTES_MAX: usize = 512 << 20;
-const UNKNOWN_SERVER_ERROR: i16 = -1;
-const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
 
 /// `AbortedTxn` of the stub.
 type AbortedTuple = (i64, i64, i64, i64);
@@ -81,7 +80,7 @@ impl PyProducerState {
         call: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>>,
     ) -> AdmitResult {
         let refused = AdmitResult::Refuse {
-            code: UNKNOWN_SERVER_ERROR,
+            code: codes::UNKNOWN_SERVER_ERROR,
         };
         let admitted = Python::try_attach(|py| {
             let admitted = call(py)
@@ -657,7 +656,7 @@ fn append_failed(error: AppendError) -> PyErr {
     match error {
         AppendError::Io(error) => io_failed(&error),
         AppendError::Duplicate { .. } => {
-            LogRefusedError::new_err((error.to_string(), DUPLICATE_SEQUENCE_NUMBER))
+            LogRefusedError::new_err((error.to_string(), codes::DUPLICATE_SEQUENCE_NUMBER))
         }
         error => LogRefusedError::new_err((error.to_string(), error.code())),
     }

@@ -11,11 +11,9 @@ use pyo3::types::PyBytes;
 use txn_net::{
     Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Topic, TopicId,
 };
+use txn_protocol::codes;
 
 use crate::log::PyPartitionLog;
-
-/// A code of Kafka's protocol guide: the client asks again.
-const KAFKA_STORAGE_ERROR: i16 = 56;
 
 /// The most time a Produce waits for the coordinator: the default of Kafka's `request.timeout.ms`,
 /// which bounds its leaders' question to a coordinator.
@@ -307,11 +305,11 @@ fn asking(log_of: Py<PyAny>) -> LogOf {
                 Ok(Given::Code(code)) => Err(code),
                 Err(error) => {
                     error.write_unraisable(py, Some(asked));
-                    Err(KAFKA_STORAGE_ERROR)
+                    Err(codes::KAFKA_STORAGE_ERROR)
                 }
             }
         })
-        .unwrap_or(Err(KAFKA_STORAGE_ERROR)) // the interpreter is going away
+        .unwrap_or(Err(codes::KAFKA_STORAGE_ERROR)) // the interpreter is going away
     })
 }
 
