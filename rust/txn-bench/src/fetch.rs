@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is counted over all requests.
+/// Counters over all requests.
 #[derive(Default)]
 struct Seen {
     requests: f64,
@@ -95,7 +95,7 @@ impl Request<'_> {
         e.put_i32(-1); // replica id: a consumer
         e.put_i32(0); // max wait: the end of the log answers at once
         e.put_i32(1); // min bytes
-        e.put_i32(50 << 20); // max bytes: what consumers ask for
+        e.put_i32(50 << 20); // max bytes: the default of consumers
         e.put_i8(i8::from(self.is_read_committed));
         e.put_i32(0); // no session
         e.put_i32(-1);

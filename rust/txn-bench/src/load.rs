@@ -11,7 +11,7 @@ use txn_protocol::batch::{self, Codec, Header};
 use crate::arguments::Failure;
 use crate::connection::{Connection, head};
 
-/// What follows the batch in a Produce of one: no tags of the partition, the topic, the request.
+/// The bytes after the batch in a Produce of one: no tags of the partition, the topic, the request.
 const TAIL: [u8; 3] = [0; 3];
 
 /// One Produce request with one batch.
@@ -87,7 +87,7 @@ impl Load {
             .ok_or_else(|| io::Error::other("the answer to Produce is too short"))
     }
 
-    /// As `answer`, where only 0 will do.
+    /// Like `answer`, for callers to whom only 0 will do.
     pub fn confirm(&self, connection: &mut Connection) -> Result<(), Failure> {
         match self.answer(connection)? {
             0 => Ok(()),
@@ -128,7 +128,7 @@ pub fn batch(
             *byte = (noise >> 56) as u8;
         }
         builder.push(now_ms, None, Some(&value), &[]);
-        // What a record takes beyond its value: lengths, attributes, deltas, counts.
+        // The bytes of a record beyond its value: lengths, attributes, deltas, counts.
         let next_bytes = builder.size() + record_bytes + 16;
         if next_bytes > batch_bytes || builder.record_count() >= records_max {
             return builder.seal().expect("nothing is compressed");

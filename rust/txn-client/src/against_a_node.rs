@@ -2,7 +2,7 @@
 //!
 //! `Node` keeps partitions the way Kafka does as far as a producer can tell: a batch is stored if its
 //! sequence follows the last one, is a duplicate if it is one of the last five, and is refused
-//! with 45 otherwise. What it does to the next requests is a list of `Fault`s.
+//! with 45 otherwise. Its treatment of the next requests is a list of `Fault`s.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ use crate::{Client, Identity, KafkaError};
 const TOPIC: &str = "t";
 const WHO: Identity = (7, 0);
 
-/// What happens to one Produce or Fetch request.
+/// The fate of one Produce or Fetch request.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
@@ -110,7 +110,7 @@ impl Node {
         self.state.lock().unwrap().faults.extend(faults);
     }
 
-    /// Appends a batch or a marker as it is, whatever its sequence.
+    /// Appends a batch or a marker as it is, under any sequence.
     fn store(&self, partition: usize, batch: Vec<u8>) -> i64 {
         self.state.lock().unwrap().partitions[partition].append(batch)
     }

@@ -2,7 +2,7 @@
 //!
 //! A binary column is `rows + 1` offsets (`i32`), the bytes of all its values back to back, and a
 //! validity bitmap (least significant bit first, 1 = present) that is left out while nothing is null.
-//! Everything is little endian, whatever the machine.
+//! Everything is little endian, on any machine.
 //!
 //! # Invariants
 //! 1. Every column has the same number of rows.
@@ -110,7 +110,7 @@ impl HeaderColumn {
 /// Some rows of one partition, by offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
     /// Where a following fetch starts: after the last batch looked at, also if it held nothing to show.
     pub next_offset: i64,
@@ -165,7 +165,7 @@ impl Columns {
     /// of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// What is wrong with the batch. The chunk is then of no use.
+    /// The fault of the batch. The chunk is then of no use.
     pub fn push_batch(
         &mut self,
         batch: &BatchView<'_>,

@@ -1,6 +1,6 @@
 //! Reading `[start, end)` of one partition, as chunks of columns.
 //!
-//! One answer is decoded while the next is on its way: offsets of what follows are known from batch
+//! One answer is decoded while the next is on its way. The following offsets are known from batch
 //! headers alone, so the next request leaves before the records of this answer are looked at.
 //!
 //! # What is shown
@@ -33,7 +33,7 @@ use crate::connection::Connection;
 use crate::error::KafkaError;
 use crate::messages::{self, fetch};
 
-/// How long a node may wait for the first byte; short, so that a stop is noticed.
+/// Time that a node may wait for the first byte; short, so that a stop is noticed.
 const WAIT_MS: i32 = 500;
 /// Largest answer ever asked for.
 const ANSWER_BYTES_MAX: i32 = 1 << 30;
@@ -47,11 +47,11 @@ pub struct Selection {
     pub start: i64,
     /// Last offset, exclusive.
     pub end: i64,
-    /// Whether records of open and aborted transactions are hidden.
+    /// True if records of open and aborted transactions are hidden.
     pub read_committed: bool,
     /// Largest answer asked for; grows if a batch does not fit.
     pub bytes_max: i32,
-    /// What the records of one compressed batch may come to, in bytes.
+    /// Bytes to which the records of one compressed batch may come.
     pub content_bytes_max: usize,
     /// Which columns to make.
     pub parts: Parts,
@@ -67,18 +67,18 @@ pub struct Fetch {
     /// First offset not handed over yet.
     next_offset: i64,
     connection: Option<Connection>,
-    /// Whether a request for `next_offset` (after `answer`) is in flight on `connection`.
+    /// True if a request for `next_offset` (after `answer`) is in flight on `connection`.
     is_asked: bool,
     /// Received, not decoded to its end.
     answer: Option<Answer>,
     /// The last answer's buffer, to be used again.
     spare: Vec<u8>,
     scratch: Vec<u8>,
-    /// A final error is told again: nobody may take what follows it for the end.
+    /// A final error is told again: nobody may take the rest for the end.
     failure: Option<KafkaError>,
 }
 
-/// Whole batches, and who of their producers was aborted.
+/// Whole batches, and their producers with aborted transactions.
 #[derive(Debug)]
 struct Answer {
     frame: Vec<u8>,
@@ -90,7 +90,7 @@ struct Answer {
     aborted: Aborted,
 }
 
-/// What an attempt to get the next answer found.
+/// The result of an attempt to get the next answer.
 enum Found {
     Batches(Answer),
     /// The node has no whole batch from `next_offset` on; it may show records up to `limit`.
@@ -269,7 +269,7 @@ impl Fetch {
             aborted,
         };
         if answer.next_offset < self.selection.end {
-            // A failure here shows when the answer is waited for; what was received is good.
+            // A failure here shows when the answer is waited for; the received part is good.
             self.is_asked = self.ask(answer.next_offset).is_ok();
             if !self.is_asked {
                 self.connection = None;
@@ -377,7 +377,8 @@ impl Fetch {
         Ok(columns)
     }
 
-    /// Whether the node reads `next_offset` from its own disk, so that an empty answer means an empty log there.
+    /// True if the node reads `next_offset` from its own disk, so that an empty answer means an
+    /// empty log there.
     fn is_local(&self, retry: &Retry<'_>) -> Result<bool, KafkaError> {
         let connection = self.connection.as_ref().expect("it just answered");
         let api = messages::LIST_OFFSETS.at_least(8).at_most(8);
@@ -496,7 +497,8 @@ impl Aborted {
         }
     }
 
-    /// Whether the records of the next batch belong to an aborted transaction. Batches come by offset.
+    /// True if the records of the next batch belong to an aborted transaction. Batches come by
+    /// offset.
     fn covers(&mut self, batch: &BatchView<'_>) -> bool {
         while let Some(&(first, producer_id)) = self.ahead.front() {
             if first > batch.last_offset() {

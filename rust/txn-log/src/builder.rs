@@ -11,7 +11,7 @@ use crate::producer_state::Marker;
 /// The buffer starts with room for the header, so an uncompressed batch is never copied.
 #[derive(Clone, Debug)]
 pub struct BatchBuilder {
-    /// How the records are compressed when sealed.
+    /// Compression of the records when sealed.
     pub codec: Codec,
     /// -1: none.
     pub producer_id: i64,
@@ -19,7 +19,7 @@ pub struct BatchBuilder {
     pub producer_epoch: i16,
     /// Sequence of the first record; -1: none.
     pub base_sequence: i32,
-    /// Whether the batch belongs to a transaction.
+    /// True if the batch belongs to a transaction.
     pub is_transactional: bool,
     is_control: bool,
     buffer: Vec<u8>,
@@ -86,7 +86,7 @@ impl BatchBuilder {
         self.count += 1;
     }
 
-    /// How many records are in.
+    /// Number of records in it.
     #[must_use]
     pub fn record_count(&self) -> i32 {
         self.count
@@ -103,7 +103,7 @@ impl BatchBuilder {
     /// The caller moves `base_sequence` on.
     ///
     /// # Errors
-    /// What the codec says; the records are kept then.
+    /// The codec's error; the records are kept then.
     pub fn seal_into(&mut self, output: &mut Vec<u8>) -> Result<(), CompressionError> {
         let start = output.len();
         output.resize(start + HEADER_BYTES, 0);
@@ -120,7 +120,7 @@ impl BatchBuilder {
     /// Ends the batch and returns it; starts an empty one for the same producer.
     ///
     /// # Errors
-    /// What the codec says; the records are kept then.
+    /// The codec's error; the records are kept then.
     pub fn seal(&mut self) -> Result<Vec<u8>, CompressionError> {
         if self.codec != Codec::None {
             let mut output = Vec::with_capacity(self.buffer.len() / 2 + HEADER_BYTES);

@@ -24,11 +24,11 @@ use crate::opening::{Opening, Reading, XERIAL_MAGIC};
 /// Compressed bytes that cannot be opened, or are larger inside than allowed.
 #[derive(Debug)]
 pub enum CompressionError {
-    /// The bytes are not what the codec writes.
+    /// The codec did not write these bytes.
     Damaged {
         /// Whose format was expected.
         codec: Codec,
-        /// What the codec said.
+        /// The codec's error.
         reason: String,
     },
     /// The content is larger than the caller allows.
@@ -51,7 +51,7 @@ impl std::error::Error for CompressionError {}
 
 const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
 
-/// Appends what `input` holds to `output`, at most `cap` bytes of it.
+/// Appends the content of `input` to `output`, at most `cap` bytes of it.
 ///
 /// # Errors
 /// `Damaged`, or `TooLarge` as soon as the cap is passed; `output` then holds a part.
@@ -89,7 +89,7 @@ pub fn compress(codec: Codec, input: &[u8], output: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Compresses what it is given, piece by piece.
+/// Compresses its input, piece by piece.
 pub(crate) enum Packer {
     None(Vec<u8>),
     Gzip(flate2::write::GzEncoder<Vec<u8>>),

@@ -2,9 +2,9 @@
 //!
 //! [`walk`] reads every record of a batch to its last header, and tells a [`Visitor`] of each:
 //! its offset, its time, its key, and whether it has a value. Memory is that of an [`Opening`].
-//! It reads what [`Records`](txn_protocol::records::Records) reads, by the same rules.
+//! It reads the same as [`Records`](txn_protocol::records::Records), by the same rules.
 //!
-//! [`inspect`] is what an append has to know of a batch's content.
+//! [`inspect`] gives the facts about a batch's content that an append needs.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -44,16 +44,16 @@ impl From<CompressionError> for ContentError {
     }
 }
 
-/// What there is to say of a record without holding it.
+/// The facts about a record, without holding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
     /// Offset minus the batch's base offset.
     pub offset_delta: i32,
     /// Timestamp minus the batch's base timestamp, in ms.
     pub timestamp_delta: i64,
-    /// Whether its key is not null.
+    /// True if its key is not null.
     pub has_key: bool,
-    /// Whether its value is not null.
+    /// True if its value is not null.
     pub has_value: bool,
 }
 
@@ -88,7 +88,7 @@ pub fn open<'a>(
 /// Reads `count` records, and that nothing follows them; fewer if the visitor breaks off.
 ///
 /// # Errors
-/// `Compression`, `Record`; what came before has been visited.
+/// `Compression`, `Record`; earlier records have been visited.
 pub fn walk(
     opening: &mut Opening<'_>,
     count: i32,
@@ -134,7 +134,7 @@ fn split_record(mut bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(usize::try_from(length).ok()?)
 }
 
-/// As `records::read_record`, for whoever needs no more of it than this.
+/// Like `records::read_record`, for callers that need no more of it than this.
 #[inline]
 fn read_head(body: &[u8], visitor: &mut impl Visitor) -> Result<RecordHead, &'static str> {
     let mut body = body.get(1..).ok_or("it has no attributes")?;
@@ -192,7 +192,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
         Ok(reader)
     }
 
-    /// How many of its bytes are not read.
+    /// Number of its bytes that are not read.
     pub fn left(&self) -> usize {
         self.left
     }
@@ -227,7 +227,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
         })
     }
 
-    /// Reads a byte; `cut` is what is wrong if there is none.
+    /// Reads a byte; `cut` is the error if there is none.
     ///
     /// # Errors
     /// As [`walk`].
@@ -311,7 +311,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     }
 }
 
-/// What an append has to know of a batch's content, whatever the topic's settings.
+/// The facts about a batch's content that an append needs, under any settings of the topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The first record without a key, counted from 0.
@@ -323,7 +323,7 @@ pub struct Content {
 }
 
 /// Reads a whole batch that is to be stored; `opened` is raised by the work of opening it, in
-/// bytes: 0 if it is not compressed, what was found until then if it is refused.
+/// bytes: 0 if it is not compressed, the bytes found until then if it is refused.
 ///
 /// # Errors
 /// The first thing for which a client could not read it, its offset deltas not being 0, 1, 2 …,
@@ -343,7 +343,7 @@ pub fn inspect(
     surveyed
 }
 
-/// What beginning to open a batch costs, as if so many bytes were opened.
+/// Cost of beginning to open a batch, as if so many bytes were opened.
 const OPENING_COST_BYTES: usize = 4 << 10;
 
 fn survey(batch: &BatchView<'_>, opening: &mut Opening<'_>) -> Result<Content, ContentError> {

@@ -52,12 +52,12 @@ impl Epochs {
         (epochs.0.len() == count).then_some(epochs)
     }
 
-    /// Whether the batches beside each beginning are of the epochs that the entries give them.
+    /// True if the batches beside each beginning are of the epochs that the entries give them.
     ///
     /// Cost: two lookups an entry.
     ///
     /// # Errors
-    /// What the disk says. A batch that cannot be read contradicts nothing: its readers are told.
+    /// The disk's error. A batch that cannot be read contradicts nothing: its readers are told.
     pub fn fit(&self, segments: &[Arc<Segment>]) -> io::Result<bool> {
         let ends = self.0.iter().skip(1).map(|&(_, start)| start);
         for (&(epoch, start), end) in self.0.iter().zip(ends.chain([i64::MAX])) {

@@ -1,4 +1,4 @@
-//! What can go wrong with a log, arranged by what was being done.
+//! Errors of a log, arranged by the failed operation.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ pub struct CorruptLog {
     pub path: PathBuf,
     /// Where in it.
     pub position: u64,
-    /// What was found.
+    /// The finding.
     pub reason: String,
 }
 
@@ -44,7 +44,7 @@ pub enum OpenError {
     Corrupt(CorruptLog),
     /// The disk said no.
     Io(io::Error),
-    /// The producer state could not take in what is stored.
+    /// The producer state could not take in the stored batches.
     ProducerStateManager(String),
 }
 
@@ -89,7 +89,7 @@ impl From<ReadError> for OpenError {
 pub enum AppendError {
     /// It is stored already: answer success with this offset.
     Duplicate {
-        /// Of the stored batch.
+        /// Base offset of the stored batch.
         base_offset: i64,
     },
     /// The partition has first to join the transaction; append it again then.
@@ -101,12 +101,12 @@ pub enum AppendError {
     Refused {
         /// Kafka's error code.
         code: i16,
-        /// What is wrong and what to do.
+        /// The fault and what to do.
         message: String,
     },
     /// Its bytes are damaged.
     Corrupt {
-        /// What was found.
+        /// The fault.
         error: BatchError,
     },
     /// The disk failed; nothing was stored. Batches that follow are taken once it works again.
@@ -156,7 +156,7 @@ pub enum ReadError {
     OutOfRange {
         /// As asked.
         start: i64,
-        /// What is stored.
+        /// The log's state.
         state: LogState,
     },
     /// The disk said no.

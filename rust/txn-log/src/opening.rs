@@ -12,11 +12,11 @@
 //! | zstd | 64 KiB | the frame's window: 128 MiB, and as much as its content |
 //!
 //! # What counts as readable
-//! A [`Reading::Strict`] opening takes what every client reads: exactly one stream, its checksums
-//! right, nothing behind it. Java's client refuses lz4 blocks that depend on each other, and
-//! zstd windows of more than 128 MiB; librdkafka reads the first gzip member only, refuses bytes
-//! behind an lz4 frame, and no joined snappy streams. [`Reading::Lenient`] takes what any of
-//! them reads, for bytes that are stored already.
+//! A [`Reading::Strict`] opening takes content that every client reads: exactly one stream, its
+//! checksums right, nothing behind it. Java's client refuses lz4 blocks that depend on each other,
+//! and zstd windows of more than 128 MiB; librdkafka reads the first gzip member only, refuses
+//! bytes behind an lz4 frame, and no joined snappy streams. [`Reading::Lenient`] takes content that
+//! any of them reads, for bytes that are stored already.
 //!
 //! Sources: RFC 1951, RFC 1952; the LZ4 frame format 1.6; RFC 8878; snappy's `format_description`;
 //! Kafka, `Lz4BlockInputStream`; xerial's `SnappyInputStream`; librdkafka, `rdkafka_lz4.c`, `rdgz.c`.
@@ -36,14 +36,14 @@ const PIECE_BYTES: usize = 64 << 10;
 const KEPT_PIECE_BYTES: usize = 256 << 10;
 /// Larger zstd contexts are freed: level 3, which clients use, takes a window of 2 MiB.
 const KEPT_CONTEXT_BYTES: usize = 4 << 20;
-/// The largest zstd window: what Java's client takes, and what level 22 asks for.
+/// The largest zstd window: the limit of Java's client, and the one that level 22 asks for.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 pub(crate) const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const XERIAL_HEADER_BYTES: usize = 16;
 
 const LZ4_MAGIC: u32 = 0x184d_2204;
-/// How far back a linked lz4 block may refer.
+/// Distance to which a linked lz4 block may refer back.
 const LZ4_WINDOW_BYTES: usize = 64 << 10;
 /// An lz4 sequence yields at most this many bytes for each of its own.
 const LZ4_RATIO_MAX: usize = 255;
@@ -52,16 +52,16 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const GZIP_HEADER_BYTES: usize = 10;
 const GZIP_TRAILER_BYTES: usize = 8;
 
-/// How much is taken for readable.
+/// Strictness about readable content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// What every client reads; for bytes that are to be stored.
+    /// Content that every client reads; for bytes that are to be stored.
     Strict,
-    /// What some client reads; for stored bytes.
+    /// Content that some client reads; for stored bytes.
     Lenient,
 }
 
-/// What a thread keeps from one batch to the next.
+/// Buffers that a thread keeps from one batch to the next.
 #[derive(Default)]
 struct Memory {
     piece: Vec<u8>,
@@ -77,11 +77,11 @@ thread_local! {
 pub struct Opening<'a> {
     codec: Codec,
     reading: Reading,
-    /// What is not yet opened.
+    /// The unopened rest.
     input: &'a [u8],
     cap: usize,
     opened: usize,
-    /// What is not yet taken of the piece in memory; of `input`, without a codec.
+    /// The rest of the piece in memory; of `input`, without a codec.
     unread: std::ops::Range<usize>,
     stage: Stage,
     memory: Box<Memory>,
@@ -127,7 +127,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What has not been taken of the current piece, or else the next piece; empty at the end.
+    /// The rest of the current piece, or else the next piece; empty at the end.
     ///
     /// # Errors
     /// `Damaged`, or `TooLarge` as soon as more than the cap was found.
@@ -154,7 +154,7 @@ impl<'a> Opening<'a> {
         self.unread.start += bytes;
     }
 
-    /// How many bytes of content were found so far.
+    /// Bytes of content found so far.
     #[must_use]
     pub fn opened(&self) -> usize {
         self.opened
@@ -168,7 +168,7 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
-    /// How much more may come.
+    /// Bytes that may still come.
     fn left(&self) -> usize {
         self.cap - self.opened
     }

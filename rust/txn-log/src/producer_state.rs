@@ -1,4 +1,4 @@
-//! How a partition's log asks the partition's rules.
+//! The partition's rules as its log asks them.
 //!
 //! The log knows bytes and offsets; who may write, what is a duplicate and which
 //! transactions are open is the producer state's knowledge (`txn.partition.Partition` in Python). The
@@ -53,10 +53,10 @@ impl Origin {
     }
 }
 
-/// What a producer state is told of a data batch that carries a producer id.
+/// The facts about a data batch with a producer id that a producer state gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Who sends it.
+    /// The sender.
     pub origin: Origin,
     /// The base offset the batch will get.
     pub next_offset: i64,
@@ -70,7 +70,7 @@ pub struct Candidate {
     pub record_count: i32,
     /// The batch's largest timestamp, or the append time where the topic says so.
     pub max_timestamp_ms: i64,
-    /// Whether it belongs to a transaction.
+    /// True if it belongs to a transaction.
     pub is_transactional: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct AbortedTxn {
     pub last_stable_offset: i64,
 }
 
-/// What a stored batch means to producers and transactions.
+/// The meaning of a stored batch for producers and transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchKind {
     /// Data with a producer id, outside transactions.
@@ -143,7 +143,7 @@ pub struct ReplayedBatch {
     pub base_sequence: i32,
     /// As stored.
     pub max_timestamp_ms: i64,
-    /// What it is.
+    /// Its kind.
     pub kind: BatchKind,
     /// Of markers; -1 for data.
     pub coordinator_epoch: i32,
@@ -184,7 +184,7 @@ pub struct LastBatch {
     pub last_offset: Option<i64>,
 }
 
-/// What a producer state decides of one batch.
+/// A producer state's decision on one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitResult {
     /// Write it.
@@ -208,7 +208,7 @@ pub enum AdmitResult {
     },
 }
 
-/// A producer state that could not do what it was asked; the text says why.
+/// A producer state that could not carry out a request; the text has the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerStateError(pub String);
 

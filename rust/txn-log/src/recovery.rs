@@ -1,4 +1,5 @@
-//! Opening a log: what is stored, where it ends, and what the producer state has to know of it.
+//! Opening a log: its stored batches, its end, and the facts that the producer state has to know of
+//! it.
 //!
 //! A directory that was closed is trusted: sizes are believed, indexes loaded, the newest
 //! snapshot restored, and only headers after it are read. In any other directory the segments
@@ -17,12 +18,10 @@
 //! After a clean stop nothing at all may be torn or missing.
 //!
 //! # After a power failure
-//! Pages reach the disk in any order. What lies beyond the recovery point may be anything: the
-//! log is cut at the first batch that is not whole, for a sync covers everything before it. A
-//! segment that ends just at the recovery point is read too: perhaps no more than its batches is
-//! on the disk.
-//! Damage below the recovery point is damage; a recovery point that the log does not reach is
-//! none.
+//! Pages reach the disk in any order. Bytes beyond the recovery point may be anything: the log is
+//! cut at the first batch that is not whole, for a sync covers everything before it. A segment that
+//! ends just at the recovery point is read too: perhaps no more than its batches is on the disk.
+//! Damage below the recovery point is damage; a recovery point that the log does not reach is none.
 //!
 //! # In any case
 //! Snapshots or `.txnindex` entries that do not fit the batches can be made from the batches, so
@@ -64,11 +63,11 @@ use crate::txn_index_check;
 
 /// Batches handed to the producer state at once.
 const REPLAY_CHUNK: usize = 4096;
-/// How far before a snapshot batches are recalled, in bytes of log.
+/// Distance before a snapshot from which batches are recalled, in bytes of log.
 const BACKFILL_BYTES: u64 = 4 << 20;
-/// How far ahead of the expected offset a batch behind damage may be.
+/// Distance ahead of the expected offset at which a batch behind damage may be.
 const PLAUSIBLE_GAP: i64 = 1 << 31;
-/// No log gets this far; what is named so is no segment of one.
+/// No log gets this far; a file with such a name is no segment of one.
 const BASE_OFFSET_MAX: i64 = i64::MAX / 2;
 /// Bytes searched at once for a batch behind damage.
 const SEARCH_CHUNK: u64 = 1 << 20;
@@ -79,7 +78,7 @@ pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
     /// Its files were taken as a clean close left them.
     pub was_trusted: bool,
-    /// Where the scan began; what lies below was believed.
+    /// Begin of the scan; everything below was believed.
     pub recovery_point: i64,
     /// The sealed segments that were scanned; their indexes were made anew.
     pub unsynced_seals: Vec<Arc<Segment>>,
@@ -97,7 +96,7 @@ pub struct Cut {
     pub path: PathBuf,
     /// Where it ends now.
     pub position: u64,
-    /// How many there were.
+    /// Their number.
     pub bytes: u64,
     /// The first offset that is given out again.
     pub first_offset: i64,
@@ -105,11 +104,11 @@ pub struct Cut {
     pub reason: String,
 }
 
-/// Opens what is in a directory, which need not exist, and brings the producer state to its state.
+/// Opens a directory, which need not exist, and brings the producer state to its state.
 ///
 /// # Errors
-/// See the module. Nothing is cut or removed when it fails for damage, but for what a compaction
-/// has replaced.
+/// See the module. Nothing is cut or removed when it fails for damage, but for files that a
+/// compaction has replaced.
 pub(crate) fn recover(
     directory: &Path,
     producer_state: &dyn ProducerStateManager,
@@ -173,8 +172,8 @@ pub(crate) fn recover(
     })
 }
 
-/// Looks at what is in a directory, which need not exist, and changes nothing. A swap that was cut
-/// short has to be finished.
+/// Looks at a directory, which need not exist, and changes nothing. A swap that was cut short has
+/// to be finished.
 ///
 /// # Errors
 /// As `recover`.
@@ -288,7 +287,7 @@ fn list_segments(directory: &Path) -> Result<Listed, OpenError> {
 }
 
 /// Fails if something else stands in the place of the directory or of one of its files: to open
-/// a FIFO would wait for ever. What has no name of Kafka's is not looked at.
+/// a FIFO would wait for ever. Files without a name of Kafka's are not looked at.
 fn require_files(directory: &Path) -> Result<(), OpenError> {
     match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -304,7 +303,7 @@ fn require_files(directory: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether a path in a log's directory has the name of one of its files.
+/// True if a path in a log's directory has the name of one of its files.
 pub(crate) fn has_known_name(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_offset = name.len() > 20 && name.bytes().take(20).all(|digit| digit.is_ascii_digit());
@@ -378,7 +377,7 @@ struct Opening<'a> {
     may_have_gaps: bool,
 }
 
-/// What was found in the segments; nothing was changed yet.
+/// Findings in the segments; nothing was changed yet.
 #[derive(Default)]
 pub(crate) struct Look {
     segments: Vec<Segment>,
@@ -388,8 +387,8 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Brings the files to what was found: cuts what has to go, and writes the indexes of the
-    /// segments that were scanned.
+    /// Brings the files to the findings: cuts the parts that have to go, and writes the indexes of
+    /// the segments that were scanned.
     fn carry_out(&self, directory: &Path, base_offsets: &[i64]) -> io::Result<()> {
         let Some(evidence) = &self.evidence else {
             return Ok(());
@@ -482,7 +481,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Reads what lies behind the recovery point.
+    /// Reads the part behind the recovery point.
     fn scan_from(&self, recovery_point: i64) -> Result<Look, OpenError> {
         let Some(ends) = self.base_offsets.get(1..) else {
             return Ok(Look::default());
@@ -545,7 +544,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Takes note of what goes: the tail of one segment, and all that are behind it.
+    /// Takes note of the parts that go: the tail of one segment, and all that are behind it.
     fn note_cuts(
         &self,
         cuts: &mut Vec<Cut>,
@@ -580,8 +579,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Whether the power failed before the end of a sealed segment reached the disk, though that
-    /// of a later one did. Only compaction leaves gaps otherwise.
+    /// True if the power failed before the end of a sealed segment reached the disk, though that of
+    /// a later one did. Only compaction leaves gaps otherwise.
     fn has_lost_its_end(
         &self,
         scanned: &Scanned,
@@ -611,7 +610,7 @@ impl Opening<'_> {
     }
 
     /// Fails if the log does not begin and end where it has to. After a power failure the log has
-    /// to reach its recovery point; whatever was behind it may be missing.
+    /// to reach its recovery point; anything behind it may be missing.
     fn require_end(&self, segments: &[Segment]) -> Result<(), OpenError> {
         let past = &self.past;
         let end = segments.last().map_or(0, Segment::next_offset);
@@ -677,9 +676,9 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Fails unless the rest of the log is the beginning of the batch that comes next: that is
-    /// all a killed process leaves, for what it wrote is in the page cache, in the order in which
-    /// it was written.
+    /// Fails unless the rest of the log is the beginning of the batch that comes next. A killed
+    /// process leaves only that, for its writes are in the page cache, in the order in which they
+    /// were made.
     fn require_prefix(
         &self,
         segment: &Segment,
@@ -834,8 +833,8 @@ impl Opening<'_> {
     }
 }
 
-/// Whether the checksum of a batch covers just what is there of it, though its header announces
-/// more. The length is under no checksum.
+/// True if the checksum of a batch covers just its present bytes, though its header announces more.
+/// The length is under no checksum.
 fn is_whole(segment: &Segment, head: &[u8], position: u64, end: u64) -> io::Result<bool> {
     let Ok(header) = Header::parse(head) else {
         return Ok(false);
@@ -855,7 +854,7 @@ fn is_whole(segment: &Segment, head: &[u8], position: u64, end: u64) -> io::Resu
 
 /// Fails if the damage lies below the recovery point, where everything was on the disk.
 ///
-/// A recovery point beyond what the damaged bytes can ever have held is not believed.
+/// A recovery point beyond the capacity of the damaged bytes is not believed.
 fn require_unsynced(
     segment: &Segment,
     damage: &Damage,
@@ -896,7 +895,7 @@ struct Damage {
     sound_header: Option<Header>,
 }
 
-/// The header at a damaged position, if it is what the log would have written there.
+/// The header at a damaged position, if the log would have written it there.
 fn sound_header(
     segment: &Segment,
     position: u64,
@@ -946,7 +945,7 @@ fn find_batch(
     Ok(None)
 }
 
-/// What a scan saw of aborted transactions and leader epochs, to hold their files against.
+/// Aborted transactions and leader epochs that a scan saw, to compare their files with.
 #[derive(Debug, Default)]
 struct Evidence {
     /// The first segment that was scanned.
@@ -983,7 +982,7 @@ impl Evidence {
         }
     }
 
-    /// Whether the entries are those of the markers below `end`, no fewer and no others.
+    /// True if the entries are those of the markers below `end`, no fewer and no others.
     fn agrees_with(&self, entries: &[AbortedTxn], end: i64) -> bool {
         let is_marked = |entry: &AbortedTxn| {
             let marker = self.markers.get(&entry.last_offset);
@@ -997,7 +996,7 @@ impl Evidence {
     }
 }
 
-/// Brings a producer state to what the batches of an open log say, as a start does; returns the aborted
+/// Brings a producer state to the batches of an open log, as a start does; returns the aborted
 /// transactions and the first unstable offset.
 ///
 /// # Errors
@@ -1044,7 +1043,7 @@ fn remove_torn_snapshots(
     Ok(())
 }
 
-/// Restores the newest snapshot that fits, replays what follows it, and returns every aborted
+/// Restores the newest snapshot that fits, replays the batches after it, and returns every aborted
 /// transaction of the log, in the order of the markers.
 fn recover_producer_state(
     directory: &Path,
@@ -1094,7 +1093,7 @@ fn recover_producer_state(
     Ok(entries)
 }
 
-/// Has the transaction indexes, and their lines, say what these entries do.
+/// Has the transaction indexes, and their lines, agree with these entries.
 fn store_aborted(
     directory: &Path,
     segments: &[Arc<Segment>],
@@ -1115,8 +1114,8 @@ fn store_aborted(
     Ok(())
 }
 
-/// Has the producer state replay what is stored from an offset on; returns the aborted transactions that
-/// ended there.
+/// Has the producer state replay stored batches from an offset on; returns the aborted transactions
+/// that ended there.
 fn replay_from(
     producer_state: &dyn ProducerStateManager,
     segments: &[Arc<Segment>],

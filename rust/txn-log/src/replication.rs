@@ -31,7 +31,7 @@ use crate::segment::Incoming;
 impl PartitionLog {
     /// Takes a role under a leader epoch; returns the log end. That is where a leader's epoch
     /// begins, also if nothing is ever written in it. The high watermark stays, but that of a sole
-    /// replica is its log end. What was decided under the role before is appended before this, or
+    /// replica is its log end. Batches decided under the role before are appended before this, or
     /// refused.
     pub fn set_role(&self, role: Role, leader_epoch: i32) -> i64 {
         let end = {
@@ -50,14 +50,14 @@ impl PartitionLog {
         end
     }
 
-    /// What it is to its partition.
+    /// Its role in its partition.
     #[must_use]
     pub fn role(&self) -> Role {
         self.offsets.role()
     }
 
-    /// Raises the high watermark, to the log end at most, and wakes who waits; says whether it
-    /// rose. That of a sole replica is its log end.
+    /// Raises the high watermark, to the log end at most, and wakes waiting readers; returns true
+    /// if it rose. That of a sole replica is its log end.
     pub fn raise_high_watermark(&self, high_watermark: i64) -> bool {
         let rose = self.offsets.raise_high_watermark(high_watermark);
         if rose {
@@ -196,8 +196,8 @@ impl PartitionLog {
     }
 }
 
-/// What a batch means to the producer state; `None` without a producer id, and for a control record
-/// that ends no transaction.
+/// The meaning of a batch for the producer state; `None` without a producer id, and for a control
+/// record that ends no transaction.
 fn replayed(header: &Header, batch: &BatchView<'_>) -> Option<ReplayedBatch> {
     if header.producer_id() < 0 {
         return None;

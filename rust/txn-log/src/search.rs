@@ -1,8 +1,8 @@
 //! Records by their time.
 //!
-//! A batch is opened as it is read, and no further than to the record that is looked for, so a
-//! search holds little memory whatever a batch holds inside. [`Budget`] bounds what all batches
-//! of one search yield: who stored them may have lied about their time, so that every one has to
+//! A batch is opened as it is read, and no further than to the requested record. So a search holds
+//! little memory for any content of a batch. [`Budget`] bounds the content that all batches of one
+//! search yield: a client may have lied about the time of its records, so that every batch has to
 //! be opened and none has the record.
 
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::opening::Reading;
 /// The most bytes that the batches of one search may yield: a fraction of a second.
 const CONTENT_BYTES_MAX: usize = 32 << 20;
 
-/// What one search may still open.
+/// The content that one search may still open.
 pub(crate) struct Budget {
     bytes: usize,
 }
@@ -29,7 +29,7 @@ impl Budget {
     }
 }
 
-/// How a search of one batch ended.
+/// The end of a search of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Searched {
     /// (offset, timestamp) of the first record that is wanted.
@@ -42,8 +42,8 @@ pub(crate) enum Searched {
 
 /// Looks for the first record of a batch that is wanted by its offset and timestamp.
 ///
-/// What cannot be read, though the batch's checksum is right, is passed over: no client can read
-/// it either, and earlier versions stored what they were sent.
+/// Records that cannot be read, though the batch's checksum is right, are passed over: no client
+/// can read them either, and earlier versions stored batches as they were sent.
 pub(crate) fn first_record(
     batch: &BatchView<'_>,
     budget: &mut Budget,

@@ -193,8 +193,8 @@ impl Segment {
         self.is_verified.store(true, Ordering::Release);
     }
 
-    /// How much of `[position, position + len)` can be shown when at most `bytes_max` bytes of it
-    /// may be read to see whether they are sound.
+    /// Bytes of `[position, position + len)` that can be shown when at most `bytes_max` bytes of it
+    /// may be read to check them.
     pub fn showable(&self, position: u64, len: u64, bytes_max: u64) -> u64 {
         if self.is_verified.load(Ordering::Acquire) {
             return len;
@@ -299,7 +299,7 @@ impl Segment {
         }
     }
 
-    /// Sets where the segment ends and what its indexes hold, as recovery found it.
+    /// Sets the end of the segment and the content of its indexes, as recovery found them.
     pub fn restore(&self, size: u64, next_offset: i64, indexes: Indexes) {
         let mut tail = self.tail_mut();
         tail.size = size;
@@ -307,7 +307,8 @@ impl Segment {
         tail.indexes = Some(indexes);
     }
 
-    /// Whether a batch belongs here or into a new segment: by size, offset, age and indexes.
+    /// True if a batch belongs here rather than into a new segment: by size, offset, age and
+    /// indexes.
     ///
     /// Age is, as in Kafka, how much later the batch is than the segment's first one; without
     /// timestamps, how long ago the segment was opened.
@@ -374,12 +375,12 @@ impl Segment {
         Ok(())
     }
 
-    /// Removes what a failed append may have left behind `size`.
+    /// Removes bytes that a failed append may have left behind `size`.
     pub fn discard_unpublished(&self) -> io::Result<()> {
         self.file.truncate(self.size())
     }
 
-    /// Whether its index files, missing or damaged, were made anew in memory.
+    /// True if its index files, missing or damaged, were made anew in memory.
     pub fn has_rebuilt_indexes(&self) -> bool {
         let tail = self.tail();
         tail.indexes.as_ref().is_some_and(|found| !found.is_loaded)
@@ -615,7 +616,7 @@ impl Segment {
         matches!(scanner.next(), Ok(Some((_, header))) if header.last_offset() == last_offset)
     }
 
-    /// Whether a batch has the largest timestamp that was loaded. Held against it before later
+    /// True if a batch has the largest timestamp that was loaded. Held against it before later
     /// batches are noted, one of which would take the place of a wrong one.
     fn is_largest_sound(&self, indexes: &Indexes, size: u64) -> bool {
         let Some(largest) = indexes.largest else {
@@ -630,7 +631,7 @@ impl Segment {
         matches!(found, Ok(Some((_, header))) if header.max_timestamp() == largest.timestamp)
     }
 
-    /// What damage found while reading means.
+    /// The meaning of damage found while reading.
     pub fn damaged(&self, error: ScanError) -> ReadError {
         match error {
             ScanError::Io(error) => ReadError::Io(error),
@@ -682,7 +683,7 @@ impl Segment {
         Ok(read(&tail, indexes))
     }
 
-    /// Loads the index files, or rebuilds what they should hold from the batches' headers.
+    /// Loads the index files, or rebuilds their content from the batches' headers.
     pub fn load_indexes(&self, size: u64) -> Result<Indexes, ReadError> {
         let (index, time_index) = (self.path("index"), self.path("timeindex"));
         let loaded = Indexes::load(self.base_offset, size, &index, &time_index)?;
@@ -698,8 +699,8 @@ impl Segment {
         self.rebuild_indexes(size)
     }
 
-    /// Makes what the index files should hold from the batches' headers, up to the first that is
-    /// damaged: who reads from there on meets it.
+    /// Makes the content of the index files from the batches' headers, up to the first that is
+    /// damaged: a reader from there on meets it.
     fn rebuild_indexes(&self, size: u64) -> Result<Indexes, ReadError> {
         let mut indexes = Indexes::new(self.base_offset);
         let mut next_offset = self.base_offset;
@@ -718,7 +719,7 @@ impl Segment {
         }
     }
 
-    /// Checks what the batch's checksum does not cover and the indexes rely on.
+    /// Checks the fields that the batch's checksum does not cover and the indexes rely on.
     pub fn check_offsets(
         &self,
         position: u64,

@@ -1,4 +1,4 @@
-//! Whether the times of a client's records are near enough to the broker's own.
+//! True if the times of a client's records are near enough to the broker's own.
 //!
 //! Every record is held against `message.timestamp.after.max.ms` and, where it has a limit,
 //! `message.timestamp.before.max.ms`; so is the largest timestamp that the batch's header tells.

@@ -1,4 +1,4 @@
-//! How a replica takes back what its leader does not have.
+//! Truncation: a replica takes back batches that its leader does not have.
 //!
 //! # Order
 //! Every step leaves files that open as a prefix of the log, never shorter than the truncation
@@ -11,14 +11,14 @@
 //! 3. Readers and the published offsets are taken back. From here on only the end of the
 //!    truncation or another start leads to a log that takes batches.
 //! 4. Segments above are removed, newest first, each `.log` after its indexes and durable before
-//!    the next: what is left has no hole, not even after a power failure.
+//!    the next: the rest has no hole, not even after a power failure.
 //! 5. The segment that holds the new end is cut and forced to the disk, before other bytes take
 //!    the place: old batches must not come back behind new ones.
 //! 6. The producer state is rebuilt from the nearest snapshot, with the aborted transactions.
 //!
 //! A reader that located bytes before step 5 may be sent less than it was promised, and asks
-//! again. No consumer is meant to be there: what it reads lies below the high watermark, and only
-//! an unclean election takes that back.
+//! again. No consumer is meant to be there: its records lie below the high watermark, and only an
+//! unclean election takes that back.
 //!
 //! [`PartitionLog::truncate_fully_and_start_at`] removes every segment in the same way. A crash in
 //! it may leave any prefix of the log, or nothing.
@@ -57,7 +57,7 @@ impl PartitionLog {
     /// nothing is left, and the log begins at `offset`.
     ///
     /// The caller lowers the log's entries in its checkpoints to `offset` beforehand. Below the
-    /// high watermark it is legal too: that is what an unclean election asks for.
+    /// high watermark it is legal too: an unclean election asks for that.
     ///
     /// # Errors
     /// `Refused` unless the log is a follower's; `Closed`; `Io`, after which the log may take no
@@ -92,7 +92,7 @@ impl PartitionLog {
         self.truncate(|log, synced, writer| log.start_again_at(offset, synced, writer))
     }
 
-    /// How often offsets were taken back since the log was opened.
+    /// Number of times that offsets were taken back since the log was opened.
     #[must_use]
     pub fn truncations(&self) -> u64 {
         self.offsets.truncations()
@@ -199,7 +199,7 @@ impl PartitionLog {
         synced: &mut Synced,
         writer: &mut Writer,
     ) -> Result<i64, AppendError> {
-        // Without the file a start makes it from the batches, whatever is left of them.
+        // Without the file a start makes it from the remaining batches.
         disk::remove_if_there(&self.directory.join(epochs::NAME)).map_err(AppendError::Io)?;
         self.remove_snapshots_above(-1).map_err(AppendError::Io)?;
         let segments = self.segments();
@@ -217,8 +217,8 @@ impl PartitionLog {
         Ok(offset)
     }
 
-    /// Rebuilds the producer state of a log that was cut, and shows `read_committed` readers what
-    /// they may see. If that fails, or the cut did, the log takes no more batches.
+    /// Rebuilds the producer state of a log that was cut, and shows `read_committed` readers the
+    /// records that they may see. If that fails, or the cut did, the log takes no more batches.
     fn finish_truncation(
         &self,
         writer: &mut Writer,
@@ -303,7 +303,7 @@ impl PartitionLog {
     }
 }
 
-/// What was to be read of the log's own files could not be.
+/// A part of the log's own files could not be read.
 fn read_failed(error: ReadError) -> AppendError {
     AppendError::Io(io::Error::other(error))
 }

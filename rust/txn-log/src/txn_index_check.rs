@@ -1,15 +1,15 @@
 //! The transaction indexes of a log, each entry held against the batches.
 //!
-//! Entries are under no checksum, and a wrong one shows a `read_committed` reader what was
-//! aborted or hides what was committed; so does one that is missing. So none is taken on trust:
-//! `txnindex-checkpoint` (`aborted_sums`) tells of sealed segments how many there are, the abort
-//! marker it names stands in the log, its transaction begins where it says, and whatever ended
-//! later begins at or above its last stable offset. Where index and log contradict each other the index
-//! is of no use from that segment on, and the producer state replays the batches instead.
+//! Entries are under no checksum, and a wrong one shows a `read_committed` reader aborted records
+//! or hides committed ones; so does a missing one. So none is taken on trust. `txnindex-checkpoint`
+//! (`aborted_sums`) has the number of entries of sealed segments. The abort marker that an entry
+//! names stands in the log, its transaction begins at the named offset, and a transaction that
+//! ended later begins at or above its last stable offset. Where index and log contradict each other
+//! the index is of no use from that segment on, and the producer state replays the batches instead.
 //!
-//! A batch whose own checksum fails contradicts nothing: whoever reads it is told. Nor does
-//! one that is not there: it is below the log start, was compacted away, or has a damaged base
-//! offset, which no checksum covers.
+//! A batch whose own checksum fails contradicts nothing: its readers are told. Nor does one that is
+//! not there: it is below the log start, was compacted away, or has a damaged base offset, which no
+//! checksum covers.
 //!
 //! Cost: one lookup for each marker and one for each beginning.
 
@@ -82,7 +82,7 @@ fn load_one(
     Ok(Some(entries))
 }
 
-/// Whether something else stands in the log than the abort marker of an entry.
+/// True if something else stands in the log than the abort marker of an entry.
 fn contradicts_marker(segments: &[Arc<Segment>], entry: &AbortedTxn) -> Result<bool, OpenError> {
     let Some((segment, position, header)) = batch_at(segments, entry.last_offset)? else {
         return Ok(false);
@@ -95,7 +95,7 @@ fn contradicts_marker(segments: &[Arc<Segment>], entry: &AbortedTxn) -> Result<b
     })
 }
 
-/// Whether something else stands in the log where an entry says that its transaction begins.
+/// True if something else stands in the log at the named begin of an entry's transaction.
 fn contradicts_beginning(segments: &[Arc<Segment>], entry: &AbortedTxn) -> Result<bool, OpenError> {
     let Some((segment, position, header)) = batch_at(segments, entry.first_offset)? else {
         return Ok(false);
@@ -128,7 +128,7 @@ fn batch_at(
     }
 }
 
-/// Whether a batch has a property and a checksum that fits.
+/// True if a batch has a property and a checksum that fits.
 fn is_sound_and(
     segment: &Segment,
     position: u64,

@@ -1,4 +1,4 @@
-//! Compaction against an oracle: whatever was appended, cleaned and broken off, a reader of
+//! Compaction against an oracle: after any appends, cleanings and interruptions, a reader of
 //! committed records finds the last value of every key, at the offset it was written to.
 
 mod common;
@@ -32,7 +32,7 @@ const COMPACTED: Settings = Settings {
 /// (offset, timestamp, key, value).
 type Stored = (i64, i64, Vec<u8>, Option<Vec<u8>>);
 
-/// In memory if possible: every swap waits for the disk several times.
+/// A directory in memory if possible: every swap waits for the disk several times.
 fn temporary() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -93,7 +93,7 @@ fn append_transactional(
     log.append(CLIENT, &mut builder.seal().unwrap()).unwrap();
 }
 
-/// Rolls by appending what nobody will look for.
+/// Rolls by appending records that nobody will look for.
 fn fill(log: &PartitionLog) {
     let large = "f".repeat(COMPACTED.segment_bytes as usize);
     append(log, &[(1, "filler", Some(&large))]);
@@ -141,14 +141,14 @@ fn headers(log: &PartitionLog) -> Vec<Header> {
     Batches::new(&bytes).map(|batch| *batch.header()).collect()
 }
 
-/// Every data record that is stored, whatever became of its transaction.
+/// Every data record that is stored, of any transaction.
 fn stored(log: &PartitionLog) -> Vec<Stored> {
     let bytes = stored_bytes(log);
     let data = Batches::new(&bytes).filter(|batch| !batch.is_control());
     data.flat_map(|batch| records_of(&batch)).collect()
 }
 
-/// What a reader of committed records finds: it drops what the named transactions wrote.
+/// Records that a reader of committed records finds: it drops those of the named transactions.
 fn committed(log: &PartitionLog) -> Vec<Stored> {
     let state = log.state();
     let bytes = stored_bytes(log);
@@ -193,7 +193,7 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-// ---------------------------------------------------------------- what stays
+// ---------------------------------------------------------------- kept records
 
 #[test]
 fn the_last_value_of_every_key_stays_at_its_offset() {
@@ -390,7 +390,7 @@ fn small_segments_are_joined_and_none_outgrows_its_limit() {
     fill(&log);
     let before = files(directory.path(), "log").len();
     let end = clean(&log, 0, 100).end;
-    clean(&log, end, 100); // what is small now is joined
+    clean(&log, end, 100); // segments that are small now are joined
     let logs = files(directory.path(), "log");
     assert!(
         logs.len() * 4 < before,
@@ -570,7 +570,7 @@ fn a_batch_that_nobody_can_read_stays_and_the_cleaning_goes_on() {
     }
 }
 
-/// A batch of which half can be read: what it says of a key must not supersede what can be read.
+/// A batch of which half can be read: its value of a key must not supersede a readable one.
 #[test]
 fn keys_of_an_unreadable_batch_supersede_nothing() {
     let root = temporary();
@@ -604,7 +604,7 @@ fn keys_of_an_unreadable_batch_supersede_nothing() {
     );
 }
 
-/// Content larger than what is held at once is filtered as it is opened, to the same result.
+/// Content larger than the held part is filtered as it is opened, to the same result.
 #[test]
 fn a_batch_that_is_large_inside_is_thinned_out() {
     let large = "x".repeat(3 << 20);
@@ -870,7 +870,7 @@ impl Model {
         }
         (self.log, self.producer_state) = reopen(self.directory.path(), was_clean);
         let mut after = self.producer_state.state();
-        // Aborted transactions that left nothing are forgotten; `check` reads what is named.
+        // Aborted transactions that left nothing are forgotten; `check` reads the named ones.
         (before.aborted, after.aborted) = (Vec::new(), Vec::new());
         assert_eq!(after, before);
     }
@@ -881,13 +881,13 @@ impl Model {
         let is_committed = |offset: i64| {
             offset < stable && !unended.contains(&offset) && !self.aborted.contains(&offset)
         };
-        // What is stored is what was written, in order.
+        // Stored records are the written ones, in order.
         let stored = stored(&self.log);
         assert!(stored.windows(2).all(|pair| pair[0].0 < pair[1].0));
         for record in &stored {
             assert_eq!(Some(record), self.written.get(&record.0));
         }
-        // What is read is committed, and the last values are all there.
+        // Read records are committed, and the last values are all there.
         let read = committed(&self.log);
         assert!(read.iter().all(|record| is_committed(record.0)));
         let written: Vec<Stored> = self
@@ -911,7 +911,7 @@ impl Model {
                 self.cleaned_end
             );
         }
-        // What is dirty is complete.
+        // The dirty part is complete.
         let dirty = |offset: &i64| *offset >= self.cleaned_end;
         let expected: Vec<i64> = self.written.keys().copied().filter(dirty).collect();
         let found: Vec<i64> = stored.iter().map(|record| record.0).filter(dirty).collect();

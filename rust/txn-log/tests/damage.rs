@@ -1,4 +1,4 @@
-//! P9: what was damaged while nobody ran is found when it is read, and never shown.
+//! P9: damage made while nobody ran is found when it is read, and never shown.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn read_all(log: &PartitionLog) -> Result<Vec<(i64, Vec<u8>)>, ReadError> {
     Ok(found)
 }
 
-/// What a reader of any range is told of.
+/// The aborted transactions that a reader of any range is told of.
 fn told_of_aborted(log: &PartitionLog) -> Vec<Vec<(i64, i64)>> {
     let end = log.state().log_end_offset;
     (0..end)
@@ -250,7 +250,7 @@ proptest! {
     }
 
     /// One bit of any transaction index: readers are told of the same aborted transactions. It is
-    /// under no checksum, and a wrong entry showed them what was aborted.
+    /// under no checksum, and a wrong entry showed them aborted records.
     #[test]
     fn no_flipped_bit_of_a_transaction_index_is_believed(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let root = tempfile::tempdir().unwrap();
@@ -265,8 +265,8 @@ proptest! {
         prop_assert_eq!(told_of_aborted(&log), told);
     }
 
-    /// One bit of any index: a search by time finds what it found before. A time that had become
-    /// smaller hid the batches between it and the next entry.
+    /// One bit of any index: a search by time finds the same record as before. A time that had
+    /// become smaller hid the batches between it and the next entry.
     #[test]
     fn no_flipped_bit_of_an_index_misleads_a_search_by_time(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A disk that fails, tears and forgets: what a log does while it happens, and what a start
-//! finds after it.
+//! A disk that fails, tears and forgets: a log's behaviour meanwhile, and the findings of a start
+//! after it.
 
 mod common;
 
@@ -23,7 +23,7 @@ use txn_protocol::batch::Batches;
 const NO_SPACE: i32 = 28;
 const BAD_DISK: i32 = 5;
 
-/// Fails what it is told to, from now until it is told otherwise.
+/// Fails the changes it is told to, from now until it is told otherwise.
 #[derive(Default)]
 struct Broken(Mutex<Option<Rule>>);
 
@@ -58,7 +58,7 @@ fn on_a_disk_since(
     (log, producer_state, broken)
 }
 
-/// Half of what is written to a segment arrives.
+/// Half of the bytes written to a segment arrive.
 fn full(change: &Change<'_>) -> Option<Fault> {
     match change {
         Change::Write(path, _, bytes) if path.extension().is_some_and(|it| it == "log") => {
@@ -314,7 +314,7 @@ fn trouble_is_told_when_it_begins_and_when_it_ends() {
     disk::release(root.path());
 }
 
-// ---------------------------------------------------------------- what a close costs
+// ---------------------------------------------------------------- the cost of a close
 
 /// A log whose changes are written down from now on.
 fn noted(root: &Path, was_clean: bool) -> (PartitionLog, Arc<Journal>) {
@@ -498,7 +498,7 @@ fn a_swap_beside_a_failed_append_keeps_the_cleaned_index() {
 
 // ---------------------------------------------------------------- crashes
 
-/// What was true when so many changes had been made.
+/// The state when so many changes had been made.
 #[derive(Clone, Debug)]
 struct Mark {
     changes: usize,
@@ -508,7 +508,7 @@ struct Mark {
     recovery_point: i64,
 }
 
-/// What happened to a log, and what it held after each step.
+/// The events of a log, and its content after each step.
 struct Story {
     journal: Vec<Noted>,
     marks: Vec<Mark>,

@@ -1,4 +1,4 @@
-//! What a log does with leader epochs that another broker left, or that its leader is given.
+//! A log's treatment of leader epochs that another broker left, or that its leader is given.
 
 mod common;
 

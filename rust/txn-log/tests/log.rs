@@ -1,4 +1,4 @@
-//! What a partition's log promises to those who append and read.
+//! The promises of a partition's log to appenders and readers.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Content opened piece by piece: what is read, what is refused, and how much memory it takes.
+//! Content opened piece by piece: accepted content, refused content, and the memory it takes.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -218,7 +218,7 @@ fn records_that_do_not_match_the_count_are_refused_compressed_or_not() {
 
 #[test]
 fn a_record_whose_last_byte_does_not_fit_is_refused_wherever_it_lies() {
-    // A key and a header reach over what is read at once.
+    // A key and a header reach over the bytes that are read at once.
     let content = records(&[(3, 40), (100_000, 100_000), (2, 2)]);
     for codec in [Codec::None, Codec::Gzip, Codec::Lz4, Codec::Zstd] {
         assert!(inspect(&around(codec, 3, &packed(codec, &content))).is_ok());

@@ -1,4 +1,4 @@
-//! What is there after a crash: exactly what was whole, or an error that names the damage.
+//! The log after a crash: exactly the whole batches, or an error that names the damage.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn corruption(directory: &Path) -> CorruptLog {
     }
 }
 
-/// The segment files with what is in them.
+/// The segment files with their content.
 fn contents(directory: &Path, extension: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let read = |path: PathBuf| (path.clone(), fs::read(path).unwrap());
     files(directory, extension).into_iter().map(read).collect()
@@ -183,7 +183,8 @@ fn zeros_behind_the_last_batch_are_cut_after_a_power_failure_and_else_refused() 
     assert!(cut.reason.starts_with("power failure: "), "{cut:?}");
 }
 
-/// What a killed process leaves of a batch that it was writing: its beginning, of any length.
+/// The part that a killed process leaves of a batch that it was writing: its beginning, of any
+/// length.
 #[test]
 fn a_torn_write_of_any_length_is_cut_and_told_of() {
     let root = tempfile::tempdir().unwrap();
@@ -264,8 +265,7 @@ fn garbage_in_the_place_of_batches_or_behind_them_is_no_torn_write() {
     }
 }
 
-/// Segments that were emptied, cut or removed were served without a word, whatever the
-/// checkpoints said.
+/// Segments that were emptied, cut or removed were served without a word, against any checkpoints.
 #[test]
 fn what_checkpoints_prove_to_be_missing_is_refused() {
     for was_clean in [true, false] {
@@ -674,7 +674,7 @@ fn transaction_indexes_that_are_gone_are_made_anew() {
     }
 }
 
-/// P6: what a producer wrote last is known from the snapshot alone once its batches are deleted.
+/// P6: a producer's last batches are known from the snapshot alone once they are deleted.
 #[test]
 fn a_lost_transaction_index_does_not_cost_what_only_the_snapshot_knows() {
     let root = tempfile::tempdir().unwrap();
@@ -811,7 +811,7 @@ proptest! {
         prop_assert_eq!(log.cuts().len(), usize::from(torn.len() > kept));
         let end = Batches::new(&log_bytes(root.path())).last().unwrap().last_offset() + 1;
         prop_assert_eq!(log.state().log_end_offset, end);
-        // The producer state knows what a replay of the same batches, without any snapshot, tells it.
+        // The producer state equals a replay of the same batches, without any snapshot.
         for snapshot in files(root.path(), "snapshot") {
             fs::remove_file(snapshot).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What a start after a crash believes, and what it reads again.
+//! The part that a start after a crash believes, and the part that it reads again.
 
 mod common;
 

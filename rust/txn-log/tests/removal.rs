@@ -1,5 +1,5 @@
-//! How records and segments leave a log: `DeleteRecords`, retention, and a cleaned segment that
-//! takes the place of others.
+//! Removal of records and segments from a log: `DeleteRecords`, retention, and a cleaned segment
+//! that takes the place of others.
 
 mod common;
 
@@ -172,7 +172,7 @@ fn aborted_transactions_below_the_start_are_forgotten() {
     assert_eq!(log.aborted_in(0, 30), []);
 }
 
-/// What a cleaner leaves of the first two segments: every other batch.
+/// The part that a cleaner leaves of the first two segments: every other batch.
 fn clean(log: &PartitionLog, directory: &Path) -> (Vec<i64>, Vec<u8>) {
     let sealed = log.sealed_segments().unwrap();
     let bytes: Vec<u8> = [&sealed[0], &sealed[1]]

@@ -48,7 +48,7 @@ struct Replica {
     root: tempfile::TempDir,
     log: PartitionLog,
     producer_state: Arc<TestProducerState>,
-    /// The oracle: what it stores.
+    /// The oracle: its stored batches.
     expected: Vec<Stored>,
     /// Up to here another replica fetched from it as the leader.
     fetched: BTreeMap<usize, i64>,

@@ -1,4 +1,4 @@
-//! Logs forced side by side, and who is told of it.
+//! Logs forced side by side, and the callers that are told of it.
 
 mod common;
 

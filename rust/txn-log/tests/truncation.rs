@@ -1,4 +1,4 @@
-//! What a replica takes back: whole, durable, and whatever step a crash comes between.
+//! The truncation of a replica: whole, durable, with a crash between any two steps.
 
 mod common;
 

@@ -277,7 +277,7 @@ impl Client {
         self.receive()
     }
 
-    /// Whether no byte of an answer has come yet.
+    /// True if no byte of an answer has come yet.
     fn has_nothing(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let peeked = self.socket.peek(&mut [0]);
@@ -285,7 +285,7 @@ impl Client {
         peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    /// Whether the server closed the connection without another byte.
+    /// True if the server closed the connection without another byte.
     fn is_closed(&mut self) -> bool {
         match self.socket.read(&mut [0]) {
             Ok(bytes) => bytes == 0,
@@ -919,8 +919,8 @@ fn a_fetch_that_found_nothing_is_answered_when_its_time_is_over() {
 
 /// Returns once the only reactor has dealt with everything sent before.
 ///
-/// The first round may overtake what was sent before it, within one wait of the reactor; the
-/// second cannot.
+/// The first round may overtake requests sent before it, within one wait of the reactor; the second
+/// cannot.
 fn settle(running: &Running, other: &mut Client) {
     for _ in 0..2 {
         other.send(&control(77));
@@ -1333,7 +1333,7 @@ fn frames_that_come_together_are_answered_in_order_whatever_waits_between_them()
     ];
     client.send(&frames.concat());
     assert_eq!(produced(&client.receive()), [(0, 0)]);
-    assert_eq!(produced(&client.receive()), [(0, 1)]); // not held up by who waits for Python
+    assert_eq!(produced(&client.receive()), [(0, 1)]); // not held up by one that waits for Python
     let request = running.take_request();
     running.server.reply(request.token, false, b"seven");
     assert_eq!(client.receive()[4..], *b"seven");
@@ -1495,7 +1495,7 @@ fn decided(correlation_id: i32) -> Vec<u8> {
 /// The threads that decided, one entry for each request.
 type Deciders = Arc<Mutex<Vec<ThreadId>>>;
 
-/// Lets reactors decide: what they are asked is answered with "here", who waits to join may.
+/// Lets reactors decide: requests are answered with "here", parked ones may join.
 fn let_reactors_decide(running: &Running) -> Deciders {
     let deciders = Deciders::default();
     let noted = Arc::clone(&deciders);
@@ -1596,7 +1596,7 @@ fn a_client_that_is_decided_for_is_served_by_one_reactor_from_then_on() {
     }
     let (count, threads) = threads_of(&deciders);
     assert_eq!((count, threads.len()), (8, 1));
-    // What was sent together with the frame that moved it is answered, in order.
+    // Frames sent together with the frame that moved it are answered, in order.
     let mut mover = running.accepted::<2>();
     for client in &mut mover {
         client.send(&[decided(1), produce(1, &batch(b"x")), decided(2)].concat());
@@ -1658,8 +1658,8 @@ fn a_request_that_takes_long_to_decide_goes_to_python() {
 
 #[test]
 fn a_panic_in_a_decision_costs_the_asking_client_and_leaves_the_control_lock_to_others() {
-    // The story: it ended the reactor, and the loop waited for the control lock for good; so did whoever
-    // closed the broker.
+    // The story: it ended the reactor, and the loop waited for the control lock for good; so did
+    // the closing of the broker.
     let running = start(&options());
     let server = Arc::downgrade(&running.server);
     let decide = move |requests: Vec<ControlRequest>, _: Vec<ParkedProduce>| {
@@ -1821,8 +1821,8 @@ fn a_client_that_leaves_in_the_middle_of_a_request_gives_its_memory_back() {
     assert_eq!(produced(&waiting.receive()), [(0, 1)]);
 }
 
-/// Two connections in the middle of a small request, and one that found no memory to begin: what
-/// was done before holds it all, and is not being read. The first of the two is done with.
+/// Two connections in the middle of a small request, and one that found no memory to begin. The
+/// requests before hold it all, and are not being read. The first of the two is done with.
 fn starved(running: &Running, hold: impl FnOnce(&mut Client)) -> (Client, [Client; 3]) {
     let [mut first, second, mut holder, mut waiting] = running.accepted();
     let mut reading = second;

@@ -51,7 +51,7 @@ from txn.coordinator.group.records import NEVER, GroupValue, MemberValue
 from txn.wire.error_codes import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""How long a member may wait in its first JoinGroup: it has no id yet and cannot send heartbeats,
+"""Time that a member may wait in its first JoinGroup. It has no id yet and cannot send heartbeats,
 so a client that went away would hold the group for ever. Source: Kafka."""
 
 EMPTY_REBALANCE_RETRY_MS: Final = 1_000

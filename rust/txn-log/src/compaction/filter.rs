@@ -1,9 +1,9 @@
-//! What a cleaning leaves of one batch.
+//! The part of one batch that a cleaning leaves.
 //!
 //! A record stays if it is the last of its key, unless it is a tombstone that has been seen
-//! long enough; one without a key goes. A batch keeps its offsets and its sequences whatever
-//! goes from it, so that its producer's last sequence stays known: base offset and last offset
-//! delta never change, and a batch that has to stay without records is a bare header.
+//! long enough; one without a key goes. A batch keeps its offsets and its sequences under any
+//! removal, so that its producer's last sequence stays known. Base offset and last offset delta
+//! never change, and a batch that has to stay without records is a bare header.
 //!
 //! # The delete horizon (KIP-534)
 //! Tombstones, and markers of transactions that left nothing else, stay for
@@ -31,7 +31,7 @@ use crate::opening::{Opening, Reading};
 /// Largest content of one batch that is held.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
-/// What is left of a batch.
+/// The rest of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// All of it, as it is.
@@ -42,7 +42,7 @@ pub(crate) enum Left {
     Nothing,
 }
 
-/// What decides over records.
+/// The judge of records.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     /// Last offsets of the keys in the part of the log that is being cleaned.
@@ -88,7 +88,7 @@ impl<'a> Source<'a> {
     /// Opens a batch; `held` is for its content.
     ///
     /// # Errors
-    /// What the codec says.
+    /// The codec's error.
     pub fn of(batch: &BatchView<'a>, held: &'a mut Vec<u8>) -> Result<Self, String> {
         let codec = batch.codec().map_err(|error| error.to_string())?;
         let mut source = Self {
@@ -116,7 +116,7 @@ impl<'a> Source<'a> {
     /// Reads every record, whose offsets have to rise and lie in the batch.
     ///
     /// # Errors
-    /// What is wrong with them; those before it were visited.
+    /// Their fault; those before it were visited.
     pub fn read(&self, visitor: &mut impl Visitor) -> Result<(), String> {
         let mut in_place = InPlace {
             visitor,
@@ -202,7 +202,7 @@ impl Visitor for Choice<'_> {
 /// `held` is for its content.
 ///
 /// # Errors
-/// What is wrong with the batch's content.
+/// The fault of the batch's content.
 pub(crate) fn filter_data(
     batch: &BatchView<'_>,
     is_aborted: bool,
@@ -248,7 +248,7 @@ pub(crate) fn filter_data(
 /// A marker is kept whole or not at all: an empty one would not tell the epoch to a replay.
 ///
 /// # Errors
-/// What is wrong with the batch's content.
+/// The fault of the batch's content.
 pub(crate) fn filter_marker(
     batch: &BatchView<'_>,
     is_idle: bool,

@@ -1,9 +1,9 @@
-//! Compaction: what a key was before its last record goes, and offsets stay.
+//! Compaction: former records of a key go, and offsets stay.
 //!
 //! A cleaning reads the log in two passes. The first, over the dirty part only, notes the last
 //! offset of every key in memory of bounded size; if that is full, the cleaning ends there.
-//! The second reads the log from its start, segment by segment, and writes what is left of a
-//! group of segments into one, which then takes their place (see `swap`).
+//! The second reads the log from its start, segment by segment, and writes the kept part of a group
+//! of segments into one. That then takes their place (see `swap`).
 //!
 //! ```text
 //!   log start                  first dirty offset             end            log end
@@ -74,7 +74,7 @@ const INDEX_ENTRY_BYTES: u64 = 12;
 /// Bytes collected before they are written.
 const WRITE_CHUNK: usize = 1 << 20;
 
-/// What one cleaning is to do.
+/// The task of one cleaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleaning {
     /// Up to here, exclusively, earlier cleanings came.
@@ -90,7 +90,7 @@ pub struct Cleaning {
 /// Batches that stay as they are because their records cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// How many there are in the part that was dirty.
+    /// Number of them in the part that was dirty.
     pub batches: u64,
     /// The file of the first one.
     pub path: PathBuf,
@@ -98,14 +98,14 @@ pub struct Unreadable {
     pub position: u64,
     /// Its base offset.
     pub offset: i64,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
-/// What a cleaning did.
+/// The result of a cleaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Where the dirty part begins now; below what was asked for if the memory was full.
+    /// Begin of the dirty part now; below the requested end if the memory was full.
     pub end: i64,
     /// Bytes of the segments before.
     pub bytes_before: u64,
@@ -113,7 +113,7 @@ pub struct Cleaned {
     pub bytes_after: u64,
     /// Keys noted.
     pub keys: u64,
-    /// What it met for the first time and could not read.
+    /// Batches that it met for the first time and could not read.
     pub unreadable: Option<Unreadable>,
 }
 
@@ -161,7 +161,7 @@ impl From<ReadError> for CleanError {
     }
 }
 
-/// What all cleanings of a broker share: their speed and their memory.
+/// Resources that all cleanings of a broker share: their speed and their memory.
 #[derive(Debug)]
 pub struct Cleaner {
     map_bytes: usize,
@@ -200,7 +200,7 @@ impl Cleaner {
 
     fn clean_open(&self, log: &PartitionLog, cleaning: &Cleaning) -> Result<Cleaned, CleanError> {
         let truncations = log.truncations();
-        // What began below the last stable offset has ended, and the log knows how.
+        // A transaction that began below the last stable offset has ended, and the log knows how.
         let end = cleaning.end.min(log.state().last_stable_offset);
         let segments: Vec<Sealed> = log
             .sealed_segments()?
@@ -336,14 +336,14 @@ impl Visitor for Notes<'_> {
     }
 }
 
-/// What may not be lost, whatever the keys say.
+/// Batches that may not be lost, for any keys.
 struct Needed {
     last_batches: HashMap<i64, Vec<LastBatch>>,
     aborted: Vec<AbortedTxn>,
 }
 
 impl Needed {
-    /// Whether the producer state would know less without this batch.
+    /// True if the producer state would know less without this batch.
     fn holds(&self, header: &Header) -> bool {
         let batches = self.last_batches.get(&header.producer_id());
         batches.is_some_and(|batches| {
@@ -399,7 +399,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Writes what is left of a group's segments into one, and puts it in their place.
+    /// Writes the kept part of a group's segments into one, and puts it in their place.
     fn clean_group(&mut self, log: &PartitionLog, group: &[Sealed]) -> Result<(), CleanError> {
         let first = &group[0];
         let path = first.path.with_extension("log.cleaned");
@@ -468,7 +468,7 @@ impl Pass<'_> {
         Ok((size, entries))
     }
 
-    /// Keeps in mind, for who is told of this cleaning, a batch that earlier ones have not met.
+    /// Keeps in mind, for the report of this cleaning, a batch that earlier ones have not met.
     fn note_unreadable(&mut self, header: &Header, path: &Path, position: u64, reason: String) {
         if header.base_offset() < self.start {
             return;
@@ -483,7 +483,7 @@ impl Pass<'_> {
         first.batches += 1;
     }
 
-    /// What is left of one batch; an entry that its marker needs is added to `entries`.
+    /// The rest of one batch; an entry that its marker needs is added to `entries`.
     ///
     /// # Errors
     /// Why its records cannot be read.
@@ -663,8 +663,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes what is pending and forces it to the disk; returns the file's size. Once the file is
-    /// closed, what the disk failed to write may go unnoticed (see `open_files`).
+    /// Writes pending batches and forces them to the disk; returns the file's size. Once the file
+    /// is closed, bytes that the disk failed to write may go unnoticed (see `open_files`).
     fn finish(&mut self) -> io::Result<u64> {
         self.flush()?;
         disk::sync(&self.file, self.path)?;
@@ -680,7 +680,7 @@ fn damaged(segment: &Sealed, position: u64, reason: String) -> CleanError {
     })
 }
 
-/// Removes a file that nobody knows of; what cannot be removed now is by the next start.
+/// Removes a file that nobody knows of; the next start removes it if that fails now.
 fn remove_unfinished(path: &Path) {
     let _ = disk::remove_if_there(path);
 }

@@ -2,8 +2,8 @@
 //!
 //! A cleaning reads the log from its start, so it sees every batch of a transaction before its
 //! marker. Which transactions were aborted is known beforehand from the transaction indexes:
-//! their data can go at once. A marker says how a transaction ended to whoever reads its data;
-//! one that ends a transaction of which no batch is left, not even an empty one, is *idle*.
+//! their data can go at once. A marker tells the end of a transaction to the readers of its data.
+//! One that ends a transaction of which no batch is left, not even an empty one, is *idle*.
 //!
 //! Source: Kafka, `CleanedTransactionMetadata`.
 
@@ -13,7 +13,7 @@ use txn_protocol::batch::Header;
 
 use crate::producer_state::AbortedTxn;
 
-/// What a marker ended, as far as the log still tells.
+/// The transaction that a marker ended, as far as the log still tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// A transaction with batches in the log.
@@ -40,7 +40,7 @@ struct Aborting {
 }
 
 impl Transactions {
-    /// Begins a walk between batches. `aborted`: at least those that overlap what is walked over.
+    /// Begins a walk between batches. `aborted`: at least those that overlap the walked range.
     pub fn new(mut aborted: Vec<AbortedTxn>) -> Self {
         aborted.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.first_offset));
         Self {
@@ -65,7 +65,7 @@ impl Transactions {
         false
     }
 
-    /// Passes a marker; says what it ended.
+    /// Passes a marker; returns the transaction that it ended.
     pub fn pass_marker(&mut self, header: &Header, is_commit: bool) -> Ended {
         self.reach(header);
         let producer_id = header.producer_id();

@@ -26,7 +26,7 @@ pub(crate) struct TimestampOffset {
     pub offset: i64,
 }
 
-/// Both indexes of a segment, and what the next entries need.
+/// Both indexes of a segment, and the state that the next entries need.
 #[derive(Clone, Debug)]
 pub(crate) struct Indexes {
     base_offset: i64,
@@ -72,7 +72,7 @@ impl Indexes {
         }
     }
 
-    /// Whether a file of `bytes_max` bytes has no room for another entry of one of the two. The
+    /// True if a file of `bytes_max` bytes has no room for another entry of one of the two. The
     /// time index keeps one free, for the largest timestamp when it is closed.
     pub fn are_full(&self, bytes_max: u64) -> bool {
         let fit = |entry_bytes: usize| bytes_max as usize / entry_bytes;

@@ -43,9 +43,9 @@ pub struct Fault {
     pub position: u64,
     /// Where it ends; for bytes that are no batch, where the next batch begins.
     pub end: u64,
-    /// Whether a write that was cut short may look like this, if it is the last one.
+    /// True if a write that was cut short may look like this, if it is the last one.
     pub may_be_torn: bool,
-    /// What is wrong.
+    /// The fault.
     pub reason: String,
 }
 
@@ -73,7 +73,7 @@ pub struct EpochRun {
     pub last_offset: i64,
 }
 
-/// What a check has found so far.
+/// The findings of a check so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Sound batches.
@@ -90,11 +90,11 @@ pub struct Seen {
     pub gaps: Vec<Gap>,
     /// The last gap, which may not be among them.
     pub last_gap: Option<Gap>,
-    /// What is wrong.
+    /// The fault.
     pub faults: Vec<Fault>,
     /// Faults that are not among them.
     pub faults_left_out: u64,
-    /// Whether a fault is in the log, so that nothing can be said of producers behind it.
+    /// True if a fault is in the log, so that nothing can be said of producers behind it.
     pub is_damaged: bool,
     largest_timestamp: i64,
     is_after_damage: bool,

@@ -44,7 +44,7 @@ impl Witness for Journal {
     }
 }
 
-/// One file: what is on the disk for sure, and what was done to it since.
+/// One file: its part on the disk for sure, and the changes since.
 #[derive(Clone, Debug, Default)]
 struct File {
     durable: Vec<u8>,
@@ -67,8 +67,8 @@ fn apply(bytes: &mut Vec<u8>, change: &Noted, part: usize) {
     }
 }
 
-/// What the disk may hold when everything stops at `crash`: `dice` says for each change that was
-/// not synced whether it arrived. Entries of the directory arrive in order.
+/// Content that the disk may hold when everything stops at `crash`: `dice` says for each unsynced
+/// change whether it arrived. Entries of the directory arrive in order.
 pub fn after_power_failure(
     journal: &[Noted],
     crash: usize,

@@ -17,7 +17,7 @@ use txn_log::producer_state::{
 use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
 use txn_protocol::batch::{BatchView, Batches, Codec};
 
-/// What a producer state knows; equal states must answer equally.
+/// The knowledge of a producer state; equal states must answer equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// First offset of the open transaction of each producer id.
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-/// A producer state that admits everything, unless told otherwise, and counts what it is asked.
+/// A producer state that admits everything, unless told otherwise, and counts its calls.
 #[derive(Debug, Default)]
 pub struct TestProducerState {
     pub state: Mutex<State>,
@@ -234,7 +234,7 @@ pub fn open(directory: &Path, was_clean: bool) -> (PartitionLog, Arc<TestProduce
     try_open(directory, SMALL, was_clean).unwrap()
 }
 
-/// Opens what a log left that was closed, or not, and had its log start moved up.
+/// Opens the directory of a log that was closed, or not, and had its log start moved up.
 pub fn open_from(directory: &Path, past: Past) -> (PartitionLog, Arc<TestProducerState>) {
     try_open_from(directory, SMALL, past).unwrap()
 }
@@ -347,7 +347,7 @@ pub fn files(directory: &Path, extension: &str) -> Vec<std::path::PathBuf> {
     files
 }
 
-/// What a stored batch means to a producer state; `None` if nothing.
+/// The meaning of a stored batch for a producer state; `None` if there is none.
 pub fn replayed(batch: &BatchView<'_>) -> Option<ReplayedBatch> {
     if batch.producer_id() < 0 {
         return None;
@@ -371,7 +371,7 @@ pub fn essence(state: &State) -> Essence {
     )
 }
 
-/// What a replay of these batches from the first on makes of an empty state.
+/// The state that a replay of these batches from the first on makes of an empty one.
 pub fn replay_of(bytes: &[u8]) -> State {
     let fresh = TestProducerState::default();
     for batch in Batches::new(bytes) {
