@@ -1,4 +1,4 @@
-"""The prose of each tree keeps its budget; `words.py` says what is counted, and lists it."""
+"""The prose of each tree keeps its budget; `words.py` has the rules, and lists findings."""
 
 from pathlib import Path
 

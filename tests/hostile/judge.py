@@ -215,7 +215,7 @@ class _Judgement:
         return self.case.is_cut and (self._is_told(place) or self._is_cut_between_batches())
 
     def _is_finished_again(self, sound: ShownPartition, found: ShownPartition) -> bool:
-        """A kill tore the last record of a coordinator, and the start completed what it decides."""
+        """A kill tore the last record of a coordinator, and the start completed its decision."""
         if not self.case.place.startswith("__transaction_state") or self.case.state != "killed":
             return False
         same = sound["batches"][:-1]

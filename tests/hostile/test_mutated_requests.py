@@ -28,7 +28,9 @@ RATE_MIN: Final = 50
 """Answers a second, on a machine that is busy; alone it makes thousands."""
 
 KEPT_BYTES: Final = 20
-"""What one request leaves for good on average: few make a transactional id, a group or a topic."""
+"""Items that one request leaves for good on average: few make a transactional id, a group or a
+topic.
+"""
 
 POOLED_THREADS: Final = min(32, (os.cpu_count() or 1) + 4) + SYNC_THREADS + 2
 """Those that decode bodies, sync logs and open batches start when first needed, and stay."""

@@ -7,8 +7,8 @@ The order of a commit with `durability=commit`, as `docs/decisions/0007` propose
 3. Then come the answer, the markers and COMPLETE. None of them waits for the disk.
 
 Each record of a transactional id carries the markers that may not be on the disk yet: partition,
-named offset, result. So the last record of an id tells a start everything, whatever the cleaner
-removes. A start after a power failure goes by these rules:
+named offset, result. So the last record of an id tells a start everything, after any cleaning. A
+start after a power failure goes by these rules:
 
 a. A carried marker is written again if the partition's open transaction begins at or below the
    named offset.
@@ -20,8 +20,8 @@ d. The start's own record carries its markers, and all of it is synced before an
 
 The search is breadth-first over all interleavings of appends, syncs and power failures, so its
 story of an anomaly is a shortest one. A power failure cuts each log anywhere behind its last sync;
-it may come while a start is under way. A log's index is its offset. A record at the same offset
-may be another one after a failure, which is what makes the rules subtle.
+it may come while a start is under way. A log's index is its offset. A record at the same offset may
+be another one after a failure, which makes the rules subtle.
 
 By hand, with larger bounds: `PYTHONPATH=tests python -m model.commit_search 2 2 0` (transactions,
 power failures, records of another producer): 1.1 million states.
@@ -40,7 +40,7 @@ RECORDS_MAX: Final = 2
 
 
 class Result(Enum):
-    """How a transaction ends."""
+    """The end of a transaction."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -69,7 +69,7 @@ class Rules(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """How far the search goes."""
+    """The bounds of the search."""
 
     transactions: int = 1
     power_failures: int = 2
@@ -231,7 +231,10 @@ def search(rules: Rules, bounds: Bounds) -> Finding:
 
 
 def anomaly_of(state: State) -> str | None:
-    """Name what may never happen. What must be there is asked once a start has ended."""
+    """Name the anomalies, which may never happen.
+
+    Required records are asked for once a start has ended.
+    """
     committed = [log.committed() for log in state.logs]
     answered = dict(state.answered)
     if any(answered.get(number) is Result.ABORT for counts in committed for number in counts):

@@ -5,8 +5,8 @@ failures, elections, changes of the ISR. Leader and followers keep Kafka's rules
 `answer`, `accept`); a controller without faults elects leaders from the ISR.
 
 A kill leaves the files as they are, for the page cache survives. A power failure leaves the files
-as they were at the last sync. The replica that comes back from one has lost what it had promised,
-so the controller takes it out of the ISR.
+as they were at the last sync. The replica that comes back from one has lost promised records, so
+the controller takes it out of the ISR.
 
 Checked after every step: LSO ≤ HW ≤ log end, no record below any high watermark is ever lost or
 changed, a new leader has all of them. Checked at the end, when every message arrives: all logs are
@@ -142,7 +142,7 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether it believes to be the leader."""
+        """True if it believes to be the leader."""
         return self.known.leader == self.index
 
     # ------------------------------------------------------------ life
@@ -206,14 +206,14 @@ class Replica:
             self.truncate(self.running.high_watermark)
 
     def truncate(self, offset: int) -> None:
-        """Take back what lies above; checkpoints first."""
+        """Take back the records above; checkpoints first."""
         point, high_watermark = self.checkpoint
         self.checkpoint = Checkpoint(min(point, offset), min(high_watermark, offset))
         self.running.truncate_to(offset)
         self.sync()
 
     def fetch(self) -> FetchRequest:
-        """Ask the leader for what comes next."""
+        """Ask the leader for the next records."""
         self.number += 1
         latest = self.running.latest_epoch
         return FetchRequest(
@@ -257,7 +257,7 @@ class Replica:
             log.raise_high_watermark(min([log.log_end_offset, *ends]))
 
     def accept(self, answer: FetchAnswer) -> None:
-        """Store what the leader answered, or take back what it does not have."""
+        """Store the leader's answer, or take back records that it does not have."""
         log = self.running
         if answer.number != self.number or answer.leader_epoch != self.known.leader_epoch:
             return
@@ -384,7 +384,7 @@ class Cluster:
                 self.become(replica, known)
 
     def is_current(self, request: FetchRequest) -> bool:
-        """Whether the process that asks still runs. What an older one had may be lost."""
+        """True if the process that asks still runs. Records of an older one may be lost."""
         follower = self.replicas[request.follower]
         return request.broker_epoch == follower.broker_epoch and follower.log is not None
 
@@ -424,7 +424,7 @@ class Cluster:
             self.forget_messages(replica)
 
     def lose_power(self) -> None:
-        """A machine ends, if another running one of the ISR has what it promised."""
+        """A machine ends, if another running one of the ISR has its promised records."""
         up = self.up()
         in_sync = [one for one in up if one.index in self.controller.isr]
         if len(in_sync) < 2:
@@ -491,7 +491,7 @@ class Cluster:
             self.messages.append(Message(replica.index, self.controller))
 
     def forget_messages(self, replica: Replica) -> None:
-        """What was on its way to a process that ended is gone."""
+        """Messages on their way to a process that ended are gone."""
         self.messages = [message for message in self.messages if message.to != replica.index]
 
     def up(self) -> list[Replica]:
@@ -541,7 +541,7 @@ class Cluster:
             raise Anomaly(f"committed batches are gone: {sorted(missing)}")
 
     def check_replay(self, replica: Replica) -> None:
-        """The producer state is what the batches say from the first on."""
+        """The producer state equals a replay of the batches from the first on."""
         directory = replica.root / f"replay-{replica.index}" / "orders-0"
         directory.mkdir(parents=True)
         content = b"".join(batch.bytes for batch in replica.batches())

@@ -1,4 +1,4 @@
-"""Replicas over the real log keep what was committed, and a broken rule is caught."""
+"""Replicas over the real log keep committed records, and a broken rule is caught."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CAUGHT_BY = {
     Rule.LEADER_IS_IN_SYNC: (0, 2),
     Rule.LOSS_LEAVES_THE_ISR: (3, 3),
 }
-"""Seed and number of replicas that show what a rule is for."""
+"""Seed and number of replicas that show the purpose of a rule."""
 
 
 @pytest.mark.parametrize("replicas", [2, 3])

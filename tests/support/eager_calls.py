@@ -1,4 +1,6 @@
-"""Coordinators that tests call without an event loop: what waits for nothing returns at once."""
+"""Coordinators that tests call without an event loop: a call that waits for nothing returns at
+once.
+"""
 
 import asyncio
 import inspect

@@ -120,8 +120,8 @@ def test_P3_offsets_of_a_transaction_that_timed_out_do_not_count() -> None:
 def test_P7_offsets_that_had_to_wait_until_their_transaction_ended_are_not_written() -> None:
     """A join that waits for the disk may be overtaken by the end of its transaction.
 
-    What is appended then comes after the marker: it would open a transaction that nobody
-    ends, hold the offsets pending and the last stable offset back for ever.
+    Records appended then come after the marker: they would open a transaction that nobody ends, and
+    hold the offsets pending and the last stable offset back for ever.
     """
     codes: list[ErrorCode] = []
 

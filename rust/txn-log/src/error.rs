@@ -154,7 +154,7 @@ impl std::error::Error for AppendError {}
 pub enum ReadError {
     /// `start` is below the log start or above the log end.
     OutOfRange {
-        /// As asked.
+        /// The requested offset.
         start: i64,
         /// The log's state.
         state: LogState,

@@ -2,10 +2,10 @@
 //!
 //! # An append
 //! Checked without the lock: bytes, checksum, counts, and the content, which is opened and read to
-//! the last header, so that what is acknowledged can be read. Then, under the partition's lock:
-//! make room (first segment, or roll), ask the producer state, stamp offset and time in place, write,
-//! note an aborted transaction, publish. After the lock: wake who waits. A plain batch, one
-//! without a producer id, does not ask the producer state.
+//! the last header, so that acknowledged records can be read. Then, under the partition's lock:
+//! make room (first segment, or roll), ask the producer state, stamp offset and time in place,
+//! write, note an aborted transaction, publish. After the lock: wake waiting readers. A plain
+//! batch, one without a producer id, does not ask the producer state.
 //!
 //! # What readers see
 //! The offsets of [`crate::offsets`], published as one state: readers ask `readable_end`, and read
@@ -13,17 +13,17 @@
 //! writer: it takes the segment list, looks up positions, and lets the kernel send the bytes.
 //!
 //! # When the disk fails
-//! What was written of a batch that failed is cut off; reads go on. If the producer state had admitted
-//! it, producer state and file disagree: the next append first brings the producer state to what the file holds, as
-//! a start does, and then goes on, so a disk that has space again needs nobody's help. After a
-//! failed sync, whose bytes the kernel may have dropped, the log takes nothing more until it is
-//! opened again.
+//! The written part of a batch that failed is cut off; reads go on. If the producer state had
+//! admitted it, producer state and file disagree. The next append first brings the producer state
+//! to the content of the file, as a start does, and then goes on. So a disk that has space again
+//! needs nobody's help. After a failed sync, whose bytes the kernel may have dropped, the log takes
+//! nothing more until it is opened again.
 //!
 //! # Deviations from Kafka
 //! A batch larger than a segment is stored in a segment of its own rather than refused. Records
-//! with other offsets than 0, 1, 2 … are refused, where Kafka renumbers them. Kafka opens what
-//! Java's client can read; here another client has to be able to read it too, see `opening`.
-//! Kafka has no limit for what compressed records come to; see [`CONTENT_BYTES_MAX`].
+//! with other offsets than 0, 1, 2 … are refused, where Kafka renumbers them. Kafka opens batches
+//! that Java's client can read; here another client has to be able to read them too, see `opening`.
+//! Kafka has no limit for the size of opened records; see [`CONTENT_BYTES_MAX`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -67,14 +67,14 @@ use crate::write_health::WriteHealth;
 
 /// Names the topic that a partition's directory is of.
 pub(crate) const METADATA_NAME: &str = "partition.metadata";
-/// At the end of the name of a directory that is being removed.
+/// Suffix of the name of a directory that is being removed.
 const DOOMED_SUFFIX: &str = "-delete";
 /// The longest name that file systems take.
 const NAME_BYTES_MAX: usize = 255;
-/// Between two attempts to bring producer state and file together.
+/// Pause between two attempts to bring producer state and file together.
 const HEAL_PAUSE: Duration = Duration::from_secs(1);
 /// The most bytes that compressed records of one batch may come to, unless `max.message.bytes`
-/// is more: what librdkafka opens of a zstd batch (`receive.message.max.bytes`).
+/// is more: the limit of librdkafka for a zstd batch (`receive.message.max.bytes`).
 pub const CONTENT_BYTES_MAX: usize = 100_000_000;
 
 /// A batch that was written.
@@ -88,12 +88,12 @@ pub struct Appended {
     pub log_start_offset: i64,
 }
 
-/// What is known of a log's earlier life when it is opened.
+/// The known past of a log when it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// It was closed, so its files may be trusted.
     pub was_clean: bool,
-    /// It was not, and the machine went down: what was not synced may be torn anywhere.
+    /// It was not, and the machine went down: unsynced bytes may be torn anywhere.
     pub power_failed: bool,
     /// Its entry in `recovery-point-offset-checkpoint`, or 0: everything below was on the disk.
     pub recovery_point: i64,
@@ -103,8 +103,8 @@ pub struct Past {
     pub log_start_offset: Option<i64>,
     /// It was compacted once: between its batches offsets may be missing.
     pub may_have_gaps: bool,
-    /// What it is to its partition from the start. Unless it is the sole replica,
-    /// `high_watermark` is also its high watermark, as far as the log reaches.
+    /// Its role in its partition from the start. Unless it is the sole replica, `high_watermark` is
+    /// also its high watermark, as far as the log reaches.
     pub role: Role,
 }
 
@@ -133,7 +133,7 @@ impl Slice {
     /// Reads its bytes.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's error.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.len as usize];
         if let Some(file) = &self.file {
@@ -174,22 +174,22 @@ pub struct PartitionLog {
     damage: Mutex<Damage>,
     pub(crate) write_health: WriteHealth,
     pub(crate) synced: Mutex<Synced>,
-    /// `synced`, for who must not wait.
+    /// Lock-free mirror of `synced.end`.
     pub(crate) recovery_point: AtomicI64,
     /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
     pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
     pub(crate) has_new_files: AtomicBool,
     pub(crate) has_failed_sync: AtomicBool,
-    /// Whether bytes are forced to the disk before an idle file is closed.
+    /// True if bytes are forced to the disk before an idle file is closed.
     syncs_before_close: AtomicBool,
     is_closed: AtomicBool,
     is_deleted: AtomicBool,
 }
 
-/// What only the holder of the partition's lock may see.
+/// The state that only the holder of the partition's lock may see.
 pub(crate) struct Writer {
     pub condition: Condition,
-    /// What the log is to its partition; a follower takes batches from its leader alone.
+    /// The role of the log in its partition; a follower takes batches from its leader alone.
     pub role: Role,
     pub first_unstable_offset: Option<i64>,
     healed_at: Option<Instant>,
@@ -201,7 +201,7 @@ pub(crate) struct Writer {
 #[derive(Debug, Default)]
 struct Damage {
     met: Vec<CorruptLog>,
-    /// How many of them an operator was told of.
+    /// Number of them that an operator was told of.
     told: usize,
 }
 
@@ -210,7 +210,8 @@ pub(crate) enum Condition {
     /// Producer state and file disagree since a write failed; the text says which. The next append
     /// brings them together again.
     Diverged(String),
-    /// What the disk holds is unknown; the text says why. Only opening the log again helps.
+    /// The content of the disk is unknown; the text has the reason. Only opening the log again
+    /// helps.
     Failed(String),
     Closed,
 }
@@ -222,13 +223,13 @@ impl Writer {
 }
 
 impl PartitionLog {
-    /// Opens a log and recovers what is there, by what is known of its past.
+    /// Opens and recovers a log, by its known past.
     ///
     /// `partition_metadata` is the text of the `partition.metadata` file, written with the
     /// directory.
     ///
     /// # Errors
-    /// `Corrupt` for damage, and for what is missing; nothing was changed then.
+    /// `Corrupt` for damage, and for missing parts; nothing was changed then.
     pub fn open(
         directory: PathBuf,
         producer_state: Arc<dyn ProducerStateManager>,
@@ -250,8 +251,8 @@ impl PartitionLog {
             end,
             found.first_unstable_offset,
         );
-        // What a process that died had written may still be in memory only: the first sync
-        // after it forces everything behind the recovery point.
+        // Bytes that a dead process had written may still be in memory only: the first sync after
+        // it forces everything behind the recovery point.
         let synced_end = if was_clean { end } else { found.recovery_point };
         let log = Self {
             directory,
@@ -299,7 +300,7 @@ impl PartitionLog {
         &self.directory
     }
 
-    /// What was cut off when it was opened, in the order of the offsets.
+    /// The parts cut off when it was opened, in the order of the offsets.
     #[must_use]
     pub fn cuts(&self) -> &[Cut] {
         &self.cuts
@@ -327,7 +328,7 @@ impl PartitionLog {
 
     /// Validates, admits, stamps in place, writes, publishes and wakes: one whole batch.
     ///
-    /// On success `batch` holds what was stored. On `Join` it may be appended again as it is.
+    /// On success `batch` holds the stored bytes. On `Join` it may be appended again as it is.
     ///
     /// # Errors
     /// See [`AppendError`]; nothing is readable of a batch that failed.
@@ -335,10 +336,9 @@ impl PartitionLog {
         self.append_within(origin, batch, &mut None, &mut { usize::MAX })
     }
 
-    /// As `append`, for callers that have not the time to open a large batch: if `content` is
-    /// not known, at most `budget` bytes of compressed content are opened, and `budget` is lowered
-    /// by as much. `content` is known afterwards if all was. What [`Self::inspect`] gives counts
-    /// as known.
+    /// Like `append`, but opens at most `budget` bytes of compressed content if `content` is not
+    /// known, and lowers `budget` by as much. `content` is known afterwards if all was. A result of
+    /// [`Self::inspect`] counts as known.
     ///
     /// # Errors
     /// As `append`, and `TooMuchToOpen`.
@@ -493,8 +493,8 @@ impl PartitionLog {
         segment.append(header, batch)
     }
 
-    /// Cuts off what was written of a batch; the log diverges if that fails, or if the producer state
-    /// believes the batch stored.
+    /// Cuts off the written part of a batch; the log diverges if that fails, or if the producer
+    /// state believes the batch stored.
     pub(crate) fn fail(
         &self,
         writer: &mut Writer,
@@ -512,8 +512,8 @@ impl PartitionLog {
         AppendError::Io(error)
     }
 
-    /// Brings the producer state to what is stored, for somebody who looks at it: an append that failed may
-    /// have left it a batch ahead. Not needed before an append.
+    /// Brings the producer state to the stored batches, for a caller that looks at it: an append
+    /// that failed may have left it a batch ahead. Not needed before an append.
     ///
     /// # Errors
     /// The disk: the producer state is as it was.
@@ -521,7 +521,7 @@ impl PartitionLog {
         self.heal(&mut self.writer_even_if_failed())
     }
 
-    /// As `heal`, but not more often than once in a while: the whole segment may have to be
+    /// Like `heal`, but not more often than once in a while: the whole segment may have to be
     /// replayed, and clients try again at once.
     fn heal_in_turn(&self, writer: &mut Writer) -> io::Result<()> {
         if let Condition::Diverged(reason) = &writer.condition
@@ -658,8 +658,8 @@ impl PartitionLog {
         self.store_metadata()
     }
 
-    /// Has `partition.metadata` say what it should. A crash may have come before it was there, a
-    /// power failure may have left it empty; Kafka takes no directory with such a file.
+    /// Writes the required content of `partition.metadata`. A crash may have come before it was
+    /// there, a power failure may have left it empty; Kafka takes no directory with such a file.
     fn store_metadata(&self) -> io::Result<()> {
         let path = self.directory.join(METADATA_NAME);
         if let Some(text) = &self.partition_metadata
@@ -697,7 +697,7 @@ impl PartitionLog {
         }
     }
 
-    /// Takes no more batches after a failed sync: the kernel may have dropped what it held.
+    /// Takes no more batches after a failed sync: the kernel may have dropped bytes.
     pub(crate) fn fail_after_sync(&self, error: &io::Error) {
         let reason = format!("a sync failed: {error}");
         let mut writer = self.writer_even_if_failed();
@@ -714,8 +714,8 @@ impl PartitionLog {
     /// Syncs, writes indexes and the producer state's snapshot, and closes. Closing twice is fine.
     ///
     /// # Errors
-    /// What the disk says, now or in an append before: the log is closed, but the directory
-    /// must not be taken for a clean one.
+    /// The disk's error, now or in an append before: the log is closed, but the directory must not
+    /// be taken for a clean one.
     pub fn close(&self) -> io::Result<()> {
         let mut was_broken_off = false;
         let mut writer = self.writer.lock().unwrap_or_else(|poisoned| {
@@ -730,7 +730,7 @@ impl PartitionLog {
             Condition::Open if was_broken_off => Err(io::Error::other("a bug broke off an append")),
             Condition::Open => self.finish_files(writer.is_as_closed),
         };
-        drop(writer); // who tells of a failed sync takes it
+        drop(writer); // the reporter of a failed sync takes it
         let synced = self.sync_rest();
         self.let_go();
         finished.and(synced)
@@ -762,10 +762,10 @@ impl PartitionLog {
     /// Closes and removes the directory with everything in it.
     ///
     /// It is renamed first, see [`doomed_name`]: a crash leaves the name either to a whole log or
-    /// free. Whoever opens the logs of a data directory removes what is named so.
+    /// free. The owner of a data directory removes directories of this name when it opens its logs.
     ///
     /// # Errors
-    /// What the disk says; the log is closed all the same.
+    /// The disk's error; the log is closed all the same.
     pub fn delete(&self) -> io::Result<()> {
         self.writer
             .lock()
@@ -803,13 +803,13 @@ impl PartitionLog {
         self.offsets.readable_end(isolation)
     }
 
-    /// Whether it was closed or deleted.
+    /// True if it was closed or deleted.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Whether it was deleted.
+    /// True if it was deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
@@ -840,9 +840,9 @@ impl PartitionLog {
         self.locate_within(start, end, max_bytes, at_least_one, u64::MAX)
     }
 
-    /// As `locate`, for who has not the time to check the whole slice: of what was believed at
-    /// the start and not read since, at most `checked_max` bytes are read, or one batch if
-    /// `at_least_one`. The slice then ends there, and the rest takes another call.
+    /// Like `locate`, but reads at most `checked_max` bytes that were believed at the start and not
+    /// read since, or one batch if `at_least_one`. The slice then ends there, and the rest takes
+    /// another call.
     ///
     /// # Errors
     /// As `locate`.
@@ -865,7 +865,7 @@ impl PartitionLog {
         at_least_one: bool,
         checked_max: u64,
     ) -> Result<Slice, ReadError> {
-        // In this order: what is below the log end is in the segments that are there now.
+        // In this order: records below the log end are in the segments that are there now.
         let state = self.state();
         let segments = self.segments();
         if self.is_closed() {
@@ -1101,7 +1101,7 @@ impl PartitionLog {
 
     /// Calls `watcher` whenever the log advances, until `unwatch` with the returned id.
     ///
-    /// Look at `state` after this, not before: what was appended between is not announced.
+    /// Look at `state` after this, not before: appends in between are not announced.
     #[must_use]
     pub fn watch(&self, watcher: Arc<dyn Watcher>) -> u64 {
         self.watchers.add(watcher)
@@ -1112,7 +1112,7 @@ impl PartitionLog {
         self.watchers.remove(id);
     }
 
-    /// How many watchers there are.
+    /// Number of watchers.
     #[must_use]
     pub fn watcher_count(&self) -> usize {
         self.watchers.lock().len()
@@ -1179,7 +1179,7 @@ impl PartitionLog {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The partition's lock, whatever its condition.
+    /// The partition's lock, in any condition.
     pub(crate) fn writer_even_if_failed(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -1216,7 +1216,7 @@ fn remove_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// What the compressed records of a batch to be stored may come to.
+/// Size to which the compressed records of a batch to be stored may open.
 fn content_bytes_max(settings: &Settings) -> usize {
     CONTENT_BYTES_MAX.max(settings.max_message_bytes)
 }
@@ -1312,7 +1312,7 @@ fn open_within(
     })
 }
 
-/// What a client is told of a batch whose content nobody could read.
+/// The message to a client about a batch whose content nobody could read.
 fn refuse_content(error: &ContentError) -> AppendError {
     let (code, message) = match error {
         ContentError::Compression(CompressionError::TooLarge { cap }) => (
@@ -1331,7 +1331,7 @@ fn refuse_content(error: &ContentError) -> AppendError {
     AppendError::Refused { code, message }
 }
 
-/// What a client is told of a batch whose bytes do not add up.
+/// The message to a client about a batch whose bytes do not add up.
 pub(crate) fn refuse_batch(error: BatchError) -> AppendError {
     let code = match error {
         BatchError::Truncated { .. } | BatchError::Length { .. } | BatchError::Crc { .. } => {
@@ -1396,8 +1396,8 @@ fn search_batch(
     Ok(search::first_record(&batch, budget, is_wanted))
 }
 
-/// Who is woken when the log advances. Copied to be woken, so that waking holds no lock and a
-/// watcher may leave while it is called.
+/// The watchers that are woken when the log advances. Copied to be woken, so that waking holds no
+/// lock and a watcher may leave while it is called.
 ///
 /// Cost: logarithmic in the watchers to come and to leave, linear to wake.
 #[derive(Default)]

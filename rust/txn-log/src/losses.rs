@@ -1,6 +1,6 @@
-//! Giving up what is damaged: what of a log can be kept, and how the rest goes.
+//! Giving up damaged parts: the part of a log that can be kept, and the way in which the rest goes.
 //!
-//! [`examine`] says what a start would say, and changes nothing. [`plan`] finds the longest sound
+//! [`examine`] returns a start's answer, and changes nothing. [`plan`] finds the longest sound
 //! beginning of a log. [`carry_out`] gives up all behind it, so that no offset is given out
 //! again: an empty batch, as compaction leaves them, stands for the offsets that are lost. A
 //! reader passes over it; the log goes on where it is proven to have come.
@@ -24,10 +24,10 @@ use crate::segment::file_path;
 use crate::settings::Settings;
 use crate::snapshot;
 
-/// What is appended to the name of something that stood in the place of a file.
+/// Suffix for the name of an obstacle that stood in the place of a file.
 pub(crate) const GIVEN_UP_SUFFIX: &str = "given-up";
 
-/// How a log is made sound: what is kept, and where it goes on.
+/// The plan that makes a log sound: the kept part, and the offset where it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Base offset of the last segment that is kept; `None`: nothing is.
@@ -40,13 +40,13 @@ pub struct Plan {
     pub next_offset: i64,
     /// Leader epoch of the last batch that is kept.
     pub leader_epoch: i32,
-    /// What is no file and stands in the place of one.
+    /// Paths that are no files and stand in the place of one.
     pub in_the_way: Vec<PathBuf>,
-    /// What goes: of each file from where on, and how many bytes.
+    /// Lost parts: of each file the position from which on, and the bytes.
     pub given_up: Vec<(PathBuf, u64, u64)>,
 }
 
-/// Says what a start would say of a log: what it would cut, or why it would refuse it.
+/// Returns a start's answer for a log: the parts it would cut, or the reason of its refusal.
 ///
 /// # Errors
 /// As [`crate::PartitionLog::open`].
@@ -141,12 +141,12 @@ pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Pla
     Ok(plan)
 }
 
-/// Whether something with an offset in its name is no log, or one that stands before a segment.
+/// True if something with an offset in its name is no log, or one that stands before a segment.
 fn is_before(path: &Path, base_offset: i64) -> bool {
     snapshot::parse_name(path, "log").is_some_and(|other| other < base_offset)
 }
 
-/// How far the checkpoints say that a log has come.
+/// The end of a log by the checkpoints.
 fn proven_end(past: Past) -> i64 {
     past.recovery_point
         .max(past.high_watermark)
@@ -171,7 +171,7 @@ fn newest_trace(directory: &Path) -> io::Result<i64> {
     Ok(newest.max(epochs.and_then(|epochs| epochs.last_start()).unwrap_or(0)))
 }
 
-/// Gives up what a plan does not keep, durably.
+/// Gives up the parts that a plan does not keep, durably.
 ///
 /// # Errors
 /// The disk's; it may be tried again.

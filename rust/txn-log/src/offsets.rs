@@ -30,7 +30,8 @@ pub struct LogState {
     pub log_start_offset: i64,
     /// End of the records that every in-sync replica has; at most the log end.
     pub high_watermark: i64,
-    /// End of what a `read_committed` reader may see; at most the high watermark.
+    /// Exclusive end of the records that a `read_committed` reader may see; at most the high
+    /// watermark.
     pub last_stable_offset: i64,
     /// The offset the next record will get.
     pub log_end_offset: i64,
@@ -48,7 +49,7 @@ impl LogState {
     }
 }
 
-/// How far a reader may read. Source: Kafka's `FetchIsolation`.
+/// The isolation of a reader. Source: Kafka's `FetchIsolation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
     /// A follower, which copies everything.
@@ -59,19 +60,20 @@ pub enum Isolation {
     TxnCommitted,
 }
 
-/// What a log is to its partition.
+/// The role of a log in its partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The only replica: the high watermark is the log end.
     #[default]
     SoleReplica,
-    /// Takes batches from clients; its high watermark is set from what the in-sync replicas have.
+    /// Takes batches from clients; its high watermark is set from the offsets of the in-sync
+    /// replicas.
     Leader,
     /// Takes batches from the leader, and the high watermark with them.
     Follower,
 }
 
-/// The published offsets, and what a change of them has to know.
+/// The published offsets, and the state that changes of them need.
 pub(crate) struct Offsets {
     /// Odd while a change is under way.
     version: AtomicU64,
@@ -79,7 +81,7 @@ pub(crate) struct Offsets {
     high_watermark: AtomicI64,
     last_stable: AtomicI64,
     log_end: AtomicI64,
-    /// Raised by whatever takes offsets back, so that a reader can tell that it happened.
+    /// Raised by every change that takes offsets back, so that a reader can tell that it happened.
     truncations: AtomicU64,
     changing: Mutex<Changing>,
 }
@@ -93,7 +95,7 @@ struct Changing {
 }
 
 impl Changing {
-    /// First unstable offset as of the high watermark; forgets what is older.
+    /// First unstable offset as of the high watermark; forgets older ones.
     fn unstable_at(&mut self, high_watermark: i64) -> Option<i64> {
         while let Some(&(end, _)) = self.unstable.get(1)
             && end <= high_watermark
@@ -183,7 +185,7 @@ impl Offsets {
         end.load(Ordering::Acquire)
     }
 
-    /// How often offsets were taken back.
+    /// Number of times that offsets were taken back.
     pub fn truncations(&self) -> u64 {
         self.truncations.load(Ordering::Acquire)
     }
@@ -235,7 +237,7 @@ impl Offsets {
     }
 
     /// Takes the log end back. No `read_committed` reader sees anything until
-    /// [`Self::end_truncation`]: what was committed may have lost its marker.
+    /// [`Self::end_truncation`]: a committed transaction may have lost its marker.
     pub fn truncate_to(&self, log_end: i64) {
         self.change(|changing, state| {
             let known = changing.unstable.iter();
@@ -248,8 +250,8 @@ impl Offsets {
         self.truncations.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Shows `read_committed` readers what they may see of a log that was cut, by the first
-    /// unstable offset as of its end.
+    /// Shows `read_committed` readers their part of a log that was cut, by the first unstable
+    /// offset as of its end.
     pub fn end_truncation(&self, first_unstable: Option<i64>) {
         self.change(|changing, state| {
             if state.high_watermark == state.log_end_offset {
@@ -316,8 +318,8 @@ fn follow_log_end(changing: &Changing, state: &mut LogState) {
     }
 }
 
-/// LSO = min(first unstable offset as of the high watermark, high watermark), never below the
-/// log start nor below what was shown.
+/// LSO = min(first unstable offset as of the high watermark, high watermark), never below the log
+/// start nor below the published one.
 fn raise_stable(changing: &mut Changing, state: &mut LogState) {
     let high_watermark = state.high_watermark;
     let first_unstable = changing.unstable_at(high_watermark);

@@ -1,9 +1,9 @@
 //! The partition's rules as its log asks them.
 //!
-//! The log knows bytes and offsets; who may write, what is a duplicate and which
-//! transactions are open is the producer state's knowledge (`txn.partition.Partition` in Python). The
-//! log calls a producer state under the partition's lock, so a producer state is never entered twice at once; a
-//! producer state never calls a log.
+//! The log knows bytes and offsets. The producer state knows the permitted producers, duplicates
+//! and open transactions (`txn.partition` in Python). The log calls a producer state under the
+//! partition's lock, so a producer state is never entered twice at once; a producer state never
+//! calls a log.
 //!
 //! `admit` and `admit_marker` change the producer state's state at once. If the write that follows
 //! fails, producer state and file disagree, and the log restores the producer state before it takes another batch.

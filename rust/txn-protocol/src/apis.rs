@@ -143,7 +143,7 @@ pub const fn api(key: i16) -> Option<&'static Api> {
     APIS[key as usize].as_ref()
 }
 
-/// Whether a version of an API has flexible encoding; false for an unknown key.
+/// True if a version of an API has flexible encoding; false for an unknown key.
 #[inline]
 #[must_use]
 pub const fn is_flexible(key: i16, version: i16) -> bool {

@@ -34,7 +34,7 @@ const TRANSACTIONAL: i16 = 1 << 4;
 const CONTROL: i16 = 1 << 5;
 const DELETE_HORIZON: i16 = 1 << 6;
 
-/// How a batch's records are compressed; the number is bits 0–2 of its attributes.
+/// Compression of a batch's records; the number is bits 0–2 of its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// As they are.
@@ -84,41 +84,41 @@ impl Codec {
 pub enum BatchError {
     /// The bytes end inside the batch.
     Truncated {
-        /// What the batch needs; at least the header.
+        /// Bytes that the batch needs; at least the header.
         needed: usize,
-        /// What is there.
+        /// Bytes that there are.
         available: usize,
     },
     /// The length field is smaller than a header.
     Length {
-        /// As stored.
+        /// The stored value.
         length: i32,
     },
     /// Not version 2.
     Magic {
-        /// As stored.
+        /// The stored value.
         magic: i8,
     },
     /// The checksum does not match the bytes.
     Crc {
-        /// As stored.
+        /// The stored value.
         stored: u32,
-        /// As computed.
+        /// The computed value.
         computed: u32,
     },
     /// A codec number Kafka does not have.
     Codec {
-        /// As stored, 5–7.
+        /// The stored value, 5–7.
         id: u8,
     },
     /// A timestamp below -1.
     Timestamp {
-        /// As stored, in ms.
+        /// The stored value, in ms.
         timestamp_ms: i64,
     },
     /// Counts or offsets that contradict each other.
     Inconsistent {
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
         /// The offending value.
         value: i64,
@@ -176,7 +176,7 @@ pub fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
 /// Says why the bytes are not the beginning of the batch that a log would write next; `None` if
 /// they may be.
 ///
-/// `head` is what is there of the header, `available` counts the bytes that are there in all.
+/// `head` is the present part of the header, `available` counts the bytes that there are in all.
 #[must_use]
 pub fn fault_of_prefix(head: &[u8], available: u64, next_offset: i64) -> Option<&'static str> {
     let begins = |at: usize, wanted: &[u8]| {
@@ -248,7 +248,7 @@ impl Header {
     /// `Magic`, `Length`, and `Truncated` if the header is not all there.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
-        // Older formats have shorter headers: say what they are before missing bytes.
+        // Older formats have shorter headers: name them before missing bytes.
         if let Some(&magic) = bytes.get(16)
             && magic != 2
         {
@@ -364,7 +364,7 @@ impl Header {
         self.attributes
     }
 
-    /// How the records are compressed.
+    /// Compression of the records.
     ///
     /// # Errors
     /// `Codec` for a number that does not exist.
@@ -374,7 +374,7 @@ impl Header {
         Codec::from_id(id).ok_or(BatchError::Codec { id })
     }
 
-    /// What the records' timestamp deltas count from, in ms.
+    /// Base of the records' timestamp deltas, in ms.
     #[inline]
     #[must_use]
     pub fn base_timestamp(&self) -> i64 {
@@ -417,28 +417,28 @@ impl Header {
         self.base_sequence
     }
 
-    /// How many records it says it holds.
+    /// Number of records that it claims to hold.
     #[inline]
     #[must_use]
     pub fn record_count(&self) -> i32 {
         self.record_count
     }
 
-    /// Whether it belongs to a transaction.
+    /// True if it belongs to a transaction.
     #[inline]
     #[must_use]
     pub fn is_transactional(&self) -> bool {
         self.attributes & TRANSACTIONAL != 0
     }
 
-    /// Whether it is a marker or another record of the broker's own.
+    /// True if it is a marker or another record of the broker's own.
     #[inline]
     #[must_use]
     pub fn is_control(&self) -> bool {
         self.attributes & CONTROL != 0
     }
 
-    /// Whether its records' timestamps are the append time, `max_timestamp`.
+    /// True if its records' timestamps are the append time, `max_timestamp`.
     #[inline]
     #[must_use]
     pub fn is_log_append_time(&self) -> bool {

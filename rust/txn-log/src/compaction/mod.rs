@@ -389,9 +389,9 @@ struct Pass<'a> {
     transactions: Transactions,
     /// Markers of aborted transactions of which nothing is left.
     idle_aborts: Vec<i64>,
-    /// For the content of the batch that is looked at.
+    /// Buffers for the content of the batch that is looked at.
     held: Vec<u8>,
-    /// Of the log, before its segments were listed.
+    /// Truncations of the log, before its segments were listed.
     truncations: u64,
     start: i64,
     end: i64,

@@ -106,7 +106,7 @@ pub struct Check {
     bench: Bench,
 }
 
-/// What the batches are held against.
+/// The state that batches are compared with.
 struct Bench {
     is_deep: bool,
     offset_index: Entries,
@@ -173,7 +173,7 @@ impl Check {
         self.walk.end()
     }
 
-    /// What was found so far.
+    /// The findings so far.
     #[must_use]
     pub fn seen(&self) -> &Seen {
         &self.bench.seen
@@ -215,8 +215,8 @@ impl Check {
 }
 
 impl Bench {
-    /// Holds a sound batch against the one before it and against the indexes; returns what a
-    /// producer state has to be told of it.
+    /// Compares a sound batch with the one before it and with the indexes; returns the facts about
+    /// it for a producer state.
     fn take(&mut self, position: u64, batch: &BatchView<'_>) -> Option<ReplayedBatch> {
         let seen = &mut self.seen;
         seen.note(batch, position);
@@ -309,7 +309,7 @@ struct Entries {
 struct Entry {
     /// Where it has to be met: a position in the log, or a batch's last offset.
     at: i64,
-    /// What has to be there: a batch's last offset, or its largest timestamp.
+    /// The required content: a batch's last offset, or its largest timestamp.
     says: i64,
     /// Where it stands in its file.
     position: u64,
@@ -351,7 +351,7 @@ impl Entries {
         }
     }
 
-    /// Judges the entries up to a place of the log, where `is` is what they have to say.
+    /// Judges the entries up to a place of the log, where `is` is their required content.
     fn meet(&mut self, at: i64, is: i64, seen: &mut Seen) {
         while let Some(entry) = self.left.pop_if(|entry| entry.at <= at) {
             let Some(reason) = self.reason(entry, at, is) else {
@@ -394,7 +394,7 @@ impl Entries {
     }
 }
 
-/// What is wrong with a batch whose checksum is right.
+/// The fault of a batch whose checksum is right.
 fn problem(batch: &BatchView<'_>, is_deep: bool) -> Option<String> {
     if let Err(error) = batch.validate() {
         return Some(error.to_string());

@@ -15,7 +15,7 @@ use txn_protocol::batch::{BatchError, BatchView, HEADER_BYTES, Header};
 
 use crate::scan::Scanner;
 
-/// How far ahead of the last offset seen a batch behind damage may be.
+/// Distance ahead of the last offset seen at which a batch behind damage may be.
 const PLAUSIBLE_GAP: i64 = 1 << 31;
 /// Bytes searched at once for a batch behind damage.
 const SEARCH_CHUNK: u64 = 1 << 20;
@@ -31,11 +31,11 @@ pub struct Damage {
     pub position: u64,
     /// Where the walk goes on: at a batch, or the end of the file.
     pub end: u64,
-    /// What is wrong with the batch at `position`.
+    /// The fault of the batch at `position`.
     pub error: BatchError,
 }
 
-/// What lies at one position of a segment.
+/// The content of one position of a segment.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// A whole batch.
@@ -120,7 +120,7 @@ impl Walk {
     }
 }
 
-/// What a step of the walk came to.
+/// The result of a step of the walk.
 enum Judged {
     Batch {
         size: usize,
@@ -183,7 +183,7 @@ fn read<'s>(
     Ok(BatchView::parse(scanner.bytes(position, size)?))
 }
 
-/// Whether the file ends here, or what begins here could be a batch.
+/// True if the file ends here, or if a batch could begin here.
 fn is_boundary(scanner: &mut Scanner<&File>, position: u64, end: u64) -> io::Result<bool> {
     Ok(position == end || read(scanner, position, end)?.is_ok())
 }
@@ -251,7 +251,8 @@ mod tests {
         bytes
     }
 
-    /// What a walk over these bytes finds: (position, base offset or -1 for damage, end, sound).
+    /// The findings of a walk over these bytes: (position, base offset or -1 for damage, end,
+    /// sound).
     fn walk(bytes: &[u8]) -> Vec<(u64, i64, u64, bool)> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
