@@ -19,6 +19,7 @@ from typing import Any
 
 from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
+from support.sessions import session
 from txn.broker.apis.table import build_table
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.node import Node
@@ -311,7 +312,7 @@ class Broker:
             self._produce(version, request, answer)
             return
         assert self.node is not None, "requests come when it has started"
-        context = Context(key, version, "client", "127.0.0.1", connection)
+        context = Context(key, version, "client", session(connection=connection))
         try:
             eager.run(
                 self.loop, self._answer(self._table[key].answer(request, context), answer, hang_up)

@@ -14,6 +14,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
+from support.sessions import LISTENER
 from txn.broker.apis.table import Api
 from txn.broker.host import Answer, Durability
 from txn.broker.shared_sync import SharedSync
@@ -86,7 +87,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = LentLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         control.start()
@@ -112,7 +113,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = LentLoop()
     server = Mock()
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 1)
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
@@ -125,7 +126,7 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = LentLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     control.start()
     control._thread.join(timeout=10)
     del control
@@ -139,7 +140,7 @@ def test_a_bug_in_joining_costs_the_connection(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = LentLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE)
+    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     control._serve([], [(8, "pay", 1, 0, 2, [("orders", 0)])])
     control.start()
     control._thread.join(timeout=10)

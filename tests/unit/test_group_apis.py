@@ -12,6 +12,7 @@ from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
 from support.group_host import TOPICS, GroupNode
+from support.sessions import session
 from txn.broker.apis import groups as apis
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
@@ -35,7 +36,7 @@ def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
     schema = load_request_schema(api_key, version)
     entity_writer(schema)(body, entity_builder(schema)(fields))
     request = decode_request(api_key, version, body.getvalue())
-    context = Context(api_key, version, "client", "127.0.0.1", connection=1)
+    context = Context(api_key, version, "client", session())
     answer = asyncio.run(_answered(node, api_key, request, context))
     data = encode_response(api_key, version, answer)
     response, size = entity_reader(load_response_schema(api_key, version))(data, 0)

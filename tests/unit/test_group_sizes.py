@@ -14,6 +14,7 @@ from kio.serial import entity_writer
 from support.entities import entity_builder
 from support.group_host import GroupNode
 from support.group_rounds import Rounds
+from support.sessions import session
 from txn.broker import group_coordinator as coordinator
 from txn.broker.apis import groups as apis
 from txn.broker.group_coordinator import BATCH_BYTES_MIN, Committer
@@ -33,7 +34,7 @@ def answer(node: GroupNode, key: int, version: int, **fields: Any) -> Any:
     schema = load_request_schema(key, version)
     entity_writer(schema)(body, entity_builder(schema)(fields))
     request = decode_request(key, version, body.getvalue())
-    context = Context(key, version, "client", "127.0.0.1", connection=1)
+    context = Context(key, version, "client", session())
 
     async def ask() -> Any:
         answered: Any = apis.HANDLERS[key](node.coordinator, request, context)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from support.sessions import session
 from txn.broker.host import Context
 from txn.broker.last_clients import LastClient, LastClients
 
@@ -12,9 +13,7 @@ def clients() -> LastClients:
 
 
 def note(clients: LastClients, transactional_id: str, client_id: str = "billing") -> None:
-    context = Context(
-        api_key=26, api_version=1, client_id=client_id, client_host="10.0.0.7", connection=1
-    )
+    context = Context(api_key=26, api_version=1, client_id=client_id, session=session("10.0.0.7"))
     clients.note(transactional_id, context, "EndTxn")
 
 

@@ -11,6 +11,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
+from support.sessions import session
 from support.txn_host import TOPIC, MemoryHost
 from txn.broker.apis import txn as txn_apis
 from txn.broker.apis import txn_tools
@@ -40,7 +41,7 @@ class Api:
         body = io.BytesIO()
         entity_writer(schema)(body, entity_builder(schema)(fields))
         request = decode_request(key, version, body.getvalue())
-        context = Context(key, version, "test", "127.0.0.1", connection=1)
+        context = Context(key, version, "test", session())
 
         async def handle() -> Any:
             return await HANDLERS[key](self.coordinator, request, context)

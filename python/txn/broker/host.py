@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
+from txn.security.sessions import Session
 from txn.storage.base import PartitionLog
 
 RETRY_MS: Final = 1_000
@@ -132,9 +133,17 @@ class Context(NamedTuple):
     api_key: int
     api_version: int
     client_id: str
-    client_host: str
-    connection: int
-    """Number of the client's connection; one that was accepted later has a higher number."""
+    session: Session
+
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+        return self.session.client.host
+
+    @property
+    def connection(self) -> int:
+        """Number of the client's connection; a later one has a higher number."""
+        return self.session.client.connection
 
 
 class HangUpError(Exception):

@@ -24,6 +24,7 @@ from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
 from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
 from txn.logs import log
+from txn.security.sessions import PLAINTEXT, Listener
 from txn.server import descriptors
 from txn.server.background import Background
 from txn.server.compaction import Compaction
@@ -322,8 +323,9 @@ class _Service:
             self.node = self._open_node(scheduler)
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
-        self.node.advertised = advertised or _reachable(*self._address)
-        self._control = ControlLoop(loop, scheduler, self._server, self.node)
+        listener = Listener(PLAINTEXT, self._address, advertised or _reachable(*self._address))
+        self.node.advertised = listener.advertised
+        self._control = ControlLoop(loop, scheduler, self._server, self.node, listener)
         self._reactors = [
             threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])

@@ -28,6 +28,7 @@ from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
+from txn.security.sessions import Listener, anonymous
 from txn.server import eager
 from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
@@ -129,12 +130,14 @@ class ControlLoop:
         scheduler: LoopScheduler,
         server: _core.Server,
         node: Node,
+        listener: Listener,
     ) -> None:
         self._loop = loop
         self._loop.set_exception_handler(_on_bug)
         self._scheduler = scheduler
         self._server = server
         self._node = node
+        self._listener = listener
         self.table: Mapping[int, Api] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
@@ -206,7 +209,8 @@ class ControlLoop:
         if api is None or not api.serves(api_version):
             self._refuse(token, api_key, api_version, client_host)
             return
-        context = Context(api_key, api_version, client_id or "", client_host, connection)
+        session = anonymous(self._listener, client_host, connection)
+        context = Context(api_key, api_version, client_id or "", session)
         if len(body) >= LARGE_BYTES:
             self._start(self._serve_large(token, api, context, body), token)
             return

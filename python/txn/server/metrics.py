@@ -24,11 +24,11 @@ from txn import _core
 from txn.broker.node import Node
 from txn.coordinator.transaction.states import AT_REST, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.security.sessions import PLAINTEXT
 
 HELD_BACK_MAX: Final = 20
 """Only the partitions with the largest lag of the last stable offset are named."""
 
-LISTENER: Final = "PLAINTEXT"
 UNKNOWN_API: Final = "Unknown"
 """The name of all API keys that Kafka does not have."""
 
@@ -223,7 +223,7 @@ class Snapshot:
                 (("Join",), counted["delayed_joins"]),
             ],
         )
-        reactors = [((LISTENER, str(at)), *one) for at, one in enumerate(counted["reactors"])]
+        reactors = [((PLAINTEXT, str(at)), *one) for at, one in enumerate(counted["reactors"])]
         told = ("connection_count", "incoming_byte_total", "outgoing_byte_total")
         for place, name in enumerate(told, 1):
             yield f"kafka_server_socket_server_metrics_{name}", _column(reactors, place)

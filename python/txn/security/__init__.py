@@ -1,0 +1,1 @@
+"""Listeners, principals and sessions: where a request came from, and on whose behalf."""

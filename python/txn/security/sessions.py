@@ -1,0 +1,44 @@
+"""A session: the principal, the listener and the client of a connection.
+
+Pure. A plain listener authenticates nobody, so every principal is `ANONYMOUS`; Kafka's authorizers
+know it by this name.
+"""
+
+from typing import Final, NamedTuple
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+PLAINTEXT: Final = "PLAINTEXT"
+
+
+class Listener(NamedTuple):
+    """A socket that accepts connections.
+
+    `address` is the bound (host, port), `advertised` the one that Metadata tells clients.
+    `is_inter_broker`: other brokers connect here, rather than clients.
+    """
+
+    name: str
+    address: tuple[str, int]
+    advertised: tuple[str, int]
+    security_protocol: str = PLAINTEXT
+    is_inter_broker: bool = False
+
+
+class Client(NamedTuple):
+    """The peer of a connection; a connection that was accepted later has a higher number."""
+
+    host: str
+    connection: int
+
+
+class Session(NamedTuple):
+    """What the broker knows of a connection before it reads a request."""
+
+    principal: str
+    listener: Listener
+    client: Client
+
+
+def anonymous(listener: Listener, host: str, connection: int) -> Session:
+    """The session of a connection that a plain listener accepted."""
+    return Session(ANONYMOUS, listener, Client(host, connection))
