@@ -91,8 +91,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "kafka_server_delayedoperationpurgatory_purgatorysize": Metric(
         "gauge",
         ("delayedOperation",),
-        "Requests that wait: Fetch for bytes, Produce for the disk, Join (a Produce too) for the "
-        "coordinator.",
+        "Requests that wait: Fetch for bytes, Produce for the disk or the high watermark, Join (a "
+        "Produce too) for the coordinator.",
         "kafka.server:type=DelayedOperationPurgatory,delayedOperation=*,name=PurgatorySize",
     ),
     "kafka_server_socket_server_metrics_connection_count": Metric(

@@ -240,7 +240,7 @@ pub struct Snapshot {
     pub queued_requests: usize,
     /// Fetches that wait for bytes.
     pub delayed_fetches: usize,
-    /// Produce requests whose answer waits for the disk.
+    /// Produce requests whose answer waits for the disk or for the high watermark.
     pub delayed_produces: usize,
     /// Produce requests that wait for the coordinator.
     pub delayed_joins: usize,
