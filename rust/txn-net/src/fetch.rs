@@ -356,6 +356,7 @@ impl FetchRequest {
         found
             .partition(wanted.index)?
             .check_leader(wanted.leader_epoch)?;
+        let truncations = log.truncations(); // before the state that they may take back
         let state = log.state();
         if wanted.start < state.log_start_offset || wanted.start > state.log_end_offset {
             return Err(codes::OFFSET_OUT_OF_RANGE);
@@ -367,6 +368,7 @@ impl FetchRequest {
         };
         Ok(Readable {
             log,
+            truncations,
             state,
             start: wanted.start,
             end: state.readable_end(isolation),
@@ -430,6 +432,15 @@ impl FetchRequest {
     }
 
     fn put_found(&self, answer: &mut Answer, found: Found<'_>) {
+        let aborted = if self.is_read_committed {
+            found.aborted()
+        } else {
+            Vec::new()
+        };
+        // A truncation may have taken the marker of a transaction in the records, and its entry.
+        if found.log.truncations() != found.truncations {
+            return self.put_error(answer, codes::NOT_LEADER_OR_FOLLOWER);
+        }
         let state = &found.state;
         self.put_offsets(
             answer,
@@ -440,7 +451,6 @@ impl FetchRequest {
         );
         let is_flexible = is_flexible(self.version);
         if self.is_read_committed {
-            let aborted = found.aborted();
             answer.put_length(aborted.len(), is_flexible);
             for (producer_id, first_offset) in aborted {
                 answer.put_i64(producer_id);
@@ -517,6 +527,7 @@ struct FetchBudget {
 /// The offsets `[start, end)` of one partition that a request may see.
 struct Readable<'a> {
     log: &'a Arc<PartitionLog>,
+    truncations: u64,
     state: LogState,
     start: i64,
     end: i64,
@@ -525,6 +536,7 @@ struct Readable<'a> {
 /// One partition's part of an answer.
 struct Found<'a> {
     log: &'a PartitionLog,
+    truncations: u64,
     state: LogState,
     start: i64,
     end: i64,
@@ -566,6 +578,7 @@ impl<'a> Readable<'a> {
     fn found(self, max_bytes: u64, room: &mut FetchBudget) -> Result<Found<'a>, i16> {
         let Self {
             log,
+            truncations,
             state,
             start,
             end,
@@ -573,6 +586,7 @@ impl<'a> Readable<'a> {
         let max_bytes = max_bytes.min(room.bytes);
         let nothing = Found {
             log,
+            truncations,
             state,
             start,
             end: start,
@@ -622,6 +636,7 @@ impl<'a> Readable<'a> {
         room.bytes = room.bytes.saturating_sub(records.len() as u64);
         Ok(Found {
             log,
+            truncations,
             state,
             start,
             end,
