@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
                 self.at += length;
                 Ok(Some(start..self.at))
             }
-            Ok(_) => self.fail("a length is larger than what is left of the message"),
+            Ok(_) => self.fail("a length is larger than the rest of the message"),
             Err(_) => Ok(None),
         }
     }

@@ -12,7 +12,7 @@ use crate::reader::{Malformed, Reader};
 /// One step through a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes.
+    /// This number of bytes.
     Fixed(usize),
     /// A string.
     String,
@@ -22,11 +22,11 @@ pub enum Step {
     Bytes,
     /// Bytes, records or null.
     NullableBytes,
-    /// An array; the next so many steps are those of an item.
+    /// An array; this number of steps behind it describes an item.
     Array(usize),
     /// An array or null.
     NullableArray(usize),
-    /// A byte that tells whether the structure of the next so many steps follows (KIP-893).
+    /// A byte that is negative if the structure of this number of steps is null (KIP-893).
     Nullable(usize),
     /// The tagged fields at the end of a structure.
     Tags,
@@ -106,7 +106,7 @@ impl Shape {
         Ok(Some(kept))
     }
 
-    /// The length of a null, of so many bytes where lengths have a fixed size.
+    /// The length of a null; `size` bytes where lengths have a fixed size.
     fn null(&self, size: usize) -> &'static [u8] {
         if self.is_flexible {
             NOTHING
@@ -171,7 +171,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Passes over an array's items, of so many steps each; returns the steps behind them.
+    /// Passes over an array's items, of `length` steps each; returns the steps behind them.
     fn pass_items<'s>(
         &self,
         count: usize,
