@@ -22,6 +22,8 @@ from txn.coordinator.transaction.states import Txn, TxnState
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ProducerStateManager
 from txn.server.requests import decode_request
+from txn.wire.bodies.txn import EndTxnRequest, EndTxnResponse
+from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 from txn.wire.messages import encode_response
 
@@ -114,12 +116,12 @@ def test_decoding_one_batch_of_600_records(benchmark: BenchmarkFixture) -> None:
 
 def test_decoding_an_end_txn_request(benchmark: BenchmarkFixture) -> None:
     body = b"\x00\x02t1" + (7).to_bytes(8) + (0).to_bytes(2) + b"\x01"
-    assert benchmark(decode_request, 26, 1, body).committed
+    assert benchmark(decode_request, EndTxnRequest, 26, 1, body).committed
 
 
 def test_encoding_an_end_txn_answer(benchmark: BenchmarkFixture) -> None:
-    answer = {"error_code": 0, "producer_id": 7, "producer_epoch": 1}
-    assert benchmark(encode_response, 26, 5, answer)
+    response = EndTxnResponse(ErrorCode.none, 7, 1)
+    assert benchmark(encode_response, 26, 5, response)
 
 
 # ---------------------------------------------------------------- the log

@@ -20,6 +20,7 @@ import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
+from support.served import versions_of
 from support.wire_client import RawConnection, request
 from txn.broker.apis import configs, log_dirs
 from txn.clock import now_ms
@@ -35,11 +36,6 @@ UNKNOWN_TOPIC, INVALID_TOPIC, UNSUPPORTED_VERSION, INVALID_CONFIG, INVALID_REQUE
     42,
 )
 SOURCE_TOPIC, SOURCE_DEFAULT = 1, 5
-
-
-def versions(area: Any, api_key: int) -> list[int]:
-    low, high = area.VERSIONS[api_key]
-    return list(range(low, high + 1))
 
 
 def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
@@ -102,7 +98,7 @@ def servers(data: Path) -> Iterator[str]:
 # ---------------------------------------------------------------- every version, well and ill
 
 
-@pytest.mark.parametrize("version", versions(configs, configs.DESCRIBE_CONFIGS))
+@pytest.mark.parametrize("version", versions_of(configs.DESCRIBE_CONFIGS))
 def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: int) -> None:
     create_topic(servers, f"described-{version}", retention_ms="5")
     answer = ask(
@@ -133,7 +129,7 @@ def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: 
     assert (getattr(entry, "documentation", None) is not None) == (version >= 3)
 
 
-@pytest.mark.parametrize("version", versions(configs, configs.INCREMENTAL_ALTER_CONFIGS))
+@pytest.mark.parametrize("version", versions_of(configs.INCREMENTAL_ALTER_CONFIGS))
 def test_incremental_alter_configs_alters_or_says_why_not(servers: str, version: int) -> None:
     topic = f"altered-{version}"
     create_topic(servers, topic, retention_ms="5", flush_ms="6")
@@ -162,7 +158,7 @@ def test_incremental_alter_configs_alters_or_says_why_not(servers: str, version:
     assert found["flush.ms"].config_source == SOURCE_DEFAULT
 
 
-@pytest.mark.parametrize("version", versions(configs, configs.ALTER_CONFIGS))
+@pytest.mark.parametrize("version", versions_of(configs.ALTER_CONFIGS))
 def test_alter_configs_replaces_what_a_topic_has_or_says_why_not(
     servers: str, version: int
 ) -> None:
@@ -185,7 +181,7 @@ def test_alter_configs_replaces_what_a_topic_has_or_says_why_not(
     assert (found["retention.ms"].value, found["flush.ms"].config_source) == ("7", SOURCE_DEFAULT)
 
 
-@pytest.mark.parametrize("version", versions(configs, configs.LIST_CONFIG_RESOURCES))
+@pytest.mark.parametrize("version", versions_of(configs.LIST_CONFIG_RESOURCES))
 def test_list_config_resources_names_topics_and_the_broker(servers: str, version: int) -> None:
     create_topic(servers, f"listed-{version}")
     answer = ask(servers, configs.LIST_CONFIG_RESOURCES, version, resource_types=())
@@ -199,7 +195,7 @@ def test_list_config_resources_of_an_unknown_type_is_refused(servers: str) -> No
     assert (int(answer.error_code), answer.config_resources) == (UNSUPPORTED_VERSION, ())
 
 
-@pytest.mark.parametrize("version", versions(log_dirs, log_dirs.DESCRIBE_LOG_DIRS))
+@pytest.mark.parametrize("version", versions_of(log_dirs.DESCRIBE_LOG_DIRS))
 def test_describe_log_dirs_tells_sizes_and_leaves_out_what_is_unknown(
     servers: str, data: Path, version: int
 ) -> None:

@@ -19,11 +19,12 @@ from support.clients import (
     transactional_producer,
 )
 from support.entities import entity_builder
+from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection, request
 from txn.broker.apis import offsets
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 1, 3, 17, 44
-LOW, HIGH = offsets.VERSIONS[offsets.DELETE_RECORDS]
+LOW, HIGH = SERVED_IN_PYTHON[offsets.DELETE_RECORDS]
 
 Answers = list[tuple[int, int]]
 

@@ -7,6 +7,7 @@ import pytest
 import txn
 from support.clients import create_topic, plain_producer, send
 from support.entities import entity_builder
+from support.served import versions_of
 from support.wire_client import RawConnection, request
 from txn.broker.apis import metadata, offsets
 from txn.broker.apis.table import API_VERSIONS
@@ -14,11 +15,6 @@ from txn.broker.apis.table import API_VERSIONS
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
 TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR = 36, 37, 38
 INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 17, 40, 42
-
-
-def versions(area: Any, api_key: int) -> list[int]:
-    low, high = area.VERSIONS[api_key]
-    return list(range(low, high + 1))
 
 
 def ask(broker: txn.Broker, api_key: int, version: int, **values: Any) -> Any:
@@ -40,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield broker
 
 
-@pytest.mark.parametrize("version", versions(metadata, metadata.METADATA))
+@pytest.mark.parametrize("version", versions_of(metadata.METADATA))
 def test_metadata_names_the_topic_and_what_is_unknown(broker: txn.Broker, version: int) -> None:
     wanted = [{"name": "orders", "topic_id": None}, {"name": "a/b", "topic_id": None}]
     answer = ask(
@@ -58,7 +54,7 @@ def test_metadata_names_the_topic_and_what_is_unknown(broker: txn.Broker, versio
     ]
 
 
-@pytest.mark.parametrize("version", versions(metadata, metadata.CREATE_TOPICS))
+@pytest.mark.parametrize("version", versions_of(metadata.CREATE_TOPICS))
 def test_create_topics_makes_or_says_why_not(broker: txn.Broker, version: int) -> None:
     config = {"name": "retention.msec", "value": "1"}
     assigned = {"partition_index": 0, "broker_ids": (1,)}
@@ -91,7 +87,7 @@ def test_create_topics_makes_or_says_why_not(broker: txn.Broker, version: int) -
     ]
 
 
-@pytest.mark.parametrize("version", versions(metadata, metadata.DELETE_TOPICS))
+@pytest.mark.parametrize("version", versions_of(metadata.DELETE_TOPICS))
 def test_delete_topics_deletes_or_says_why_not(broker: txn.Broker, version: int) -> None:
     create_topic(broker.bootstrap_servers, f"doomed-{version}")
     names = [f"doomed-{version}", "nobody"]
@@ -112,7 +108,7 @@ def test_delete_topics_by_an_unknown_id_is_refused(broker: txn.Broker) -> None:
     assert int(answer.responses[0].error_code) == UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", versions(metadata, metadata.CREATE_PARTITIONS))
+@pytest.mark.parametrize("version", versions_of(metadata.CREATE_PARTITIONS))
 def test_create_partitions_grows_or_says_why_not(broker: txn.Broker, version: int) -> None:
     create_topic(broker.bootstrap_servers, f"growing-{version}")
     answer = ask(
@@ -130,7 +126,7 @@ def test_create_partitions_grows_or_says_why_not(broker: txn.Broker, version: in
     assert codes == [0, INVALID_PARTITIONS, UNKNOWN_TOPIC]
 
 
-@pytest.mark.parametrize("version", versions(metadata, metadata.FIND_COORDINATOR))
+@pytest.mark.parametrize("version", versions_of(metadata.FIND_COORDINATOR))
 @pytest.mark.parametrize(("kind", "code"), [(0, 0), (1, 0), (9, INVALID_REQUEST)])
 def test_find_coordinator_names_this_node(
     broker: txn.Broker, version: int, kind: int, code: int
@@ -149,7 +145,7 @@ def test_find_coordinator_names_this_node(
     assert (found.port > 0) == (expected == 0)
 
 
-@pytest.mark.parametrize("version", versions(metadata, metadata.DESCRIBE_CLUSTER))
+@pytest.mark.parametrize("version", versions_of(metadata.DESCRIBE_CLUSTER))
 def test_describe_cluster_names_the_one_broker(broker: txn.Broker, version: int) -> None:
     answer = ask(
         broker,
@@ -161,7 +157,7 @@ def test_describe_cluster_names_the_one_broker(broker: txn.Broker, version: int)
     assert [entry.broker_id for entry in answer.brokers] == [1]
 
 
-@pytest.mark.parametrize("version", versions(offsets, offsets.LIST_OFFSETS))
+@pytest.mark.parametrize("version", versions_of(offsets.LIST_OFFSETS))
 @pytest.mark.parametrize(
     ("partition", "timestamp", "found"),
     [(0, -1, (2, 0)), (0, -2, (0, 0)), (9, -1, (-1, UNKNOWN_TOPIC))],
@@ -186,7 +182,7 @@ def test_list_offsets_finds_both_ends_and_refuses_what_is_unknown(
     assert (listed.offset, int(listed.error_code)) == found
 
 
-@pytest.mark.parametrize("version", versions(offsets, offsets.OFFSET_FOR_LEADER_EPOCH))
+@pytest.mark.parametrize("version", versions_of(offsets.OFFSET_FOR_LEADER_EPOCH))
 def test_offset_for_leader_epoch_ends_at_the_log_end(broker: txn.Broker, version: int) -> None:
     def wanted(partition: int, epoch: int) -> dict[str, int]:
         return {"partition": partition, "current_leader_epoch": -1, "leader_epoch": epoch}

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kio.index import load_response_schema
 
 import txn
 from support.clients import (
@@ -35,7 +36,7 @@ from support.late_batch import let_hang, let_in_late
 from support.wire_client import RawConnection, request
 from txn import _core
 from txn.explain import abort, cluster, connection
-from txn.wire.messages import encode_response
+from txn.wire.encoding import encode
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 
@@ -428,7 +429,7 @@ def test_a_listener_that_hangs_up_behind_its_versions_may_want_sasl() -> None:
         (key,) = struct.unpack_from(">h", asked, 4)
         if key != 18:
             return b""
-        body = encode_response(18, 0, {"error_code": 0, "api_keys": [METADATA_ALONE]})
+        body = encode(load_response_schema(18, 0), {"error_code": 0, "api_keys": [METADATA_ALONE]})
         return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
 
     with answering(answer) as port:
@@ -443,14 +444,14 @@ METADATA_ALONE = {"api_key": 3, "min_version": 0, "max_version": 9}
 def test_a_broker_that_is_too_old_is_told_from_one_that_is_not() -> None:
     def answer(asked: bytes) -> bytes:
         (key,) = struct.unpack_from(">h", asked, 4)
-        body = encode_response(18, 0, {"error_code": 0, "api_keys": [METADATA_ALONE]})
+        body = encode(load_response_schema(18, 0), {"error_code": 0, "api_keys": [METADATA_ALONE]})
         if key != 18:
             version, metadata = (
                 9,
                 {"controller_id": 1, "topics": [], "brokers": [], "cluster_id": None},
             )
             metadata["brokers"] = [{"node_id": 1, "host": "127.0.0.1", "port": port, "rack": None}]
-            body = b"\0" + encode_response(3, version, metadata)
+            body = b"\0" + encode(load_response_schema(3, version), metadata)
         return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
 
     with answering(answer) as port:

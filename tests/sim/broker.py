@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 from sim.agenda import Agenda, Crash, SimLoop
@@ -507,9 +506,4 @@ def _code_for(version: int, code: int) -> int:
     return code
 
 
-def fields(**values: Any) -> SimpleNamespace:
-    """A decoded request."""
-    return SimpleNamespace(**values)
-
-
-__all__ = ["Batch", "BatchKind", "Broker", "Failures", "Fetched", "Produce", "fields"]
+__all__ = ["Batch", "BatchKind", "Broker", "Failures", "Fetched", "Produce"]

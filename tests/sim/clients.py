@@ -6,17 +6,23 @@ nothing else. A script is data, so that a failing run can be made smaller.
 """
 
 import asyncio
-import datetime
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sim.agenda import Agenda, SimLoop
-from sim.broker import PRODUCE, Batch, Broker, Produce, fields
+from sim.broker import PRODUCE, Batch, Broker, Produce
 from sim.history import Attempt, Fate, History, Identity, Place, PlainWrite
 from sim.network import Connection, DisconnectedError, NetworkFault
 from txn.storage.base import ProducerIdentity
+from txn.wire.bodies.txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from txn.wire.error_codes import ErrorCode
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
@@ -182,7 +188,7 @@ def _text_of(request: Any) -> str:
         who = request.producer
         return f"{who.producer_id}/{who.producer_epoch} {batches}"
     shown = ("producer_id", "producer_epoch", "committed")
-    return " ".join(f"{n}={v}" for n, v in vars(request).items() if n in shown)
+    return " ".join(f"{n}={v}" for n in shown if (v := getattr(request, n, None)) is not None)
 
 
 class Sender(Client):
@@ -293,12 +299,12 @@ class PlainProducer(Sender):
             await self.world.loop.sleep(step.pause_us)
 
     async def _initialize(self) -> None:
-        request = fields(transactional_id=None, transaction_timeout=milliseconds(1_000))
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
         code = None
         while code is not ErrorCode.none:
             answer = await self.ask(INIT_PRODUCER_ID, 4, request)
-            code = answer["error_code"]
-        self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+            code = answer.error_code
+        self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
 
     def acknowledged(self, batch: Batch) -> None:
         for value in batch.values:
@@ -352,20 +358,20 @@ class TransactionalProducer(Sender):
     async def initialize(self, shown: ProducerIdentity | None) -> None:
         """Take the transactional id over, or go on from its identity (KIP-360)."""
         known = shown or NOBODY
-        request = fields(
+        request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout=milliseconds(self.script.timeout_ms),
+            transaction_timeout_ms=self.script.timeout_ms,
             producer_id=known.producer_id,
             producer_epoch=known.producer_epoch,
         )
         asked_us = self.world.agenda.now_us
-        answer = await self.decided(INIT_PRODUCER_ID, request, lambda a: a["error_code"])
+        answer = await self.decided(INIT_PRODUCER_ID, request, lambda a: a.error_code)
         self.initialized_us = self.world.agenda.now_us
-        code = answer["error_code"]
-        self.say(f"  {code.name}: {answer['producer_id']}/{answer['producer_epoch']}")
+        code = answer.error_code
+        self.say(f"  {code.name}: {answer.producer_id}/{answer.producer_epoch}")
         if code is not ErrorCode.none:
             raise FencedError
-        self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+        self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
         self.has_lost_end = False
 
@@ -440,16 +446,19 @@ class TransactionalProducer(Sender):
         self.accept(_code_of_added(answer))
         self.added.add(place)
 
-    def request_to_add(self, place: Place) -> Any:
-        return fields(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.producer.producer_id,
-            v3_and_below_producer_epoch=self.producer.producer_epoch,
-            v3_and_below_topics=[fields(name=place[0], partitions=[place[1]])],
+    def request_to_add(self, place: Place) -> AddPartitionsToTxnRequest:
+        assert self.transactional_id is not None, "it has transactions"
+        topic = AddPartitionsToTxnTopic(name=place[0], partitions=(place[1],))
+        return AddPartitionsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            topics=(topic,),
         )
 
-    def request_to_end(self, *, is_commit: bool) -> Any:
-        return fields(
+    def request_to_end(self, *, is_commit: bool) -> EndTxnRequest:
+        assert self.transactional_id is not None, "it has transactions"
+        return EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.producer_epoch,
@@ -475,11 +484,11 @@ class TransactionalProducer(Sender):
             attempt.ask_to_commit()
         was_fenced = attempt.was_fenced
         losses = self.losses
-        answer = await self.decided(END_TXN, request, lambda a: a["error_code"])
+        answer = await self.decided(END_TXN, request, lambda a: a.error_code)
         if self.losses != losses:
             attempt.was_interrupted = True
             self.has_lost_end = True
-        code = answer["error_code"]
+        code = answer.error_code
         self.say(f"  EndTxn: {code.name}")
         if code is ErrorCode.transaction_abortable and is_commit:
             attempt.refused()
@@ -494,7 +503,7 @@ class TransactionalProducer(Sender):
         attempt.ended_us = self.world.agenda.now_us
         self.attempt = None
         if self.version == 2:
-            self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+            self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
 
     def was_refused(self, attempt: Attempt, code: ErrorCode) -> None:
         """The end of a transaction was refused for good."""
@@ -502,19 +511,14 @@ class TransactionalProducer(Sender):
         attempt.give_up()
 
 
-def _code_of_added(answer: Any) -> ErrorCode:
-    results = answer["results_by_topic_v3_and_below"]
+def _code_of_added(answer: AddPartitionsToTxnResponse) -> ErrorCode:
+    results = answer.results_by_topic_v3_and_below
     return next(
         (
-            ErrorCode(partition["partition_error_code"])
+            ErrorCode(partition.partition_error_code)
             for topic in results
-            for partition in topic["results_by_partition"]
-            if partition["partition_error_code"] != ErrorCode.none
+            for partition in topic.results_by_partition
+            if partition.partition_error_code != ErrorCode.none
         ),
         ErrorCode.none,
     )
-
-
-def milliseconds(count: int) -> datetime.timedelta:
-    """A duration as decoded requests have it."""
-    return datetime.timedelta(milliseconds=count)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sim.agenda import US_PER_MS
-from sim.broker import fields
 from sim.clients import (
     ADD_OFFSETS,
     TXN_OFFSET_COMMIT,
@@ -23,12 +22,25 @@ from sim.clients import (
     Transaction,
     TransactionalProducer,
     World,
-    milliseconds,
 )
 from sim.history import Attempt, Fate, Place
 from sim.readers import records_of
 from txn.coordinator.group.records import OffsetKey, decode_key, decode_offset_value
 from txn.storage.base import StoredBatch
+from txn.wire.bodies.groups import (
+    HeartbeatRequest,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    OffsetCommitPartition,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
+)
+from txn.wire.bodies.txn import AddOffsetsToTxnRequest
 from txn.wire.error_codes import ErrorCode
 
 GROUP: Final = "copiers"
@@ -67,29 +79,28 @@ class Member(Client):
         self.generation = -1
         while self.generation < 0:
             answer = await self._ask_to_join()
-            code = ErrorCode(answer["error_code"])
+            code = ErrorCode(answer.error_code)
             if code in (ErrorCode.none, ErrorCode.member_id_required):
-                self.member_id = answer["member_id"]
+                self.member_id = answer.member_id
             if code is ErrorCode.unknown_member_id:
                 self.member_id = ""
             if code is not ErrorCode.none:
                 await self._pause_unless(code is ErrorCode.member_id_required)
                 continue
-            members = sorted(member["member_id"] for member in answer["members"])
-            is_leader = answer["leader"] == self.member_id
-            await self._sync(answer["generation_id"], members if is_leader else [])
+            members = sorted(member.member_id for member in answer.members)
+            is_leader = answer.leader == self.member_id
+            await self._sync(answer.generation_id, members if is_leader else [])
         self.say(f"  generation {self.generation}: {sorted(self.positions)}")
         await self.rewind()
 
     async def _ask_to_join(self) -> Any:
-        request = fields(
+        request = JoinGroupRequest(
             group_id=GROUP,
             member_id=self.member_id,
-            session_timeout=milliseconds(SESSION_MS),
-            rebalance_timeout=milliseconds(SESSION_MS),
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
             protocol_type="consumer",
-            protocols=[fields(name="range", metadata=b"")],
-            group_instance_id=None,
+            protocols=(JoinGroupProtocol(name="range", metadata=b""),),
         )
         return await self.ask(JOIN_GROUP, 5, request)
 
@@ -98,56 +109,57 @@ class Member(Client):
             await self.back_off()
 
     async def _sync(self, generation: int, members: list[str]) -> None:
-        assignments = [
-            fields(
+        assignments = tuple(
+            SyncGroupAssignment(
                 member_id=member,
                 assignment=bytes(index for _, index in SOURCES if index % len(members) == position),
             )
             for position, member in enumerate(members)
-        ]
-        request = fields(
+        )
+        request = SyncGroupRequest(
             group_id=GROUP,
             generation_id=generation,
             member_id=self.member_id,
             assignments=assignments,
         )
         answer = await self.ask(SYNC_GROUP, 3, request)
-        if answer["error_code"] is not ErrorCode.none:
+        if answer.error_code is not ErrorCode.none:
             await self.back_off()
             return
         self.generation = generation
-        self.positions = {("source", index): 0 for index in answer["assignment"]}
+        self.positions = {("source", index): 0 for index in answer.assignment}
 
     async def rewind(self) -> None:
         """Go back to the offsets the group has; wait while a transaction holds one."""
-        request = fields(
+        indexes = tuple(index for _, index in self.positions)
+        request = OffsetFetchRequest(
             group_id=GROUP,
-            topics=[fields(name="source", partition_indexes=[i for _, i in self.positions])],
+            topics=(OffsetFetchTopic(name="source", partition_indexes=indexes),),
             require_stable=True,
         )
         while self.positions:
             asked_us = self.world.agenda.now_us
             answer = await self.ask(OFFSET_FETCH, 7, request)
-            partitions = answer["topics"][0]["partitions"]
-            if answer["error_code"] is ErrorCode.none and all(
-                partition["error_code"] is ErrorCode.none for partition in partitions
+            partitions = answer.topics[0].partitions
+            if answer.error_code is ErrorCode.none and all(
+                partition.error_code is ErrorCode.none for partition in partitions
             ):
                 break
             await self.back_off()
             await self.heartbeat()
         for place in self.positions:
-            offset = next(
-                p["committed_offset"] for p in partitions if p["partition_index"] == place[1]
-            )
+            offset = next(p.committed_offset for p in partitions if p.partition_index == place[1])
             self.say(f"  {place[0]}-{place[1]} from {offset}")
             self.history.told_offset(place, offset, asked_us)
             self.positions[place] = max(offset, 0)
 
     async def heartbeat(self) -> None:
         """Stay a member. Raises RejoinError."""
-        request = fields(group_id=GROUP, member_id=self.member_id, generation_id=self.generation)
+        request = HeartbeatRequest(
+            group_id=GROUP, member_id=self.member_id, generation_id=self.generation
+        )
         answer = await self.ask(HEARTBEAT, 3, request)
-        code = ErrorCode(answer["error_code"])
+        code = ErrorCode(answer.error_code)
         if code is ErrorCode.unknown_member_id:
             self.member_id = ""
         if code not in (ErrorCode.none, ErrorCode.coordinator_not_available):
@@ -267,9 +279,9 @@ class Copier(TransactionalProducer):
 async def add_offsets(producer: TransactionalProducer) -> None:
     """Have the group's offsets in a transaction, if they are not with the first of them."""
     if producer.version == 1:
-        request = fields(**_identity_of(producer))
-        answer = await producer.decided(ADD_OFFSETS, request, lambda a: a["error_code"])
-        producer.accept(answer["error_code"])
+        request = AddOffsetsToTxnRequest(**_identity_of(producer))
+        answer = await producer.decided(ADD_OFFSETS, request, lambda a: a.error_code)
+        producer.accept(answer.error_code)
         producer.added.add(OFFSETS_PLACE)
 
 
@@ -279,23 +291,22 @@ def request_to_commit(
     *,
     generation: int = -1,
     member: str = "",
-) -> Any:
+) -> TxnOffsetCommitRequest:
     """A TxnOffsetCommit of a member of the group, or of somebody who is none."""
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[OffsetCommitPartition]] = {}
     for (topic, index), offset in offsets.items():
-        partition = fields(
-            partition_index=index,
-            committed_offset=offset,
-            committed_leader_epoch=-1,
-            committed_metadata="",
+        partition = OffsetCommitPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=""
         )
         topics.setdefault(topic, []).append(partition)
-    return fields(
+    return TxnOffsetCommitRequest(
         **_identity_of(producer),
         generation_id=generation,
         member_id=member,
-        group_instance_id=None,
-        topics=[fields(name=topic, partitions=each) for topic, each in topics.items()],
+        topics=tuple(
+            TxnOffsetCommitTopic(name=topic, partitions=tuple(each))
+            for topic, each in topics.items()
+        ),
     )
 
 
@@ -323,10 +334,8 @@ def _identity_of(producer: TransactionalProducer) -> dict[str, Any]:
     }
 
 
-def _code_of_commit(answer: Any) -> ErrorCode:
+def _code_of_commit(answer: OffsetCommitResponse) -> ErrorCode:
     codes = [
-        ErrorCode(partition["error_code"])
-        for topic in answer["topics"]
-        for partition in topic["partitions"]
+        ErrorCode(partition.error_code) for topic in answer.topics for partition in topic.partitions
     ]
     return next((code for code in codes if code is not ErrorCode.none), ErrorCode.none)

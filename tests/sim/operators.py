@@ -7,12 +7,25 @@ brokers left them.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sim.broker import fields
 from sim.clients import RETRIABLE, Client, Script, Transaction, World
 from sim.history import Fate, Place
 from txn.storage.base import ProducerIdentity
+from txn.wire.bodies.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from txn.wire.bodies.txn_tools import (
+    ActiveProducer,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from txn.wire.error_codes import ErrorCode
 
 DELETE_RECORDS, WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS = 21, 27, 61
@@ -55,9 +68,9 @@ class Aborter(Client):
     async def _find_and_abort(self, place: Place, step: Transaction) -> bool:
         """Abort one of the transactions that are open; False if there is none to abort."""
         found = [
-            (ProducerIdentity(active["producer_id"], active["producer_epoch"]), active)
+            (ProducerIdentity(active.producer_id, active.producer_epoch), active)
             for active in await self._producers(place)
-            if active["current_txn_start_offset"] >= 0
+            if active.current_txn_start_offset >= 0
         ]
         if step.end == "hanging":
             found = [each for each in found if each[0] == HANGING]
@@ -69,17 +82,18 @@ class Aborter(Client):
             for attempt in self.history.attempts
         ):
             return False  # only the other system knows whether it may be aborted
-        attempt = self._attempt_at(place, active["current_txn_start_offset"])
+        attempt = self._attempt_at(place, active.current_txn_start_offset)
         was_open = attempt is not None and attempt.fate is Fate.OPEN
-        code = await self._abort(place, producer, max(active["coordinator_epoch"], 0))
+        code = await self._abort(place, producer, max(active.coordinator_epoch, 0))
         if attempt is not None and was_open and code is ErrorCode.none:
             attempt.aborted_by_operator()
         return True
 
-    async def _producers(self, place: Place) -> list[dict[str, Any]]:
-        request = fields(topics=[fields(name=place[0], partition_indexes=[place[1]])])
+    async def _producers(self, place: Place) -> Sequence[ActiveProducer]:
+        topic = DescribeProducersTopic(name=place[0], partition_indexes=(place[1],))
+        request = DescribeProducersRequest(topics=(topic,))
         answer = await self.ask(DESCRIBE_PRODUCERS, 0, request)
-        producers: list[dict[str, Any]] = answer["topics"][0]["partitions"][0]["active_producers"]
+        producers: Sequence[ActiveProducer] = answer.topics[0].partitions[0].active_producers
         return producers
 
     def _attempt_at(self, place: Place, offset: int) -> Any:
@@ -97,20 +111,17 @@ class Aborter(Client):
         self.say(
             f"aborts {producer.producer_id}/{producer.producer_epoch} on {place[0]}-{place[1]}"
         )
-        request = fields(
-            markers=[
-                fields(
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    transaction_result=False,
-                    coordinator_epoch=coordinator_epoch,
-                    topics=[fields(name=place[0], partition_indexes=[place[1]])],
-                )
-            ]
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            coordinator_epoch=coordinator_epoch,
+            topics=(WritableTxnMarkerTopic(name=place[0], partition_indexes=(place[1],)),),
         )
+        request = WriteTxnMarkersRequest(markers=(marker,))
         while True:
             answer = await self.ask(WRITE_TXN_MARKERS, 1, request)
-            code = ErrorCode(answer["markers"][0]["topics"][0]["partitions"][0]["error_code"])
+            code = ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
             self.say(f"  {code.name}")
             if code not in RETRIABLE:
                 return code
@@ -139,18 +150,16 @@ class Deleter(Client):
         end = broker.storage.logs[place].log_end_offset
         offset = self.chance.choice((-1, self.chance.randint(0, end)))
         self.say(f"DeleteRecords {place[0]}-{place[1]} below {offset}, it ends at {end}")
-        request = fields(
-            topics=[
-                fields(name=place[0], partitions=[fields(partition_index=place[1], offset=offset)])
-            ]
-        )
+        partition = DeleteRecordsPartition(partition_index=place[1], offset=offset)
+        topic = DeleteRecordsTopic(name=place[0], partitions=(partition,))
+        request = DeleteRecordsRequest(topics=(topic,))
         code = None
         while code is None or code in RETRIABLE:
             answer = await self.ask(DELETE_RECORDS, 2, request)
-            partition = answer["topics"][0]["partitions"][0]
-            code = ErrorCode(partition["error_code"])
-            self.say(f"  {code.name}: {partition['low_watermark']}")
+            result = answer.topics[0].partitions[0]
+            code = result.error_code
+            self.say(f"  {code.name}: {result.low_watermark}")
             if code is ErrorCode.none:
-                self.history.deleted(place, partition["low_watermark"])
+                self.history.deleted(place, result.low_watermark)
             else:
                 await self.back_off()

@@ -11,7 +11,6 @@ over notes nothing any more.
 
 import random
 
-from sim.broker import fields
 from sim.clients import (
     INIT_PRODUCER_ID,
     VERSIONS,
@@ -21,10 +20,10 @@ from sim.clients import (
     Transaction,
     TransactionalProducer,
     World,
-    milliseconds,
 )
 from sim.history import Attempt, Fate, Identity
 from txn.storage.base import ProducerIdentity
+from txn.wire.bodies.txn import InitProducerIdRequest
 from txn.wire.error_codes import ErrorCode
 
 ENDS_IT_LATER = ("decided", "restart", "leave")
@@ -82,26 +81,24 @@ class TwoPhaseProducer(TransactionalProducer):
 
     async def initialize(self, shown: ProducerIdentity | None) -> None:
         """Take the transactional id over, keep the open transaction, and end it as was decided."""
-        request = fields(
+        request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout=milliseconds(self.script.timeout_ms),
-            producer_id=-1,
-            producer_epoch=-1,
-            enable2_pc=True,
+            transaction_timeout_ms=self.script.timeout_ms,
+            enable_two_phase_commit=True,
             keep_prepared_txn=True,
         )
         asked_us = self.world.agenda.now_us
-        answer = await self.decided(INIT_PRODUCER_ID, request, lambda a: a["error_code"])
+        answer = await self.decided(INIT_PRODUCER_ID, request, lambda a: a.error_code)
         self.initialized_us = self.world.agenda.now_us
-        code = answer["error_code"]
-        ongoing = answer["ongoing_txn_producer_id"], answer["ongoing_txn_producer_epoch"]
+        code = answer.error_code
+        ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
         self.say(
-            f"  {code.name}: {answer['producer_id']}/{answer['producer_epoch']}, "
+            f"  {code.name}: {answer.producer_id}/{answer.producer_epoch}, "
             f"open is {ongoing[0]}/{ongoing[1]}"
         )
         if code is not ErrorCode.none:
             raise FencedError
-        self.take(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]))
+        self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
         self.has_lost_end = False
         if ongoing[0] >= 0:

@@ -1,32 +1,46 @@
 """The versions of each request that txn answers, by its handlers."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from _pytest.mark import ParameterSet
 from kio.index import load_request_schema
 
-from txn.broker.apis import (
-    configs,
-    groups,
-    log_dirs,
-    metadata,
-    offsets,
-    txn,
-    txn_tools,
+from txn.broker.apis import groups
+from txn.broker.apis.api import Api
+from txn.broker.apis.table import (
+    API_VERSIONS,
+    API_VERSIONS_RANGE,
+    APIS_OF_NODE,
+    APIS_OF_TRANSACTIONS,
 )
-from txn.broker.apis.table import API_VERSIONS, API_VERSIONS_RANGE
+from txn.server.requests import decode_request
+from txn.wire.bodies.versions import ApiVersionsRequest
 
 Versions = dict[int, tuple[int, int]]
 """API key → first and last version."""
 
-AREAS = (configs, groups, log_dirs, metadata, offsets, txn_tools, txn)
+EVERY_API: Final[list[Api[Any]]] = [*APIS_OF_NODE, *APIS_OF_TRANSACTIONS, *groups.APIS]
+APIS: Final = {api.key: api for api in EVERY_API}
 
 SERVED_IN_PYTHON: Final[Versions] = {
     API_VERSIONS: API_VERSIONS_RANGE,
-    **{key: found for area in AREAS for key, found in area.VERSIONS.items()},
+    **{key: api.versions for key, api in APIS.items()},
 }
+
+
+def versions_of(api_key: int) -> list[int]:
+    """The versions in which an API is answered."""
+    low, high = SERVED_IN_PYTHON[api_key]
+    return list(range(low, high + 1))
+
+
+def decode(api_key: int, api_version: int, body: bytes) -> Any:
+    """Decode a request as the broker does."""
+    if api_key == API_VERSIONS:
+        return decode_request(ApiVersionsRequest, api_key, api_version, body)
+    return decode_request(APIS[api_key].request, api_key, api_version, body)
 
 
 def each_version(served: Versions, *, is_flexible: bool) -> Iterator[ParameterSet]:

@@ -83,6 +83,29 @@ def _example(hint: Any, field: Field[Any], given: Mapping[str, Any]) -> Any:
     return EXAMPLES[field.metadata["kafka_type"]]
 
 
+def values_in_order(structure: Any) -> tuple[Any, ...]:
+    """The values of an entity, or of a request decoded into ours, in the order of the schema."""
+    return tuple(_plain_value(getattr(structure, field.name)) for field in fields(structure))
+
+
+def structures_of(structure: Any) -> Iterator[Any]:
+    """A decoded structure, and those in it."""
+    yield structure
+    for field in fields(structure):
+        value = getattr(structure, field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(item):
+                yield from structures_of(item)
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_plain_value(item) for item in value)
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(milliseconds=1)
+    return values_in_order(value) if is_dataclass(value) else value
+
+
 def nullable_fields(schema: type) -> Iterator[str]:
     """The names of the fields that may be null, those of inner structures too."""
     hints = get_type_hints(schema)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from txn.wire.messages import decode_response, encode_request, is_flexible
+from txn.wire.messages import encode_request, is_flexible
 
 WAIT_S = 10.0
 
@@ -77,7 +77,8 @@ class RawConnection:
 
     def receive(self, key: int, version: int) -> Any:
         """The next answer, to such a request."""
-        return decode_response(key, version, self.receive_body(key, version))
+        read = entity_reader(load_response_schema(key, version))
+        return read(self.receive_body(key, version), 0)[0]
 
     def receive_body(self, key: int, version: int) -> bytes:
         """The bytes of the next answer, behind its header."""

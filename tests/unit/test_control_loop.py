@@ -15,8 +15,8 @@ from unittest.mock import Mock, patch
 import pytest
 
 from support.sessions import LISTENER
-from txn.broker.apis.table import Api
-from txn.broker.host import Answer, Durability
+from txn.broker.apis.table import BoundApi
+from txn.broker.host import Durability
 from txn.broker.shared_sync import SharedSync
 from txn.config import BrokerSettings
 from txn.errors import StorageError
@@ -26,6 +26,7 @@ from txn.server.control_loop import ControlLoop
 from txn.server.lent_loop import LentLoop
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog, NativeStorage
+from txn.wire.bodies.offsets import DeleteRecordsRequest, DeleteRecordsResponse
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
@@ -75,15 +76,17 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     """Its task is cancelled before the first step, and never awaits the handler's rest."""
     went: list[str] = []
 
-    async def answer() -> Answer:
+    async def answer() -> bytes:
         went.append("begun")
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             went.append("closed")
-        return None
+        return b""
 
-    api = Api((0, 0), lambda request, context: answer())
+    api = BoundApi(
+        (0, 0), DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
+    )
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = LentLoop()
     server: Any = StoppedServer(loop)
@@ -106,10 +109,12 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
 ) -> None:
     """Each had a task: the loop was woken for it where a reactor stood in."""
 
-    async def answer() -> Answer:
+    async def answer() -> bytes:
         return b"at once"
 
-    api = Api((0, 0), lambda request, context: answer())
+    api = BoundApi(
+        (0, 0), DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
+    )
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = LentLoop()
     server = Mock()

@@ -17,7 +17,9 @@ from kio.serial import entity_writer
 from support.entities import entity_builder
 from support.served import SERVED_IN_PYTHON
 from txn.broker.apis.table import SERVED_BY_REACTORS
-from txn.wire.encoding import encode
+from txn.wire.bodies.metadata import CreatedTopic, CreatedTopicConfig, CreateTopicsResponse
+from txn.wire.bodies.txn import EndTxnResponse
+from txn.wire.encoding import encode, encode_body
 from txn.wire.error_codes import ErrorCode
 
 OF_RAFT = {59, 80, 81, 82}
@@ -174,3 +176,21 @@ def test_bytes_that_are_no_uuid_are_an_error() -> None:
     told = {"topics": [{"name": "orders", "topic_id": b"abc", "error_code": 0}]}
     with pytest.raises(TypeError, match="16 bytes"):
         encode(load_response_schema(19, 7), told)
+
+
+@pytest.mark.parametrize("version", range(5, 8))
+def test_structures_in_an_array_that_may_be_null_are_written(version: int) -> None:
+    """The writer looked for their class behind arrays alone, and took them for mappings."""
+    config = CreatedTopicConfig("cleanup.policy", "delete", False, 5, False)
+    topic = CreatedTopic("orders", None, ErrorCode.none, None, 1, 1, [config])
+    schema = load_response_schema(19, version)
+    assert encode_body(schema, CreateTopicsResponse([topic])) == encode(
+        schema, {"topics": [topic._asdict() | {"configs": [config._asdict()]}]}
+    )
+
+
+def test_neighbours_of_a_fixed_size_are_written_as_one_by_one() -> None:
+    response = EndTxnResponse(ErrorCode.producer_fenced, 7, 3)
+    for version in range(6):
+        schema = load_response_schema(26, version)
+        assert encode_body(schema, response) == encode(schema, response._asdict())

@@ -12,12 +12,12 @@ from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
 from support.group_host import TOPICS, GroupNode
+from support.served import APIS, decode
 from support.sessions import session
 from txn.broker.apis import groups as apis
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
 from txn.errors import StorageError
-from txn.server.requests import decode_request
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
@@ -26,7 +26,7 @@ RANGE = [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x01\x00\x06orders"
 
 
 def versions(api_key: int, since: int = 0) -> list[int]:
-    low, high = apis.VERSIONS[api_key]
+    low, high = APIS[api_key].versions
     return list(range(max(low, since), high + 1))
 
 
@@ -35,7 +35,7 @@ def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
     body = io.BytesIO()
     schema = load_request_schema(api_key, version)
     entity_writer(schema)(body, entity_builder(schema)(fields))
-    request = decode_request(api_key, version, body.getvalue())
+    request = decode(api_key, version, body.getvalue())
     context = Context(api_key, version, "client", session())
     answer = asyncio.run(_answered(node, api_key, request, context))
     data = encode_response(api_key, version, answer)
@@ -45,7 +45,7 @@ def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
 
 
 async def _answered(node: GroupNode, api_key: int, request: Any, context: Context) -> Any:
-    answer = apis.HANDLERS[api_key](node.coordinator, request, context)
+    answer = APIS[api_key].answer(node.coordinator, request, context)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
     node.host.pass_time(0)
@@ -522,15 +522,6 @@ def test_groups_are_deleted_each_by_itself(version: int) -> None:
         ("nowhere", ErrorCode.group_id_not_found),
     ]
     assert node.groups.committed_offset(OffsetKey("g", "orders", 0)) is None
-
-
-def test_every_announced_version_has_a_handler_and_a_schema() -> None:
-    announced = [
-        (key, version) for key, (low, high) in apis.VERSIONS.items() for version in (low, high)
-    ]
-    schemas = [load_response_schema(key, version).__version__ for key, version in announced]
-    assert apis.HANDLERS.keys() == apis.VERSIONS.keys()
-    assert schemas == [version for _, version in announced]
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

@@ -14,6 +14,7 @@ from kio.serial import entity_writer
 from support.entities import entity_builder
 from support.group_host import GroupNode
 from support.group_rounds import Rounds
+from support.served import APIS, decode
 from support.sessions import session
 from txn.broker import group_coordinator as coordinator
 from txn.broker.apis import groups as apis
@@ -22,7 +23,6 @@ from txn.broker.host import Context
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import GroupState, Limits
 from txn.coordinator.group.records import OffsetKey
-from txn.server.requests import decode_request
 from txn.wire.error_codes import ErrorCode
 
 KIB = 1 << 10
@@ -33,11 +33,11 @@ def answer(node: GroupNode, key: int, version: int, **fields: Any) -> Any:
     body = io.BytesIO()
     schema = load_request_schema(key, version)
     entity_writer(schema)(body, entity_builder(schema)(fields))
-    request = decode_request(key, version, body.getvalue())
+    request = decode(key, version, body.getvalue())
     context = Context(key, version, "client", session())
 
     async def ask() -> Any:
-        answered: Any = apis.HANDLERS[key](node.coordinator, request, context)
+        answered: Any = APIS[key].answer(node.coordinator, request, context)
         asking = asyncio.ensure_future(answered)
         await asyncio.sleep(0)
         node.host.pass_time(0)
@@ -67,32 +67,32 @@ def node() -> GroupNode:
 
 def test_a_member_that_tells_more_than_a_batch_holds_is_refused() -> None:
     refused = join(node(), BATCH_BYTES_MIN)
-    assert refused["error_code"] is ErrorCode.message_too_large
-    assert join(node(), BATCH_BYTES_MIN - KIB)["error_code"] is ErrorCode.none
+    assert refused.error_code is ErrorCode.message_too_large
+    assert join(node(), BATCH_BYTES_MIN - KIB).error_code is ErrorCode.none
 
 
 def test_a_member_with_a_hundred_protocols_is_let_in_and_with_more_refused() -> None:
-    assert join(node(), 1, protocols=apis.PROTOCOLS_MAX)["error_code"] is ErrorCode.none
+    assert join(node(), 1, protocols=apis.PROTOCOLS_MAX).error_code is ErrorCode.none
     refused = join(node(), 1, protocols=apis.PROTOCOLS_MAX + 1)
-    assert refused["error_code"] is ErrorCode.invalid_request
+    assert refused.error_code is ErrorCode.invalid_request
 
 
 def test_what_all_groups_hold_is_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "HELD_BYTES_MAX", 100 * KIB)
     many = node()
-    assert join(many, 60 * KIB, group_id="a")["error_code"] is ErrorCode.none
+    assert join(many, 60 * KIB, group_id="a").error_code is ErrorCode.none
     refused = join(many, 60 * KIB, group_id="b")
-    assert refused["error_code"] is ErrorCode.coordinator_not_available
+    assert refused.error_code is ErrorCode.coordinator_not_available
     many.host.pass_time(120_000)  # the member's session ends
     group = many.groups.group("a")
     assert group is not None
     assert group.state is GroupState.EMPTY
-    assert join(many, 60 * KIB, group_id="b")["error_code"] is ErrorCode.none
+    assert join(many, 60 * KIB, group_id="b").error_code is ErrorCode.none
 
 
 def test_assignments_that_no_batch_holds_are_refused() -> None:
     one = node()
-    member_id = join(one, 10)["member_id"]
+    member_id = join(one, 10).member_id
     synced = answer(
         one,
         apis.SYNC_GROUP,
@@ -102,7 +102,7 @@ def test_assignments_that_no_batch_holds_are_refused() -> None:
         member_id=member_id,
         assignments=[{"member_id": member_id, "assignment": bytes(BATCH_BYTES_MIN + 1)}],
     )
-    assert synced["error_code"] is ErrorCode.unknown_server_error
+    assert synced.error_code is ErrorCode.unknown_server_error
 
 
 def test_offsets_that_no_batch_holds_are_refused_whole() -> None:

@@ -5,10 +5,10 @@ One of 8.6 MiB named 4.3 million topics: it took 14 s of the control loop and 1.
 
 import pytest
 
-from support.served import SERVED_IN_PYTHON
+from support.served import SERVED_IN_PYTHON, decode
 from support.worst_requests import arrays_of, with_many
 from txn.server import requests
-from txn.server.requests import MalformedRequestError, decode_request
+from txn.server.requests import MalformedRequestError
 
 FEW = 50
 
@@ -26,16 +26,16 @@ def test_an_array_of_too_many_items_is_malformed(
 ) -> None:
     monkeypatch.setattr(requests, "ITEMS_MAX", FEW)
     with pytest.raises(MalformedRequestError, match="too many items"):
-        decode_request(key, version, with_many(key, version, array, FEW + 1))
+        decode(key, version, with_many(key, version, array, FEW + 1))
 
 
 @pytest.mark.parametrize(("key", "version", "array"), ARRAYS)
 def test_an_array_of_some_items_is_read(key: int, version: int, array: int) -> None:
-    decode_request(key, version, with_many(key, version, array, FEW))
+    decode(key, version, with_many(key, version, array, FEW))
 
 
 def test_a_request_of_as_many_partitions_as_a_broker_may_be_asked_for_is_read() -> None:
     offset_fetch = 9
-    assert decode_request(offset_fetch, 1, with_many(offset_fetch, 1, 1, 199_999)).topics
+    assert decode(offset_fetch, 1, with_many(offset_fetch, 1, 1, 199_999)).topics
     with pytest.raises(MalformedRequestError, match="too many items"):
-        decode_request(offset_fetch, 1, with_many(offset_fetch, 1, 1, 200_000))
+        decode(offset_fetch, 1, with_many(offset_fetch, 1, 1, 200_000))

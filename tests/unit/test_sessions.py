@@ -16,13 +16,14 @@ def test_a_handler_is_told_the_principal_the_listener_and_the_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Context] = []
-    handler = metadata.HANDLERS[CREATE_TOPICS]
+    api = next(api for api in metadata.APIS if api.key == CREATE_TOPICS)
+    handler = api.answer
 
     def note(node: Any, request: Any, context: Context) -> Any:
         seen.append(context)
         return handler(node, request, context)
 
-    monkeypatch.setitem(metadata.HANDLERS, CREATE_TOPICS, note)
+    monkeypatch.setattr(api, "answer", note)
     with txn.Broker() as broker:
         create_topic(broker.bootstrap_servers, "orders")
     session = seen[0].session

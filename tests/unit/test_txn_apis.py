@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 import io
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,22 +10,20 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
+from support.served import decode
 from support.sessions import session
 from support.txn_host import TOPIC, MemoryHost
-from txn.broker.apis import txn as txn_apis
-from txn.broker.apis import txn_tools
+from txn.broker.apis.table import APIS_OF_TRANSACTIONS
 from txn.broker.host import Context
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.server.requests import decode_request
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
 
-HANDLERS = {**txn_apis.HANDLERS, **txn_tools.HANDLERS}
-VERSIONS = {**txn_apis.VERSIONS, **txn_tools.VERSIONS}
+APIS = {api.key: api for api in APIS_OF_TRANSACTIONS}
 
 
 class Api:
@@ -40,14 +37,14 @@ class Api:
         schema = load_request_schema(key, version)
         body = io.BytesIO()
         entity_writer(schema)(body, entity_builder(schema)(fields))
-        request = decode_request(key, version, body.getvalue())
+        request = decode(key, version, body.getvalue())
         context = Context(key, version, "test", session())
 
         async def handle() -> Any:
-            return await HANDLERS[key](self.coordinator, request, context)
+            return await APIS[key].answer(self.coordinator, request, context)
 
         answer = asyncio.run(handle())
-        assert isinstance(answer, Mapping)
+        assert isinstance(answer, tuple)
         encoded = encode_response(key, version, answer)
         decoded, size = entity_reader(load_response_schema(key, version))(encoded, 0)
         assert size == len(encoded)
@@ -87,7 +84,7 @@ class Api:
 
 
 def versions_of(key: int) -> range:
-    first, last = VERSIONS[key]
+    first, last = APIS[key].versions
     return range(first, last + 1)
 
 
@@ -330,12 +327,6 @@ def test_producers_of_a_partition_are_described() -> None:
     (unknown,) = nowhere.topics[0].partitions
     assert unknown.error_code == ErrorCode.unknown_topic_or_partition
     assert unknown.error_message == "This server does not host this topic-partition."
-
-
-def test_every_announced_version_exists_in_the_protocol() -> None:
-    assert {key: load_request_schema(key, last) for key, (_, last) in VERSIONS.items()}.keys() == (
-        HANDLERS.keys()
-    )
 
 
 # ---------------------------------------------------------------- many transactions at once

@@ -6,7 +6,7 @@ a clock of their own and logs in memory.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -148,7 +148,3 @@ class Context(NamedTuple):
 
 class HangUpError(Exception):
     """Instead of an answer: close the connection. The text says why, for the log."""
-
-
-Answer = Mapping[str, Any] | bytes | None
-"""Fields for `wire.messages.encode_response`; or a body already encoded; or None: no answer."""

@@ -338,7 +338,7 @@ class _Service:
         self._background.start()
         self.compaction = Compaction(self.node, self._directory.path)
         self.compaction.start()
-        self.preload = Preload({key: api.versions for key, api in self._control.table.items()})
+        self.preload = Preload(self._control.table)
         self.preload.start()
         if self.metrics is not None:
             from txn.server.metrics import Snapshot, exposition

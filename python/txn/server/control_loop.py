@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from txn import _core
+from txn.broker.apis.api import Reply
 from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP, TXN_OFFSET_COMMIT
 from txn.broker.apis.offsets import LIST_OFFSETS
-from txn.broker.apis.table import API_VERSIONS, Api, build_table, unsupported_api_versions
+from txn.broker.apis.table import API_VERSIONS, BoundApi, build_table, unsupported_api_versions
 from txn.broker.apis.txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
-from txn.broker.host import Answer, Context, Durability, HangUpError
+from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
@@ -34,6 +35,7 @@ from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
+from txn.wire.encoding import Body
 from txn.wire.messages import encode_response, is_flexible
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -63,17 +65,15 @@ def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
     log.error("broker.work_failed", reason=told.get("message"), exc_info=told.get("exception"))
 
 
-def _is_large(answer: Answer) -> bool:
-    """Say whether an answer has many entries, in its lists or in those of their entries."""
-    if not isinstance(answer, Mapping):
-        return False
+def _is_large(response: Body) -> bool:
+    """Say whether a response has many entries, in its lists or in those of their entries."""
     entries = 0
-    for value in answer.values():
+    for value in response:
         if isinstance(value, list):
             entries += len(value)
             for entry in value[:LARGE_ENTRIES] if entries < LARGE_ENTRIES else ():
-                if isinstance(entry, dict):
-                    entries += sum(len(v) for v in entry.values() if isinstance(v, list))
+                if isinstance(entry, tuple):
+                    entries += sum(len(v) for v in entry if isinstance(v, list))
     return entries >= LARGE_ENTRIES
 
 
@@ -138,7 +138,7 @@ class ControlLoop:
         self._server = server
         self._node = node
         self._listener = listener
-        self.table: Mapping[int, Api] = build_table(node)
+        self.table: Mapping[int, BoundApi] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
@@ -215,7 +215,7 @@ class ControlLoop:
             self._start(self._serve_large(token, api, context, body), token)
             return
         try:
-            request = decode_request(api_key, api_version, body)
+            request: object = decode_request(api.request, api_key, api_version, body)
         except MalformedRequestError as error:
             self._on_malformed(token, context, error)
         except Exception:
@@ -256,13 +256,15 @@ class ControlLoop:
         )
         self._server.disconnect(token)
 
-    async def _serve_large(self, token: int, api: Api, context: Context, body: bytes) -> None:
+    async def _serve_large(self, token: int, api: BoundApi, context: Context, body: bytes) -> None:
         """Answer a large request, in turns with others."""
         key, version = context.api_key, context.api_version
         under_way = self._large_searches if key == LIST_OFFSETS else self._large
         try:
             async with under_way:
-                request = await self._loop.run_in_executor(None, decode_request, key, version, body)
+                request: object = await self._loop.run_in_executor(
+                    None, decode_request, api.request, key, version, body
+                )
                 answer = api.answer(request, context)
                 del request, body
                 if key not in WAITING:
@@ -272,30 +274,26 @@ class ControlLoop:
         except MalformedRequestError as error:
             self._on_malformed(token, context, error)
 
-    async def _finish(self, token: int, context: Context, answer: Awaitable[Answer]) -> None:
+    async def _finish(self, token: int, context: Context, answer: Awaitable[Reply]) -> None:
         try:
-            given = await answer
-            if _is_large(given):
-                await self._reply_large(token, context, given)
+            reply = await answer
+            if not isinstance(reply, bytes) and _is_large(reply):
+                await self._reply_large(token, context, reply)
             else:
-                self._reply(token, context, given)
+                self._reply(token, context, reply)
         except HangUpError as hang_up:
             self._hang_up(token, context, hang_up)
         except Exception:
             self._fail(token, context)
 
-    def _reply(self, token: int, context: Context, answer: Answer) -> None:
-        if answer is None:
-            self._server.no_reply(token)
-            return
+    def _reply(self, token: int, context: Context, reply: Reply) -> None:
         key, version = context.api_key, context.api_version
-        body = answer if isinstance(answer, bytes) else encode_response(key, version, answer)
+        body = reply if isinstance(reply, bytes) else encode_response(key, version, reply)
         self._server.reply(token, key != API_VERSIONS and is_flexible(key, version), body)
 
-    async def _reply_large(self, token: int, context: Context, answer: Answer) -> None:
+    async def _reply_large(self, token: int, context: Context, response: Body) -> None:
         key, version = context.api_key, context.api_version
-        assert isinstance(answer, Mapping)
-        body = await self._loop.run_in_executor(None, encode_response, key, version, answer)
+        body = await self._loop.run_in_executor(None, encode_response, key, version, response)
         self._reply(token, context, body)
 
     async def _join(

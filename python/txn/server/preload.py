@@ -13,6 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
+from txn.broker.apis.table import BoundApi
 from txn.logs import log
 from txn.server.requests import load_request
 from txn.wire.messages import load_response
@@ -34,11 +35,11 @@ class Preload:
     """The thread that loads; it ends by itself.
 
     Args:
-        versions: First and last version of each API that is answered, by its key.
+        apis: The APIs that are answered, by their keys.
     """
 
-    def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
-        self._versions = versions
+    def __init__(self, apis: Mapping[int, BoundApi]) -> None:
+        self._apis = apis
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="txn-preload", daemon=True)
 
@@ -75,9 +76,10 @@ class Preload:
             gc.freeze()
 
     def _steps(self) -> Iterator[Callable[[], object]]:
-        for key, (first, last) in self._versions.items():
+        for key, api in self._apis.items():
+            first, last = api.versions
             for version in range(first, last + 1):
-                yield partial(load_request, key, version)
-                yield partial(load_response, key, version)
+                yield partial(load_request, api.request, key, version)
+                yield partial(load_response, api.response, key, version)
         for name in LATER:
             yield partial(import_module, name)

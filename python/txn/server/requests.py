@@ -7,16 +7,19 @@ beside its own bytes, and a second or two of one processor.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from txn import _core
+from txn.wire.requests import view
 from txn.wire.shapes import steps_of
 
 ITEMS_MAX: Final = 200_000
 """As many as Produce and Fetch may name partitions."""
+
+Request = TypeVar("Request")
 
 
 class MalformedRequestError(Exception):
@@ -31,14 +34,23 @@ class Plain(Protocol):
         ...
 
 
-Parts = tuple[Plain, Callable[[bytes, int], tuple[Any, int]]]
+Parts = tuple[Plain, Callable[[bytes, int], tuple[object, int]]]
 """Makes a body plain; reads a request and tells where it ends."""
 
 
+def _parts(schema: type) -> Parts:
+    is_flexible = bool(getattr(schema, "__flexible__", False))
+    return _core.BodyShape(steps_of(schema), is_flexible).plain, entity_reader(schema)
+
+
 @cache
-def _parts(schema: Any) -> Parts:
-    shape = _core.BodyShape(steps_of(schema), schema.__flexible__)
-    return shape.plain, entity_reader(schema)
+def _parts_of_schema(schema: type) -> Parts:
+    return _parts(schema)
+
+
+@cache
+def _parts_of_request(kind: type, api_key: int, api_version: int) -> Parts:
+    return _parts(view(kind, load_request_schema(api_key, api_version)))
 
 
 def decode_untrusted(schema: Any, body: bytes) -> Any:
@@ -46,21 +58,18 @@ def decode_untrusted(schema: Any, body: bytes) -> Any:
 
     Raises an exception of any kind: the bytes do not follow the schema.
     """
-    plain, read = _parts(schema)
+    plain, read = _parts_of_schema(schema)
     decoded, _ = read(plain(body), 0)
     return decoded
 
 
-_request_schema = cache(load_request_schema)
-
-
-def load_request(api_key: int, api_version: int) -> None:
+def load_request(kind: type, api_key: int, api_version: int) -> None:
     """Load what a request of an API and version needs to be decoded. Raises OSError."""
-    _parts(_request_schema(api_key, api_version))
+    _parts_of_request(kind, api_key, api_version)
 
 
-def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
-    """Decode the body that follows a request's header.
+def decode_request(kind: type[Request], api_key: int, api_version: int, body: bytes) -> Request:
+    """Decode the body that follows a request's header into the class of the API's requests.
 
     Tagged fields that the schema does not have are passed over, and every negative length is
     null. Bytes behind the last field are ignored, as Kafka does: librdkafka sends three of them
@@ -70,12 +79,13 @@ def decode_request(api_key: int, api_version: int, body: bytes) -> Any:
         MalformedRequestError: the bytes do not follow the schema, or have more than `ITEMS_MAX`
             items.
     """
-    schema = _request_schema(api_key, api_version)
-    plain, read = _parts(schema)  # what fails up to here is not the request's fault
+    # An error here is not the request's fault.
+    plain, read = _parts_of_request(kind, api_key, api_version)  # type: ignore[arg-type]
     try:
         request, _ = read(plain(body, ITEMS_MAX), 0)
     except Exception as error:
         raise MalformedRequestError(
             f"request with api key {api_key} version {api_version}: {error!r}"
         ) from error
+    assert isinstance(request, kind)
     return request

@@ -1,11 +1,13 @@
-"""Writes the protocol's structures from plain mappings, by the schemas of kio.
+"""Writes the protocol's structures, by the schemas of kio.
 
-A writer is composed once for each schema and then goes through its fields in order. kio's
-own writers take entities, whose making and writing costs five times as much; that the bytes
-are the same is held by `tests/unit/test_encoding.py`.
+A response is a `NamedTuple` with the fields of every version: the writer of one version is
+composed once, and then takes the fields that the version has by their positions. A request, which
+only clients write, is a plain mapping. kio's own writers take entities, whose making and writing
+costs five times as much; `tests/unit/test_encoding.py` holds that the bytes are the same.
 
-A field that is not given has its default; names that the schema does not have are passed
-over, so that one mapping serves all versions.
+A field of the schema that is not given has its default. A field that the schema lacks is left
+out. Times are given in milliseconds: kio's `transaction_timeout` is `transaction_timeout_ms` in a
+response class.
 
 Sources: Kafka's protocol guide (primitive types), KIP-482 (flexible versions), KIP-893
 (nullable structures).
@@ -17,14 +19,19 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from types import NoneType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from txn.wire.varint import unsigned_varint
 
-Values = Mapping[str, Any]
+Values = Mapping[str, object]
 
-Put = Callable[[bytearray, Any], None]
+Body = tuple[object, ...]
+"""An instance of a response class or of one of its structures: a NamedTuple."""
+
+Put = Callable[[bytearray, object], None]
 """Appends a value. Raises TypeError, AttributeError or struct.error: the field cannot have it."""
 
 FIXED: Final = {
@@ -43,7 +50,7 @@ FIXED: Final = {
 """Kafka's types of a fixed size, and how `struct` names them."""
 
 TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
-"""Given in milliseconds."""
+"""In milliseconds."""
 
 NO_ARRAY: Final = b"\xff\xff\xff\xff"
 """The length of an array that is null, where lengths are not compact."""
@@ -54,38 +61,90 @@ NOT_NULL: Final = b"\x01"
 
 
 def encode(schema: type, values: Values) -> bytes:
-    """Encode one structure.
+    """Encode one structure from a mapping.
 
     Raises:
         TypeError: a field that has no default is not given, or cannot have its value.
     """
+    return _encoded(schema, structure_writer(schema), values)
+
+
+def encode_body(schema: type, body: Body) -> bytes:
+    """Encode one response, or a structure of one. Raises TypeError as `encode`."""
+    return _encoded(schema, structure_writer(schema, type(body)), body)
+
+
+def _encoded(schema: type, put: Put, value: object) -> bytes:
     out = bytearray()
     try:
-        structure_writer(schema)(out, values)
+        put(out, value)
     except (AttributeError, struct.error) as error:
         raise TypeError(f"{schema.__qualname__}: {error}") from error
     return bytes(out)
 
 
 @cache
-def structure_writer(schema: type) -> Put:
-    """Compose what writes the structures of a schema."""
-    hints = get_type_hints(schema)
-    is_flexible = bool(schema.__flexible__)  # type: ignore[attr-defined]
-    plain: list[tuple[str, Put, bytes | None]] = []
+def structure_writer(schema: type, kind: type | None = None) -> Put:
+    """Compose what writes the structures of a schema: instances of a class, or mappings.
+
+    Raises:
+        TypeError: the class lacks a field that has no default.
+    """
+    names = list(getattr(kind, "_fields", ()))
+    hints, our_hints = get_type_hints(schema), {} if kind is None else get_type_hints(kind)
+    is_flexible = bool(getattr(schema, "__flexible__", False))
+    plain: list[_Plain] = []
     tagged: list[tuple[int, str, Put, bytes | None]] = []
     for field in fields(schema):
+        name = field.name if kind is None else own_name(field)
+        made_of = _body_in(our_hints.get(name))
+        put = _field_writer(hints[field.name], field, is_flexible, made_of)
+        absent = _absent(hints[field.name], field, is_flexible)
         tag = field.metadata.get("tag")
-        put = _field_writer(hints[field.name], field, is_flexible)
-        absent = _absent(field, put, structure=_structure_in(hints[field.name]))
         if tag is None:
-            plain.append((field.name, put, absent))
+            plain.append(_Plain(name, put, absent, _layout_of(hints[field.name], field)))
         else:
-            tagged.append((tag, field.name, put, absent))
+            tagged.append((tag, name, put, absent))
     tagged.sort(key=lambda entry: entry[0])
+    is_body = kind is not None
+    put_plain = _body_writer(schema, plain, names) if is_body else _mapping_writer(schema, plain)
+    get = _of_body if is_body else _of_mapping
+    return _flexible_writer(put_plain, tagged, get) if is_flexible else put_plain
 
-    def put_plain(out: bytearray, values: Values) -> None:
-        for name, put, absent in plain:
+
+class _Plain(NamedTuple):
+    """A field without a tag."""
+
+    name: str
+    put: Put
+    absent: bytes | None
+    """What stands for it if it is not given; None if it has to be."""
+    layout: str | None
+    """How `struct` names it; None unless its size is fixed and it is never null."""
+
+
+def _layout_of(hint: object, field: "Field[object]") -> str | None:
+    is_plain = _item_of(hint) is None and NoneType not in get_args(hint)
+    return FIXED.get(field.metadata.get("kafka_type", "")) if is_plain else None
+
+
+def own_name(field: "Field[object]") -> str:
+    """The name of a schema's field in our classes."""
+    return f"{field.name}_ms" if field.metadata.get("kafka_type") in TIMES else field.name
+
+
+def _body_in(hint: object) -> type | None:
+    """The class of structures that a hint names, alone, in a sequence or beside None."""
+    if isinstance(hint, type) and hasattr(hint, "_fields"):
+        return hint
+    return next((found for one in get_args(hint) if (found := _body_in(one))), None)
+
+
+def _mapping_writer(schema: type, plain: list[_Plain]) -> Put:
+    def put_mapping(out: bytearray, values: object) -> None:
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{schema.__qualname__} is no mapping: {values!r}")
+        for name, put, absent, _ in plain:
             if name in values:
                 put(out, values[name])
             elif absent is None:
@@ -93,11 +152,84 @@ def structure_writer(schema: type) -> Put:
             else:
                 out += absent
 
-    def put_flexible(out: bytearray, values: Values) -> None:
+    return put_mapping
+
+
+def _body_writer(schema: type, plain: list[_Plain], names: list[str]) -> Put:
+    """Compose what writes NamedTuples; neighbours of a fixed size are packed together."""
+    steps: list[tuple[Callable[[Body], object], Put]] = []
+    for is_run, entries in groupby(
+        plain, key=lambda entry: entry.layout is not None and entry.name in names
+    ):
+        if is_run:
+            run = list(entries)
+            get = itemgetter(*(names.index(entry.name) for entry in run))
+            put = _run_writer([entry.layout or "" for entry in run]) if run[1:] else run[0].put
+            steps.append((get, put))
+            continue
+        for entry in entries:
+            if entry.name in names:
+                steps.append((itemgetter(names.index(entry.name)), entry.put))
+            elif entry.absent is None:
+                raise TypeError(f"{schema.__qualname__}.{entry.name} is not given")
+            else:
+                steps.append((_nothing, _constant_writer(entry.absent)))
+
+    def put_body(out: bytearray, body: object) -> None:
+        if not isinstance(body, tuple):
+            raise TypeError(f"{schema.__qualname__} is no NamedTuple: {body!r}")
+        for get, put in steps:
+            put(out, get(body))
+
+    return put_body
+
+
+def _run_writer(layouts: list[str]) -> Put:
+    pack = struct.Struct(">" + "".join(layouts)).pack
+
+    def put(out: bytearray, values: object) -> None:
+        out += pack(*values)  # type: ignore[misc] # a tuple, by `itemgetter`
+
+    return put
+
+
+def _nothing(body: Body) -> None:
+    """Stands where a constant needs nothing of a body."""
+
+
+def _constant_writer(data: bytes) -> Put:
+    def put(out: bytearray, value: object) -> None:
+        out += data
+
+    return put
+
+
+def _of_mapping(body: object, name: str) -> object:
+    return body.get(name) if isinstance(body, Mapping) else None
+
+
+def _of_body(body: object, name: str) -> object:
+    return getattr(body, name, None)
+
+
+def _flexible_writer(
+    put_plain: Put,
+    tagged: list[tuple[int, str, Put, bytes | None]],
+    get: Callable[[object, str], object],
+) -> Put:
+    if not tagged:
+
+        def put_untagged(out: bytearray, values: object) -> None:
+            put_plain(out, values)
+            out.append(0)
+
+        return put_untagged
+
+    def put_flexible(out: bytearray, values: object) -> None:
         put_plain(out, values)
         count, given = 0, bytearray()
         for tag, name, put, absent in tagged:
-            value = values.get(name)
+            value = get(values, name)
             if value is None:
                 continue
             data = bytearray()
@@ -108,17 +240,18 @@ def structure_writer(schema: type) -> Put:
         out += unsigned_varint(count)
         out += given
 
-    return put_flexible if is_flexible else put_plain
+    return put_flexible
 
 
-def _absent(field: "Field[Any]", put: Put, *, structure: type | None) -> bytes | None:
+def _absent(hint: object, field: "Field[object]", is_flexible: bool) -> bytes | None:
     """The bytes of a field that is not given; None if it has to be."""
     kafka_type = field.metadata.get("kafka_type")
+    put = _field_writer(hint, field, is_flexible, None)
     out = bytearray()
-    if structure is not None and field.default is not None:
+    if _structure_in(hint) is not None and field.default is not None:
         try:
-            put(out, {})
-        except TypeError:  # it has a field without a default
+            put(out, {} if _item_of(hint) is None else ())
+        except TypeError:  # the structure has a field without a default
             return None
     elif field.default is not MISSING:
         put(out, _milliseconds(field.default) if kafka_type in TIMES else field.default)
@@ -129,28 +262,30 @@ def _absent(field: "Field[Any]", put: Put, *, structure: type | None) -> bytes |
     return bytes(out)
 
 
-def _milliseconds(default: datetime.timedelta | datetime.datetime | None) -> int:
-    if default is None:
-        return -1
+def _milliseconds(default: object) -> int:
     if isinstance(default, datetime.datetime):
         return round(default.timestamp() * 1000)
-    return round(default.total_seconds() * 1000)
+    if isinstance(default, datetime.timedelta):
+        return round(default.total_seconds() * 1000)
+    return -1
 
 
-def _field_writer(hint: Any, field: "Field[Any]", is_flexible: bool) -> Put:
+def _field_writer(
+    hint: object, field: "Field[object]", is_flexible: bool, made_of: type | None
+) -> Put:
     is_nullable = NoneType in get_args(hint)
     item = _item_of(hint)
     if item is not None:
-        put_item = _item_writer(item, field, is_flexible)
+        put_item = _item_writer(item, field, is_flexible, made_of)
         return _array_writer(put_item, is_flexible, is_nullable=is_nullable)
     structure = _structure_in(hint)
     if structure is not None:
-        put = structure_writer(structure)
+        put = structure_writer(structure, made_of)
         return _nullable(put) if is_nullable else put
     return _primitive_writer(field.metadata["kafka_type"], is_flexible, is_nullable=is_nullable)
 
 
-def _item_of(hint: Any) -> Any:
+def _item_of(hint: object) -> object:
     """The type of an array's items; None for what is not an array."""
     for candidate in (hint, *get_args(hint)):
         if get_origin(candidate) is tuple:
@@ -158,14 +293,16 @@ def _item_of(hint: Any) -> Any:
     return None
 
 
-def _item_writer(item: Any, field: "Field[Any]", is_flexible: bool) -> Put:
+def _item_writer(
+    item: object, field: "Field[object]", is_flexible: bool, made_of: type | None
+) -> Put:
     structure = _structure_in(item)
     if structure is not None:
-        return structure_writer(structure)
+        return structure_writer(structure, made_of)
     return _primitive_writer(field.metadata["kafka_type"], is_flexible, is_nullable=False)
 
 
-def _structure_in(hint: Any) -> type | None:
+def _structure_in(hint: object) -> type | None:
     """The schema that a hint names, alone or beside None."""
     for candidate in (hint, *get_args(hint)):
         if isinstance(candidate, type) and hasattr(candidate, "__type__"):
@@ -187,7 +324,7 @@ def _primitive_writer(kafka_type: str, is_flexible: bool, *, is_nullable: bool) 
 def _fixed_writer(layout: str) -> Put:
     pack = struct.Struct(">" + layout).pack
 
-    def put(out: bytearray, value: Any) -> None:
+    def put(out: bytearray, value: object) -> None:
         out += pack(value)
 
     return put
@@ -196,17 +333,17 @@ def _fixed_writer(layout: str) -> Put:
 def _or_minus_one(put: Put) -> Put:
     """Of times, the only numbers that may be null."""
 
-    def put_nullable(out: bytearray, value: int | None) -> None:
+    def put_nullable(out: bytearray, value: object) -> None:
         put(out, -1 if value is None else value)
 
     return put_nullable
 
 
-def _put_uuid(out: bytearray, value: uuid.UUID | bytes | None) -> None:
+def _put_uuid(out: bytearray, value: object) -> None:
     if value is None:
         out += bytes(16)
         return
-    data = value.bytes if isinstance(value, uuid.UUID) else value
+    data = value.bytes if isinstance(value, uuid.UUID) else _bytes_of(value)
     if len(data) != 16:
         raise TypeError(f"a UUID has 16 bytes, not {len(data)}")
     out += data
@@ -215,7 +352,7 @@ def _put_uuid(out: bytearray, value: uuid.UUID | bytes | None) -> None:
 def _compact_writer(*, is_nullable: bool) -> Put:
     """Of strings and bytes, with a length that is one up; 0 is null."""
 
-    def put(out: bytearray, value: str | bytes | None) -> None:
+    def put(out: bytearray, value: object) -> None:
         if value is None and is_nullable:
             out += b"\0"
             return
@@ -230,7 +367,7 @@ def _legacy_writer(layout: str, *, is_nullable: bool) -> Put:
     """Of strings and bytes, with a length of a fixed size; -1 is null."""
     pack = struct.Struct(">" + layout).pack
 
-    def put(out: bytearray, value: str | bytes | None) -> None:
+    def put(out: bytearray, value: object) -> None:
         if value is None and is_nullable:
             out += pack(-1)
             return
@@ -241,38 +378,44 @@ def _legacy_writer(layout: str, *, is_nullable: bool) -> Put:
     return put
 
 
-def _bytes_of(value: str | bytes | None) -> bytes:
+def _bytes_of(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
+    if isinstance(value, bytes):
+        return value
     if value is None:
         raise TypeError("a field that cannot be null is None")
-    return value
+    raise TypeError(f"neither text nor bytes: {value!r}")
 
 
 def _array_writer(put_item: Put, is_flexible: bool, *, is_nullable: bool) -> Put:
-    def put_items(out: bytearray, items: Any) -> None:
-        for item in items:
-            put_item(out, item)
+    pack_count = struct.Struct(">i").pack
 
-    def put_compact(out: bytearray, items: Any) -> None:
+    def put_compact(out: bytearray, items: object) -> None:
         if items is None and is_nullable:
             out += b"\0"
             return
+        if not isinstance(items, list | tuple):
+            raise TypeError(f"no array: {items!r}")
         out += unsigned_varint(len(items) + 1)
-        put_items(out, items)
+        for item in items:
+            put_item(out, item)
 
-    def put_legacy(out: bytearray, items: Any) -> None:
+    def put_legacy(out: bytearray, items: object) -> None:
         if items is None and is_nullable:
             out += NO_ARRAY
             return
-        out += struct.pack(">i", len(items))
-        put_items(out, items)
+        if not isinstance(items, list | tuple):
+            raise TypeError(f"no array: {items!r}")
+        out += pack_count(len(items))
+        for item in items:
+            put_item(out, item)
 
     return put_compact if is_flexible else put_legacy
 
 
 def _nullable(put: Put) -> Put:
-    def put_nullable(out: bytearray, values: Values | None) -> None:
+    def put_nullable(out: bytearray, values: object) -> None:
         if values is None:
             out += NULL
             return

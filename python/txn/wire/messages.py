@@ -1,21 +1,19 @@
-"""Kafka's request and response bodies, by the protocol library kio.
+"""Kafka's request and response bodies as bytes, by the schemas of kio.
 
-Messages go in as plain mappings, see `encoding`: a handler is written once for all versions.
 Requests from others are decoded by `txn.server.requests`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader
 
-from txn.wire.encoding import encode
+from txn.wire.encoding import Body, Values, encode, encode_body, structure_writer
 from txn.wire.varint import unsigned_varint
 
 
-def encode_request(api_key: int, api_version: int, values: Mapping[str, Any]) -> bytes:
+def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
     """Encode a request body; fields the version does not have are left out."""
     return encode(load_request_schema(api_key, api_version), values)
 
@@ -29,21 +27,15 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 _response_schema = cache(load_response_schema)
 
 
-def load_response(api_key: int, api_version: int) -> None:
-    """Load what an answer of an API and version needs to be encoded. Raises OSError."""
+def load_response(kind: type, api_key: int, api_version: int) -> None:
+    """Load what a response of an API and version needs to be encoded. Raises OSError."""
     is_flexible(api_key, api_version)
-    _response_schema(api_key, api_version)
+    structure_writer(_response_schema(api_key, api_version), kind)
 
 
-def encode_response(api_key: int, api_version: int, values: Mapping[str, Any]) -> bytes:
+def encode_response(api_key: int, api_version: int, response: Body) -> bytes:
     """Encode a response body; fields the version does not have are left out."""
-    return encode(_response_schema(api_key, api_version), values)
-
-
-def decode_response(api_key: int, api_version: int, body: bytes) -> Any:
-    """Decode a response body. Raises what the protocol library raises for bytes it cannot read."""
-    response, _ = entity_reader(load_response_schema(api_key, api_version))(body, 0)
-    return response
+    return encode_body(_response_schema(api_key, api_version), response)
 
 
 @cache
@@ -53,9 +45,9 @@ def _entry_schema(api_key: int, api_version: int, name: str) -> type:
     return entry
 
 
-def encode_entry(api_key: int, api_version: int, name: str, values: Mapping[str, Any]) -> bytes:
+def encode_entry(api_key: int, api_version: int, name: str, entry: Body) -> bytes:
     """Encode one entry of a response's list, so that long answers can be made bit by bit."""
-    return encode(_entry_schema(api_key, api_version, name), values)
+    return encode_body(_entry_schema(api_key, api_version, name), entry)
 
 
 def join_entries(api_key: int, api_version: int, entries: Sequence[bytes]) -> bytes:

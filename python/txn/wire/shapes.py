@@ -8,7 +8,7 @@ does not know and lengths below -1: `_core.BodyShape` checks the counts, takes s
 from collections.abc import Iterator
 from dataclasses import fields
 from types import NoneType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Final, get_args, get_origin, get_type_hints
 
 Step = tuple[int, int]
 """(kind, size); the kinds follow."""
@@ -47,24 +47,24 @@ STEP_OF_TYPE: Final[dict[str, Step]] = {
 }
 
 
-def steps_of(schema: Any) -> list[Step]:
+def steps_of(schema: type) -> list[Step]:
     """List the steps through a body, or through a structure of it, in their order."""
     hints = get_type_hints(schema)
     steps: list[Step] = []
     for field in fields(schema):
         assert "tag" not in field.metadata, f"{schema.__qualname__}.{field.name} has a known tag"
         steps += _steps(hints[field.name], field.metadata.get("kafka_type", ""))
-    return [*steps, (TAGS, 0)] if schema.__flexible__ else steps
+    return [*steps, (TAGS, 0)] if getattr(schema, "__flexible__", False) else steps
 
 
-def _steps(hint: Any, kafka_type: str) -> Iterator[Step]:
+def _steps(hint: object, kafka_type: str) -> Iterator[Step]:
     is_nullable = NoneType in get_args(hint)
     inner = next(one for one in get_args(hint) if one is not NoneType) if is_nullable else hint
     if get_origin(inner) is tuple:
         item = list(_steps(get_args(inner)[0], kafka_type))
         yield OR_NULL[ARRAY] if is_nullable else ARRAY, len(item)
         yield from item
-    elif hasattr(inner, "__flexible__"):
+    elif isinstance(inner, type) and hasattr(inner, "__flexible__"):
         structure = steps_of(inner)
         if is_nullable:
             yield NULLABLE, len(structure)

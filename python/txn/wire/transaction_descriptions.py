@@ -17,12 +17,14 @@ Arrays and strings are compact: unsigned varint lengths, one up. Source: KIP-664
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kio.serial import readers
 
 from txn.wire.error_codes import ErrorCode
 from txn.wire.varint import unsigned_varint
+
+T = TypeVar("T")
 
 EXPLAIN_CLIENT_ID: Final = "txn-explain"
 ACTING_CLIENTS_TAG: Final = 10_000
@@ -41,7 +43,9 @@ class TransactionDescription(NamedTuple):
     partitions: frozenset[tuple[str, int]]
 
 
-Extras = Mapping[str, Mapping[str, Any]]
+Extra = Mapping[str, str | int]
+
+Extras = Mapping[str, Extra]
 """Transactional id → the fields of tag 10000."""
 
 
@@ -102,7 +106,7 @@ class _Body:
         self._data = data
         self._position = 0
 
-    def take(self, read: readers.Reader[Any]) -> Any:
+    def take(self, read: readers.Reader[T]) -> T:
         value, size = read(self._data, self._position)
         self._position += size
         return value
@@ -111,7 +115,7 @@ class _Body:
         return int(self.take(readers.read_unsigned_varint)) - 1
 
     def tagged(self) -> dict[int, bytes]:
-        fields = {}
+        fields: dict[int, bytes] = {}
         for _ in range(self.take(readers.read_unsigned_varint)):
             tag, size = (self.take(readers.read_unsigned_varint) for _ in range(2))
             end = self._position + size

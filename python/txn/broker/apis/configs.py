@@ -8,11 +8,12 @@ it), also when it is to be deleted; the internal topics stay compacted.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
+from txn.broker.apis.api import Api
 from txn.broker.apis.metadata import promised
-from txn.broker.host import Answer, Context
+from txn.broker.host import Context
 from txn.broker.node import Node, is_reserved
 from txn.broker.turns import Turns
 from txn.config import (
@@ -38,6 +39,26 @@ from txn.metadata.configs import (
 )
 from txn.metadata.image import name_fault
 from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
+from txn.wire.bodies.configs import (
+    CLIENT_METRICS,
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+    AlteredResource,
+    ConfigResource,
+    ConfigSynonym,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribedConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalConfig,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, join_entries
 
@@ -46,7 +67,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCE
 ALTERATION_ITEMS = 10
 """What the settings of a resource count as things, see `Turns`."""
 
-LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, 8, 16, 32})
+LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, 8, CLIENT_METRICS, 32})
 """What may be asked for: topics, brokers, and broker loggers, client metrics and groups."""
 
 
@@ -59,7 +80,7 @@ class _Fault(Exception):
         self.message = message
 
 
-async def describe_configs(node: Node, request: Any, context: Context) -> Answer:
+async def describe_configs(node: Node, request: DescribeConfigsRequest, context: Context) -> bytes:
     """Answer with the settings of topics and of the broker, and where they come from.
 
     Cost: a millisecond for each resource; others are served in between.
@@ -70,7 +91,7 @@ async def describe_configs(node: Node, request: Any, context: Context) -> Answer
             node,
             resource,
             with_synonyms=request.include_synonyms,
-            with_documentation=getattr(request, "include_documentation", False),
+            with_documentation=request.include_documentation,
         )
         results.append(encode_entry(context.api_key, context.api_version, "results", described))
         await asyncio.sleep(0)
@@ -78,21 +99,20 @@ async def describe_configs(node: Node, request: Any, context: Context) -> Answer
 
 
 def _described(
-    node: Node, resource: Any, *, with_synonyms: bool, with_documentation: bool
-) -> dict[str, Any]:
+    node: Node, resource: DescribeConfigsResource, *, with_synonyms: bool, with_documentation: bool
+) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
-    answer = {"resource_type": kind, "resource_name": name, "error_message": None, "configs": ()}
     try:
         found = _settings_of(node, kind, name)
     except _Fault as fault:
-        return answer | {"error_code": fault.code, "error_message": fault.message}
+        return DescribeConfigsResult(fault.code, fault.message, kind, name)
     wanted = resource.configuration_keys or [setting.name for setting in found]
     configs = [
         _entry(setting, with_synonyms=with_synonyms, with_documentation=with_documentation)
         for setting in found
         if setting.name in wanted
     ]
-    return answer | {"error_code": ErrorCode.none, "configs": configs}
+    return DescribeConfigsResult(ErrorCode.none, None, kind, name, configs)
 
 
 def _settings_of(node: Node, kind: int, name: str) -> list[Described]:
@@ -105,21 +125,18 @@ def _settings_of(node: Node, kind: int, name: str) -> list[Described]:
     return describe_broker(node.settings)
 
 
-def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool) -> dict[str, Any]:
+def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool) -> DescribedConfig:
     synonyms = setting.synonyms if with_synonyms else ()
-    return {
-        "name": setting.name,
-        "value": setting.value,
-        "read_only": setting.is_read_only,
-        "config_source": setting.source,
-        "is_sensitive": False,
-        "synonyms": [
-            {"name": synonym.name, "value": synonym.value, "source": synonym.source}
-            for synonym in synonyms
-        ],
-        "config_type": setting.kind,
-        "documentation": setting.about if with_documentation else None,
-    }
+    return DescribedConfig(
+        setting.name,
+        setting.value,
+        setting.is_read_only,
+        setting.source,
+        is_sensitive=False,
+        synonyms=[ConfigSynonym(one.name, one.value, one.source) for one in synonyms],
+        config_type=setting.kind,
+        documentation=setting.about if with_documentation else None,
+    )
 
 
 def _require_topic(node: Node, name: str) -> None:
@@ -146,14 +163,18 @@ def _require_broker(node: Node, kind: int, name: str) -> None:
         )
 
 
-Request = Callable[[Mapping[str, str], str], Changes]
+OwnChanges = Callable[[Mapping[str, str], str], Changes]
 """What a request makes of a resource's own settings; the second argument names their kind."""
 
+Resource = TypeVar("Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
 
-async def incremental_alter_configs(node: Node, request: Any, context: Context) -> Answer:
+
+async def incremental_alter_configs(
+    node: Node, request: IncrementalAlterConfigsRequest, context: Context
+) -> AlterConfigsResponse:
     """Change some settings of a resource, all of them or none; they count at once."""
 
-    def changes_by(resource: Any) -> Request:
+    def changes_by(resource: IncrementalAlterConfigsResource) -> OwnChanges:
         alterations = [
             Alteration(entry.name, _operation(entry.config_operation), entry.value or "")
             for entry in resource.configs
@@ -164,18 +185,20 @@ async def incremental_alter_configs(node: Node, request: Any, context: Context) 
         tables = {"topic": TOPIC_PROPERTIES, "broker": BROKER_PROPERTIES}
         return lambda own, kind: alter(tables[kind], kind, own, alterations)
 
-    return await _altered(node, request, changes_by)
+    return await _altered(node, request.resources, changes_by, validate_only=request.validate_only)
 
 
-async def alter_configs(node: Node, request: Any, context: Context) -> Answer:
+async def alter_configs(
+    node: Node, request: AlterConfigsRequest, context: Context
+) -> AlterConfigsResponse:
     """Replace all settings of a resource; what is not named goes back to its default."""
 
-    def changes_by(resource: Any) -> Request:
+    def changes_by(resource: AlterConfigsResource) -> OwnChanges:
         _require_values(resource.configs)
-        given = {entry.name: entry.value for entry in resource.configs}
+        given = {entry.name: entry.value or "" for entry in resource.configs}
         return lambda own, kind: replace(own, given)
 
-    return await _altered(node, request, changes_by)
+    return await _altered(node, request.resources, changes_by, validate_only=request.validate_only)
 
 
 def _operation(number: int) -> Operation:
@@ -188,46 +211,43 @@ def _operation(number: int) -> Operation:
         ) from None
 
 
-def _require_values(entries: Iterable[Any]) -> None:
+def _require_values(entries: Iterable[AlterableConfig | IncrementalConfig]) -> None:
     without = [entry.name for entry in entries if entry.value is None]
     if without:
         raise _Fault(ErrorCode.invalid_request, f"a value is missing: {', '.join(without)}")
 
 
-async def _altered(node: Node, request: Any, changes_by: Callable[[Any], Request]) -> Answer:
-    named = Counter(
-        (resource.resource_type, resource.resource_name) for resource in request.resources
-    )
+async def _altered(
+    node: Node,
+    resources: Sequence[Resource],
+    changes_by: Callable[[Resource], OwnChanges],
+    *,
+    validate_only: bool,
+) -> AlterConfigsResponse:
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     turns = Turns()
-    responses: list[dict[str, Any]] = []
-    for resource in request.resources:
+    responses: list[AlteredResource] = []
+    for resource in resources:
         await turns.next(ALTERATION_ITEMS)
         place = (resource.resource_type, resource.resource_name)
         code, message = ErrorCode.none, None
         try:
             if named[place] > 1:
                 raise _Fault(ErrorCode.invalid_request, "the request names the resource twice")
-            _require_each_once(resource)
+            _require_each_once(resource.configs)
             changes = _checked(node, *place, changes_by(resource))
-            if changes and not request.validate_only:
+            if changes and not validate_only:
                 node.change_settings(*place, changes)
         except _Fault as fault:
             code, message = fault.code, fault.message
         except StorageError as error:
             code, message = ErrorCode(error.code), error.message
-        responses.append(
-            {
-                "error_code": code,
-                "error_message": message,
-                "resource_type": place[0],
-                "resource_name": place[1],
-            }
-        )
-    return {"responses": await promised(node, responses)}
+        responses.append(AlteredResource(code, message, *place))
+    return AlterConfigsResponse(await promised(node, responses))
 
 
-def _require_each_once(resource: Any) -> None:
-    named = Counter(entry.name for entry in resource.configs)
+def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -> None:
+    named = Counter(entry.name for entry in configs)
     twice = sorted(name for name, times in named.items() if times > 1)
     if twice:
         raise _Fault(
@@ -235,7 +255,7 @@ def _require_each_once(resource: Any) -> None:
         )
 
 
-def _checked(node: Node, kind: int, name: str, request: Request) -> Changes:
+def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
     """What a request changes, checked against everything it could break."""
     if kind == TOPIC_RESOURCE:
         return _checked_for_topic(node, name, request)
@@ -243,7 +263,7 @@ def _checked(node: Node, kind: int, name: str, request: Request) -> Changes:
     return _checked_for_broker(node.image.broker_settings.get(name, {}), request)
 
 
-def _checked_for_topic(node: Node, name: str, request: Request) -> Changes:
+def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
     _require_topic(node, name)
     own = node.image.topics[name].settings
     try:
@@ -265,7 +285,7 @@ def _is_fit(name: str, text: str) -> bool:
     return name in TOPIC_PROPERTIES and fits(TOPIC_PROPERTIES[name], text)
 
 
-def _checked_for_broker(own: Mapping[str, str], request: Request) -> Changes:
+def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
     try:
         changes = request(own, "broker")
         for key in changes.keys() - own.keys():
@@ -289,30 +309,37 @@ def _checked_for_broker(own: Mapping[str, str], request: Request) -> Changes:
     return changes
 
 
-async def list_config_resources(node: Node, request: Any, context: Context) -> Answer:
-    """Answer with what has settings; version 0 asks for client metrics, of which there are none."""
-    wanted = set(getattr(request, "resource_types", (16,))) or LISTED_KINDS
+async def list_config_resources(
+    node: Node, request: ListConfigResourcesRequest, context: Context
+) -> ListConfigResourcesResponse:
+    """Answer with what has settings; client metrics, all that version 0 asks for, have none."""
+    wanted = set(request.resource_types) or LISTED_KINDS
     if not wanted <= LISTED_KINDS:
-        return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
-    there = [(TOPIC_RESOURCE, name) for name in sorted(node.image.topics)]
-    there.append((BROKER_RESOURCE, str(node.node_id)))
-    return {
-        "error_code": ErrorCode.none,
-        "config_resources": [
-            {"resource_type": kind, "resource_name": name} for kind, name in there if kind in wanted
-        ],
-    }
+        return ListConfigResourcesResponse(ErrorCode.unsupported_version, [])
+    there = [ConfigResource(name, TOPIC_RESOURCE) for name in sorted(node.image.topics)]
+    there.append(ConfigResource(str(node.node_id), BROKER_RESOURCE))
+    return ListConfigResourcesResponse(
+        ErrorCode.none, [one for one in there if one.resource_type in wanted]
+    )
 
 
-VERSIONS = {
-    DESCRIBE_CONFIGS: (1, 4),
-    ALTER_CONFIGS: (0, 2),
-    INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    LIST_CONFIG_RESOURCES: (0, 1),
-}
-HANDLERS = {
-    DESCRIBE_CONFIGS: describe_configs,
-    ALTER_CONFIGS: alter_configs,
-    INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
-    LIST_CONFIG_RESOURCES: list_config_resources,
-}
+APIS: Final[tuple[Api[Node], ...]] = (
+    Api(
+        DESCRIBE_CONFIGS, (1, 4), DescribeConfigsRequest, DescribeConfigsResponse, describe_configs
+    ),
+    Api(ALTER_CONFIGS, (0, 2), AlterConfigsRequest, AlterConfigsResponse, alter_configs),
+    Api(
+        INCREMENTAL_ALTER_CONFIGS,
+        (0, 1),
+        IncrementalAlterConfigsRequest,
+        AlterConfigsResponse,
+        incremental_alter_configs,
+    ),
+    Api(
+        LIST_CONFIG_RESOURCES,
+        (0, 1),
+        ListConfigResourcesRequest,
+        ListConfigResourcesResponse,
+        list_config_resources,
+    ),
+)

@@ -14,13 +14,13 @@ Sources: the message schemas of these requests; KIP-345, KIP-394, KIP-447, KIP-5
 KIP-559, KIP-709 (several groups), KIP-848 (topic ids, types), KIP-1043 (GROUP_ID_NOT_FOUND).
 """
 
-import datetime
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from txn.broker.apis.api import Api
 from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
-from txn.broker.host import Answer, Context
+from txn.broker.host import Context
 from txn.broker.turns import Turns
 from txn.coordinator.group.classic import (
     CONSUMER_PROTOCOL_TYPE,
@@ -32,14 +32,54 @@ from txn.coordinator.group.classic import (
     Leaver,
     Member,
     Sync,
-    SyncAnswer,
 )
-from txn.coordinator.group.records import NEVER, NO_LEADER_EPOCH, OffsetKey, OffsetValue
+from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
+from txn.wire.bodies.groups import (
+    OPERATIONS_NOT_ASKED,
+    CommittedPartition,
+    CommittedTopic,
+    DeletedGroup,
+    DeletedOffset,
+    DeletedOffsets,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FetchedGroup,
+    FetchedOffset,
+    FetchedTopic,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeftMember,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopic,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
+)
 from txn.wire.error_codes import ErrorCode
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
@@ -49,8 +89,6 @@ TXN_OFFSET_COMMIT, OFFSET_DELETE = 28, 47
 
 TV2_FROM: Final = 5
 """Version of TxnOffsetCommit from which clients are of transaction version 2."""
-
-NO_OFFSET: Final = -1
 
 STRING_BYTES_MAX: Final = 32_000
 """Ids and names go into records whose strings are at most 32,767 bytes long; member ids get a
@@ -68,22 +106,24 @@ OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
 WRITTEN_ITEMS: Final = 10
 """What a thing counts for which a record is written, see `Turns`."""
 
-OPERATIONS_NOT_ASKED: Final = -(2**31)
-
 CLASSIC: Final = "classic"
 
 
 # ---------------------------------------------------------------- members
 
 
-async def join_group(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def join_group(
+    groups: GroupCoordinator, request: JoinGroupRequest, context: Context
+) -> JoinGroupResponse:
     """Answer when the member's next generation begins, or at once with what is wrong."""
     fault = _join_fault(groups, request)
     if fault is not ErrorCode.none:
-        return _join_answer(JoinAnswer(fault, request.member_id), context)
-    instance_id = getattr(request, "group_instance_id", None)
-    session_timeout_ms = _ms(request.session_timeout)
-    wanted_ms = _ms(request.rebalance_timeout) if context.api_version >= 1 else session_timeout_ms
+        return _joined(JoinAnswer(fault, request.member_id), context)
+    instance_id = request.group_instance_id
+    has_rebalance_timeout = context.api_version >= 1
+    wanted_ms = (
+        request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms
+    )
     prefix = context.client_id if instance_id is None else instance_id
     join = Join(
         api_version=context.api_version,
@@ -93,23 +133,23 @@ async def join_group(groups: GroupCoordinator, request: Any, context: Context) -
         client_id=_shortened(context.client_id),
         client_host=_java_host(context.client_host),
         rebalance_timeout_ms=max(wanted_ms, 0),
-        session_timeout_ms=session_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
     )
     joining = groups.join(request.group_id, join)
     del request, join  # the wait may be long
-    return _join_answer(await joining, context)
+    return _joined(await joining, context)
 
 
-def _join_fault(groups: GroupCoordinator, request: Any) -> ErrorCode:
+def _join_fault(groups: GroupCoordinator, request: JoinGroupRequest) -> ErrorCode:
     if not _is_group_id(request.group_id):
         return ErrorCode.invalid_group_id
     low = groups.host.setting("group.min.session.timeout.ms")
     high = groups.host.setting("group.max.session.timeout.ms")
-    if not low <= _ms(request.session_timeout) <= high:
+    if not low <= request.session_timeout_ms <= high:
         return ErrorCode.invalid_session_timeout
-    instance_id = getattr(request, "group_instance_id", None) or ""
+    instance_id = request.group_instance_id or ""
     if len(request.protocols) > PROTOCOLS_MAX:
         return ErrorCode.invalid_request
     sizes = (len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
@@ -121,71 +161,64 @@ def _join_fault(groups: GroupCoordinator, request: Any) -> ErrorCode:
     return ErrorCode.none
 
 
-def _join_answer(answer: JoinAnswer, context: Context) -> Answer:
+def _joined(answer: JoinAnswer, context: Context) -> JoinGroupResponse:
     can_be_null = context.api_version >= 7
-    return {
-        "error_code": answer.error,
-        "generation_id": answer.generation,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol if can_be_null else answer.protocol or "",
-        "leader": answer.leader,
-        "skip_assignment": answer.skip_assignment,
-        "member_id": answer.member_id,
-        "members": [
-            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
-            for member_id, instance_id, metadata in answer.members
-        ],
-    }
+    return JoinGroupResponse(
+        answer.error,
+        answer.generation,
+        answer.protocol_type,
+        answer.protocol if can_be_null else answer.protocol or "",
+        answer.leader,
+        answer.skip_assignment,
+        answer.member_id,
+        [JoinGroupMember(*member) for member in answer.members],
+    )
 
 
-async def sync_group(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def sync_group(
+    groups: GroupCoordinator, request: SyncGroupRequest, context: Context
+) -> SyncGroupResponse:
     """Answer with the member's assignment, when the leader has sent it."""
-    protocol_type = getattr(request, "protocol_type", None)
-    protocol = getattr(request, "protocol_name", None)
     if not _is_group_id(request.group_id):
-        return _sync_answer(SyncAnswer(ErrorCode.invalid_group_id))
-    if context.api_version >= 5 and None in (protocol_type, protocol):
-        return _sync_answer(SyncAnswer(ErrorCode.inconsistent_group_protocol))
+        return SyncGroupResponse(ErrorCode.invalid_group_id)
+    has_protocol = None not in (request.protocol_type, request.protocol_name)
+    if context.api_version >= 5 and not has_protocol:
+        return SyncGroupResponse(ErrorCode.inconsistent_group_protocol)
     assigned_bytes = sum(len(entry.assignment) for entry in request.assignments)
     if assigned_bytes > groups.batch_bytes_max:
-        return _sync_answer(SyncAnswer(ErrorCode.unknown_server_error))  # as Kafka answers
+        return SyncGroupResponse(ErrorCode.unknown_server_error)  # as Kafka answers
     sync = Sync(
         generation=request.generation_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
-        protocol_type=protocol_type,
-        protocol=protocol,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
     )
     syncing = groups.sync(request.group_id, sync)
     del request, sync  # the wait may be long
-    return _sync_answer(await syncing)
+    answer = await syncing
+    return SyncGroupResponse(answer.error, answer.protocol_type, answer.protocol, answer.assignment)
 
 
-def _sync_answer(answer: SyncAnswer) -> Answer:
-    return {
-        "error_code": answer.error,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol,
-        "assignment": answer.assignment,
-    }
-
-
-async def heartbeat(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def heartbeat(
+    groups: GroupCoordinator, request: HeartbeatRequest, context: Context
+) -> HeartbeatResponse:
     """Prolong a member's session."""
     if not _is_group_id(request.group_id):
-        return {"error_code": ErrorCode.invalid_group_id}
-    instance_id = getattr(request, "group_instance_id", None)
+        return HeartbeatResponse(ErrorCode.invalid_group_id)
     code = await groups.heartbeat(
-        request.group_id, request.member_id, instance_id, request.generation_id
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
-    return {"error_code": code}
+    return HeartbeatResponse(code)
 
 
-async def leave_group(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def leave_group(
+    groups: GroupCoordinator, request: LeaveGroupRequest, context: Context
+) -> LeaveGroupResponse:
     """Remove one member (before version 3) or several."""
     if not _is_group_id(request.group_id):
-        return {"error_code": ErrorCode.invalid_group_id, "members": []}
+        return LeaveGroupResponse(ErrorCode.invalid_group_id)
     is_single = context.api_version < 3
     leavers = (
         (Leaver(request.member_id),)
@@ -195,28 +228,25 @@ async def leave_group(groups: GroupCoordinator, request: Any, context: Context) 
     try:
         codes = await groups.leave(request.group_id, leavers)
     except StorageError as error:
-        return {"error_code": group_error(error), "members": []}
+        return LeaveGroupResponse(group_error(error))
     if is_single:
-        return {"error_code": codes[0]}
-    return {
-        "error_code": ErrorCode.none,
-        "members": [
-            {
-                "member_id": leaver.member_id,
-                "group_instance_id": leaver.instance_id,
-                "error_code": code,
-            }
-            for leaver, code in zip(leavers, codes, strict=True)
-        ],
-    }
+        return LeaveGroupResponse(codes[0])
+    left = [
+        LeftMember(leaver.member_id, leaver.instance_id, code)
+        for leaver, code in zip(leavers, codes, strict=True)
+    ]
+    return LeaveGroupResponse(ErrorCode.none, left)
 
 
 # ---------------------------------------------------------------- offsets
 
 
-async def offset_commit(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def offset_commit(
+    groups: GroupCoordinator, request: OffsetCommitRequest, context: Context
+) -> OffsetCommitResponse:
     """Store offsets; each partition tells if its own was stored."""
-    codes, offsets = await _check_offsets(groups, request, context)
+    retention_ms = request.retention_time_ms
+    codes, offsets = await _check_offsets(groups, request.group_id, request.topics, retention_ms)
     if not _fits(request.group_id):
         fault = ErrorCode.invalid_group_id
     elif offsets:
@@ -229,10 +259,12 @@ async def offset_commit(groups: GroupCoordinator, request: Any, context: Context
             fault = await groups.sync_offsets(request.group_id)
     else:
         fault = ErrorCode.none
-    return await _commit_answer(request, codes, fault)
+    return await _committed(request.topics, codes, fault)
 
 
-async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def txn_offset_commit(
+    groups: GroupCoordinator, request: TxnOffsetCommitRequest, context: Context
+) -> OffsetCommitResponse:
     """Store offsets that count when the transaction commits."""
     has_own_epoch = context.api_version >= TV2_FROM
     if not has_own_epoch:
@@ -240,7 +272,7 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
         groups.transactions.hang_up_if_late(
             request.transactional_id, owner, context.connection, Role.OFFSETS
         )
-    codes, offsets = await _check_offsets(groups, request, context)
+    codes, offsets = await _check_offsets(groups, request.group_id, request.topics)
     if not _is_group_id(request.group_id):
         fault = ErrorCode.invalid_group_id
     elif offsets:
@@ -257,7 +289,7 @@ async def txn_offset_commit(groups: GroupCoordinator, request: Any, context: Con
             )
     else:
         fault = ErrorCode.none
-    return await _commit_answer(request, codes, _known_to(context.api_version, fault))
+    return await _committed(request.topics, codes, _known_to(context.api_version, fault))
 
 
 def _known_to(api_version: int, code: ErrorCode) -> ErrorCode:
@@ -273,32 +305,29 @@ def _known_to(api_version: int, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _committer(request: Any) -> Committer:
-    generation = getattr(request, "generation_id_or_member_epoch", None)
+def _committer(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Committer:
     return Committer(
-        request.group_id,
-        getattr(request, "generation_id", -1) if generation is None else generation,
-        getattr(request, "member_id", ""),
-        getattr(request, "group_instance_id", None),
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )
 
+
+CommitTopics = Sequence[OffsetCommitTopic | TxnOffsetCommitTopic]
 
 Place = tuple[int, int]
 """Position of a topic in a request, and of a partition in it: names may come twice."""
 
 
 async def _check_offsets(
-    groups: GroupCoordinator, request: Any, context: Context
+    groups: GroupCoordinator, group_id: str, topics: CommitTopics, retention_ms: int = -1
 ) -> tuple[dict[Place, ErrorCode], dict[OffsetKey, OffsetValue]]:
     """Sort out what cannot be committed whoever asks; return a code for each, and the others."""
     codes: dict[Place, ErrorCode] = {}
     offsets: dict[OffsetKey, OffsetValue] = {}
     turns = Turns()
     now_ms = groups.host.now_ms()
-    retention_ms = _ms(getattr(request, "retention_time", datetime.timedelta(milliseconds=-1)))
     expires_ms = NEVER if retention_ms < 0 else now_ms + retention_ms
-    for topic_position, topic in enumerate(request.topics):
-        name, topic_id = _resolve(groups, topic)
+    for topic_position, topic in enumerate(topics):
+        name, topic_id = _resolve(groups, topic.name, _topic_id(topic))
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             metadata = partition.committed_metadata or ""
@@ -312,10 +341,10 @@ async def _check_offsets(
             ):
                 code = ErrorCode.offset_metadata_too_large
             else:
-                key = OffsetKey(request.group_id, name, partition.partition_index)
+                key = OffsetKey(group_id, name, partition.partition_index)
                 offsets[key] = OffsetValue(
                     partition.committed_offset,
-                    getattr(partition, "committed_leader_epoch", NO_LEADER_EPOCH),
+                    partition.committed_leader_epoch,
                     metadata,
                     now_ms,
                     expires_ms,
@@ -325,131 +354,134 @@ async def _check_offsets(
     return codes, offsets
 
 
-async def _commit_answer(
-    request: Any, codes: Mapping[Place, ErrorCode], fault: ErrorCode
-) -> Answer:
+async def _committed(
+    topics: CommitTopics, codes: Mapping[Place, ErrorCode], fault: ErrorCode
+) -> OffsetCommitResponse:
     """Each partition's own code, or else the group's."""
     turns = Turns()
-    topics = []
-    for topic_position, topic in enumerate(request.topics):
+    committed = []
+    for topic_position, topic in enumerate(topics):
         partitions = []
         await turns.next()
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             code = codes[topic_position, position] or fault
-            answer = {"partition_index": partition.partition_index, "error_code": code}
-            partitions.append(answer)
-        topics.append(_named(topic) | {"partitions": partitions})
-    return {"topics": topics}
+            partitions.append(CommittedPartition(partition.partition_index, code))
+        committed.append(CommittedTopic(topic.name or "", _topic_id(topic), partitions))
+    return OffsetCommitResponse(committed)
 
 
-async def offset_fetch(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def offset_fetch(
+    groups: GroupCoordinator, request: OffsetFetchRequest, context: Context
+) -> OffsetFetchResponse:
     """Answer with committed offsets, -1 where there is none.
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
     client asks again.
     """
-    is_stable_only = getattr(request, "require_stable", False)
+    is_stable_only = request.require_stable
     turns = Turns()
     if context.api_version < 8:
-        return await _fetched_of_group(groups, request, context, is_stable_only, turns)
+        asked = OffsetFetchGroup(group_id=request.group_id, topics=request.topics)
+        fetched = await _fetched_of_group(groups, asked, context, is_stable_only, turns)
+        return OffsetFetchResponse(fetched.error_code, fetched.topics)
     found = []
     for asked in request.groups:
         await turns.next()
-        fetched = await _fetched_of_group(groups, asked, context, is_stable_only, turns)
-        found.append({"group_id": asked.group_id} | fetched)
-    return {"groups": found}
+        found.append(await _fetched_of_group(groups, asked, context, is_stable_only, turns))
+    return OffsetFetchResponse(groups=found)
 
 
 async def _fetched_of_group(
-    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool, turns: Turns
-) -> dict[str, Any]:
+    groups: GroupCoordinator,
+    asked: OffsetFetchGroup,
+    context: Context,
+    is_stable_only: bool,
+    turns: Turns,
+) -> FetchedGroup:
     if groups.is_loaded(asked.group_id):
         topics = await _fetched(groups, asked, context, is_stable_only, turns)
-        return {"error_code": ErrorCode.none, "topics": topics}
+        return FetchedGroup(asked.group_id, ErrorCode.none, topics)
     code = ErrorCode.not_coordinator
-    if context.api_version >= OFFSET_FETCH_FAILS_WHOLE_FROM:
-        return {"error_code": code, "topics": []}
     topics = []
-    for topic in asked.topics:
-        await turns.next(1 + len(topic.partition_indexes))
-        partitions = [_no_offset(index, code) for index in topic.partition_indexes]
-        topics.append(_named(topic) | {"partitions": partitions})
-    return {"error_code": code, "topics": topics}
+    if context.api_version < OFFSET_FETCH_FAILS_WHOLE_FROM:
+        for topic in asked.topics or ():
+            await turns.next(1 + len(topic.partition_indexes))
+            partitions = [FetchedOffset(index, code) for index in topic.partition_indexes]
+            topics.append(_fetched_topic(topic, partitions))
+    return FetchedGroup(asked.group_id, code, topics)
 
 
 async def _fetched(
-    groups: GroupCoordinator, asked: Any, context: Context, is_stable_only: bool, turns: Turns
-) -> list[dict[str, Any]]:
+    groups: GroupCoordinator,
+    asked: OffsetFetchGroup,
+    context: Context,
+    is_stable_only: bool,
+    turns: Turns,
+) -> list[FetchedTopic]:
     if asked.topics is None:
         return await _fetched_all(groups, asked.group_id, context, is_stable_only, turns)
     answers = []
     for topic in asked.topics:
-        name, _ = _resolve(groups, topic)
+        name, _ = _resolve(groups, topic.name, topic.topic_id)
         partitions = []
         await turns.next()
         for index in topic.partition_indexes:
             await turns.next()
             partitions.append(
-                _no_offset(index, ErrorCode.unknown_topic_id)
+                FetchedOffset(index, ErrorCode.unknown_topic_id)
                 if name is None
                 else _fetched_offset(groups, OffsetKey(asked.group_id, name, index), is_stable_only)
             )
-        answers.append(_named(topic) | {"partitions": partitions})
+        answers.append(_fetched_topic(topic, partitions))
     return answers
+
+
+def _fetched_topic(topic: OffsetFetchTopic, partitions: list[FetchedOffset]) -> FetchedTopic:
+    """The topic as the request calls it, by its name or its id."""
+    return FetchedTopic(topic.name or "", topic.topic_id, partitions)
 
 
 async def _fetched_all(
     groups: GroupCoordinator, group_id: str, context: Context, is_stable_only: bool, turns: Turns
-) -> list[dict[str, Any]]:
-    by_topic: dict[str, list[dict[str, Any]]] = {}
+) -> list[FetchedTopic]:
+    by_topic: dict[str, list[FetchedOffset]] = {}
     for topic, index in groups.committed(group_id):
         await turns.next()
         key = OffsetKey(group_id, topic, index)
         by_topic.setdefault(topic, []).append(_fetched_offset(groups, key, is_stable_only))
     topics = [
-        {"name": name, "topic_id": groups.host.topic_id(name), "partitions": partitions}
+        FetchedTopic(name, groups.host.topic_id(name), partitions)
         for name, partitions in by_topic.items()
     ]
     is_by_id = context.api_version >= 10
-    return [topic for topic in topics if topic["topic_id"] is not None or not is_by_id]
+    return [topic for topic in topics if topic.topic_id is not None or not is_by_id]
 
 
 def _fetched_offset(
     groups: GroupCoordinator, key: OffsetKey, is_stable_only: bool
-) -> dict[str, Any]:
+) -> FetchedOffset:
     if is_stable_only and groups.is_pending(key):
-        return _no_offset(key.partition, ErrorCode.unstable_offset_commit)
+        return FetchedOffset(key.partition, ErrorCode.unstable_offset_commit)
     stored = groups.committed_offset(key)
     if stored is None:
-        return _no_offset(key.partition, ErrorCode.none)
-    return {
-        "partition_index": key.partition,
-        "committed_offset": stored.value.offset,
-        "committed_leader_epoch": stored.value.leader_epoch,
-        "metadata": stored.value.metadata,
-        "error_code": ErrorCode.none,
-    }
+        return FetchedOffset(key.partition, ErrorCode.none)
+    value = stored.value
+    return FetchedOffset(
+        key.partition, ErrorCode.none, value.offset, value.leader_epoch, value.metadata
+    )
 
 
-def _no_offset(partition: int, code: ErrorCode) -> dict[str, Any]:
-    return {
-        "partition_index": partition,
-        "committed_offset": NO_OFFSET,
-        "committed_leader_epoch": NO_LEADER_EPOCH,
-        "metadata": "",
-        "error_code": code,
-    }
-
-
-async def offset_delete(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def offset_delete(
+    groups: GroupCoordinator, request: OffsetDeleteRequest, context: Context
+) -> OffsetDeleteResponse:
     """Delete offsets of topics that the group's members do not consume."""
     if not groups.is_loaded(request.group_id):
-        return {"error_code": ErrorCode.not_coordinator, "topics": []}
+        return OffsetDeleteResponse(ErrorCode.not_coordinator)
     group = groups.group(request.group_id)
     fault = _delete_fault(group)
     if fault is not ErrorCode.none:
-        return {"error_code": fault, "topics": []}
+        return OffsetDeleteResponse(fault)
     turns = Turns()
     codes = {}
     for topic in request.topics:
@@ -462,25 +494,16 @@ async def offset_delete(groups: GroupCoordinator, request: Any, context: Context
     try:
         await groups.delete_offsets(request.group_id, wanted)
     except StorageError as error:
-        return {"error_code": group_error(error), "topics": []}
-    return {
-        "error_code": ErrorCode.none,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": codes[
-                            OffsetKey(request.group_id, topic.name, partition.partition_index)
-                        ],
-                    }
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ],
-    }
+        return OffsetDeleteResponse(group_error(error))
+    deleted = []
+    for topic in request.topics:
+        indexes = [partition.partition_index for partition in topic.partitions]
+        partitions = [
+            DeletedOffset(index, codes[OffsetKey(request.group_id, topic.name, index)])
+            for index in indexes
+        ]
+        deleted.append(DeletedOffsets(topic.name, partitions))
+    return OffsetDeleteResponse(ErrorCode.none, deleted)
 
 
 def _delete_fault(group: Group | None) -> ErrorCode:
@@ -502,9 +525,11 @@ def _delete_code(groups: GroupCoordinator, key: OffsetKey, *, is_subscribed: boo
 # ---------------------------------------------------------------- groups
 
 
-async def describe_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def describe_groups(
+    groups: GroupCoordinator, request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse:
     """Tell a group's state, its members and their assignments."""
-    is_asked = getattr(request, "include_authorized_operations", False)
+    is_asked = request.include_authorized_operations
     operations = GROUP_OPERATIONS if is_asked else OPERATIONS_NOT_ASKED
     turns = Turns()
     described = []
@@ -512,62 +537,52 @@ async def describe_groups(groups: GroupCoordinator, request: Any, context: Conte
         group = groups.group(group_id)
         await turns.next(1 if group is None else 1 + len(group.members))
         answer = _described(groups, group_id, context)
-        described.append(answer | {"authorized_operations": operations})
-    return {"groups": described}
+        described.append(answer._replace(authorized_operations=operations))
+    return DescribeGroupsResponse(described)
 
 
-def _described(groups: GroupCoordinator, group_id: str, context: Context) -> dict[str, Any]:
+def _described(groups: GroupCoordinator, group_id: str, context: Context) -> DescribedGroup:
     group = groups.group(group_id)
     if not groups.is_loaded(group_id):
         partition = groups.group_partition(group_id)
         message = f"Partition {partition} of {OFFSETS_TOPIC}, which keeps it, cannot be read."
-        return _not_described(group_id, ErrorCode.not_coordinator, message, "")
+        return DescribedGroup(ErrorCode.not_coordinator, message, group_id, "")
     if group is None:
         code = ErrorCode.group_id_not_found if context.api_version >= 6 else ErrorCode.none
         message = f"Group {group_id} not found."
-        return _not_described(group_id, code, message, GroupState.DEAD.value)
+        return DescribedGroup(code, message, group_id, GroupState.DEAD.value)
     is_stable = group.state is GroupState.STABLE
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "group_id": group_id,
-        "group_state": group.state.value,
-        "protocol_type": group.protocol_type or "",
-        "protocol_data": group.protocol or "" if is_stable else "",
-        "members": [
+    return DescribedGroup(
+        ErrorCode.none,
+        None,
+        group_id,
+        group.state.value,
+        group.protocol_type or "",
+        group.protocol or "" if is_stable else "",
+        [
             _described_member(member, group.protocol if is_stable else None)
             for member in group.members.values()
         ],
-    }
+    )
 
 
-def _not_described(group_id: str, code: ErrorCode, message: str, state: str) -> dict[str, Any]:
-    return {
-        "error_code": code,
-        "error_message": message,
-        "group_id": group_id,
-        "group_state": state,
-        "protocol_type": "",
-        "protocol_data": "",
-        "members": [],
-    }
+def _described_member(member: Member, protocol: str | None) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.metadata(protocol),
+        member.assignment,
+    )
 
 
-def _described_member(member: Member, protocol: str | None) -> dict[str, Any]:
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "member_metadata": member.metadata(protocol),
-        "member_assignment": member.assignment,
-    }
-
-
-async def list_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def list_groups(
+    groups: GroupCoordinator, request: ListGroupsRequest, context: Context
+) -> ListGroupsResponse:
     """List groups, in some states or of some types if the request says so."""
-    states = _lowered(getattr(request, "states_filter", ()))
-    types = _lowered(getattr(request, "types_filter", ()))
+    states = _lowered(request.states_filter)
+    types = _lowered(request.types_filter)
     turns = Turns()
     listed = []
     for group in groups.groups():
@@ -576,25 +591,21 @@ async def list_groups(groups: GroupCoordinator, request: Any, context: Context) 
             continue
         if types and CLASSIC not in types:
             continue
-        listed.append(
-            {
-                "group_id": group.group_id,
-                "protocol_type": group.protocol_type or "",
-                "group_state": group.state.value,
-                "group_type": CLASSIC,
-            }
-        )
-    return {"error_code": ErrorCode.none, "groups": listed}
+        protocol_type = group.protocol_type or ""
+        listed.append(ListedGroup(group.group_id, protocol_type, group.state.value, CLASSIC))
+    return ListGroupsResponse(ErrorCode.none, listed)
 
 
-async def delete_groups(groups: GroupCoordinator, request: Any, context: Context) -> Answer:
+async def delete_groups(
+    groups: GroupCoordinator, request: DeleteGroupsRequest, context: Context
+) -> DeleteGroupsResponse:
     """Delete groups without members, each by itself."""
     turns = Turns()
     results = []
-    for group_id in request.groups_names:
+    for group_id in request.group_ids:
         await turns.next(WRITTEN_ITEMS)
-        results.append({"group_id": group_id, "error_code": await _deleted(groups, group_id)})
-    return {"results": results}
+        results.append(DeletedGroup(group_id, await _deleted(groups, group_id)))
+    return DeleteGroupsResponse(results)
 
 
 async def _deleted(groups: GroupCoordinator, group_id: str) -> ErrorCode:
@@ -607,16 +618,17 @@ async def _deleted(groups: GroupCoordinator, group_id: str) -> ErrorCode:
 # ---------------------------------------------------------------- words on the wire
 
 
-def _resolve(groups: GroupCoordinator, topic: Any) -> tuple[str | None, uuid.UUID | None]:
+def _resolve(
+    groups: GroupCoordinator, name: str | None, topic_id: uuid.UUID | None
+) -> tuple[str | None, uuid.UUID | None]:
     """(name, id) of a requested topic; no name: the id is unknown; no id: the name is."""
-    if hasattr(topic, "name"):
-        return topic.name, groups.host.topic_id(topic.name)
-    return groups.host.topic_name(topic.topic_id or uuid.UUID(int=0)), topic.topic_id
+    if name is not None:
+        return name, groups.host.topic_id(name)
+    return groups.host.topic_name(topic_id or uuid.UUID(int=0)), topic_id
 
 
-def _named(topic: Any) -> dict[str, Any]:
-    """How a topic is called in the answer: as in the request."""
-    return {"name": getattr(topic, "name", ""), "topic_id": getattr(topic, "topic_id", None)}
+def _topic_id(topic: OffsetCommitTopic | TxnOffsetCommitTopic) -> uuid.UUID | None:
+    return topic.topic_id if isinstance(topic, OffsetCommitTopic) else None
 
 
 def _is_group_id(group_id: str) -> bool:
@@ -637,38 +649,20 @@ def _java_host(host: str) -> str:
     return host if host.startswith("/") else f"/{host}"
 
 
-def _ms(delta: datetime.timedelta) -> int:
-    return delta // datetime.timedelta(milliseconds=1)
-
-
 def _lowered(words: Iterable[str]) -> set[str]:
     return {word.strip().lower() for word in words}
 
 
-HANDLERS: dict[int, Callable[[GroupCoordinator, Any, Context], Awaitable[Answer]]] = {
-    OFFSET_COMMIT: offset_commit,
-    OFFSET_FETCH: offset_fetch,
-    JOIN_GROUP: join_group,
-    HEARTBEAT: heartbeat,
-    LEAVE_GROUP: leave_group,
-    SYNC_GROUP: sync_group,
-    DESCRIBE_GROUPS: describe_groups,
-    LIST_GROUPS: list_groups,
-    TXN_OFFSET_COMMIT: txn_offset_commit,
-    DELETE_GROUPS: delete_groups,
-    OFFSET_DELETE: offset_delete,
-}
-
-VERSIONS: dict[int, tuple[int, int]] = {
-    OFFSET_COMMIT: (2, 10),
-    OFFSET_FETCH: (1, 10),
-    JOIN_GROUP: (0, 9),
-    HEARTBEAT: (0, 4),
-    LEAVE_GROUP: (0, 5),
-    SYNC_GROUP: (0, 5),
-    DESCRIBE_GROUPS: (0, 6),
-    LIST_GROUPS: (0, 5),
-    TXN_OFFSET_COMMIT: (0, 5),
-    DELETE_GROUPS: (0, 2),
-    OFFSET_DELETE: (0, 0),
-}
+APIS: Final[tuple[Api[GroupCoordinator], ...]] = (
+    Api(OFFSET_COMMIT, (2, 10), OffsetCommitRequest, OffsetCommitResponse, offset_commit),
+    Api(OFFSET_FETCH, (1, 10), OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
+    Api(JOIN_GROUP, (0, 9), JoinGroupRequest, JoinGroupResponse, join_group),
+    Api(HEARTBEAT, (0, 4), HeartbeatRequest, HeartbeatResponse, heartbeat),
+    Api(LEAVE_GROUP, (0, 5), LeaveGroupRequest, LeaveGroupResponse, leave_group),
+    Api(SYNC_GROUP, (0, 5), SyncGroupRequest, SyncGroupResponse, sync_group),
+    Api(DESCRIBE_GROUPS, (0, 6), DescribeGroupsRequest, DescribeGroupsResponse, describe_groups),
+    Api(LIST_GROUPS, (0, 5), ListGroupsRequest, ListGroupsResponse, list_groups),
+    Api(TXN_OFFSET_COMMIT, (0, 5), TxnOffsetCommitRequest, OffsetCommitResponse, txn_offset_commit),
+    Api(DELETE_GROUPS, (0, 2), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
+    Api(OFFSET_DELETE, (0, 0), OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
+)

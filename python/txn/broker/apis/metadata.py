@@ -10,9 +10,11 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Final, TypeVar
+from uuid import UUID
 
-from txn.broker.host import Answer, Context
+from txn.broker.apis.api import Api
+from txn.broker.host import Context
 from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
 from txn.broker.turns import Turns
 from txn.config import parse_topic_settings
@@ -20,16 +22,42 @@ from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, name_fault
+from txn.wire.bodies.configs import AlteredResource
+from txn.wire.bodies.metadata import (
+    BROKERS_ENDPOINT,
+    GROUP_KEY,
+    ClusterBroker,
+    Coordinator,
+    CreatableTopic,
+    CreatedTopic,
+    CreatedTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletedTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    GrownTopic,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataTopic,
+)
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, encode_response, join_entries
 
 METADATA, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 19, 20
 CREATE_PARTITIONS, DESCRIBE_CLUSTER = 37, 60
 
-NO_OPERATIONS = -(2**31)
-"""Authorized operations were not asked for, or are not known."""
-
-GROUP_KEY, TRANSACTION_KEY = 0, 1
+TRANSACTION_KEY = 1
 PARTITIONS_MAX = 100_000
 """Of one topic."""
 
@@ -49,7 +77,7 @@ DELETION_ITEMS = 100
 """What a topic that is made, what is told of its settings, and its deletion count as things."""
 
 
-async def metadata(node: Node, request: Any, context: Context) -> Answer:
+async def metadata(node: Node, request: MetadataRequest, context: Context) -> bytes:
     """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
     wanted = request.topics
     is_kept = wanted is None or len(wanted) <= KEPT_TOPICS_MAX
@@ -66,7 +94,7 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
             if topic.name in node.partitions:  # or it was deleted meanwhile
                 topics.append(_topic(node, topic))
     else:
-        creation = _Creation(node, getattr(request, "allow_auto_topic_creation", True))
+        creation = _Creation(node, request.allow_auto_topic_creation)
         version = known = node.image.version
         topics = []
         for entry in wanted:
@@ -74,53 +102,53 @@ async def metadata(node: Node, request: Any, context: Context) -> Answer:
             topics.append(described)
             is_new = node.image.version != known
             known = node.image.version
-            await turns.next(1 + len(described["partitions"]) + CREATION_ITEMS * is_new)
+            await turns.next(1 + len(described.partitions) + CREATION_ITEMS * is_new)
         if node.image.version != version:
-            topics = await promised(node, topics)
+            fault = await _sync_fault(node)
+            if fault is not None:
+                topics = [
+                    topic if topic.error_code else topic._replace(error_code=fault.code)
+                    for topic in topics
+                ]
             version = node.image.version
-    content = {
-        "brokers": [_broker(node)],
-        "cluster_id": node.cluster_id,
-        "controller_id": node.node_id,
-        "topics": topics,
-        "error_code": 0,
-    }
-    if len(topics) + sum(len(topic["partitions"]) for topic in topics) < LARGE_ANSWER:
-        answer = encode_response(METADATA, context.api_version, content)
+    host, port = node.advertised
+    response = MetadataResponse(
+        brokers=[MetadataBroker(node.node_id, host, port)],
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=topics,
+    )
+    if len(topics) + sum(len(topic.partitions) for topic in topics) < LARGE_ANSWER:
+        answer = encode_response(METADATA, context.api_version, response)
     else:
         answer = await node.in_worker(
-            lambda: encode_response(METADATA, context.api_version, content)
+            lambda: encode_response(METADATA, context.api_version, response)
         )
-    if is_kept and all(topic["error_code"] == 0 for topic in topics):
+    if is_kept and all(topic.error_code is ErrorCode.none for topic in topics):
         node.response_cache.keep(key, answer, version=version)
     return answer
 
 
-def _broker(node: Node) -> Mapping[str, Any]:
-    host, port = node.advertised
-    return {"node_id": node.node_id, "broker_id": node.node_id, "host": host, "port": port}
-
-
-def _topic(node: Node, topic: Topic) -> dict[str, Any]:
+def _topic(node: Node, topic: Topic) -> MetadataTopic:
     replicas = [node.node_id]
     partitions = node.partitions[topic.name]
-    return {
-        "error_code": 0,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.is_internal,
-        "partitions": [
-            {
-                "error_code": 0,
-                "partition_index": index,
-                "leader_id": node.node_id,
-                "leader_epoch": partitions.leader_epoch(index),
-                "replica_nodes": replicas,
-                "isr_nodes": replicas,
-            }
+    return MetadataTopic(
+        ErrorCode.none,
+        topic.name,
+        topic.topic_id,
+        topic.is_internal,
+        [
+            MetadataPartition(
+                ErrorCode.none,
+                index,
+                node.node_id,
+                partitions.leader_epoch(index),
+                replicas,
+                replicas,
+            )
             for index in range(len(partitions))
         ],
-    }
+    )
 
 
 class _Creation:
@@ -143,9 +171,8 @@ def _room(node: Node) -> int:
     return most - node.image.partition_count
 
 
-def _wanted_topic(node: Node, entry: Any, creation: _Creation) -> dict[str, Any]:
-    topic_id = getattr(entry, "topic_id", None)
-    name = entry.name
+def _wanted_topic(node: Node, entry: MetadataRequestTopic, creation: _Creation) -> MetadataTopic:
+    topic_id, name = entry.topic_id, entry.name
     if name is None:
         found = None if topic_id is None else node.topic_name(topic_id)
         if found is None:
@@ -169,97 +196,93 @@ def _wanted_topic(node: Node, entry: Any, creation: _Creation) -> dict[str, Any]
     return _topic(node, node.image.topics[name])
 
 
-def _no_topic(name: str | None, topic_id: Any, code: ErrorCode) -> dict[str, Any]:
-    return {"error_code": code, "name": name or "", "topic_id": topic_id, "partitions": ()}
+def _no_topic(name: str | None, topic_id: UUID | None, code: ErrorCode) -> MetadataTopic:
+    return MetadataTopic(code, name or "", topic_id)
 
 
-async def describe_cluster(node: Node, request: Any, context: Context) -> Answer:
+async def describe_cluster(
+    node: Node, request: DescribeClusterRequest, context: Context
+) -> DescribeClusterResponse:
     """Answer with the one broker there is."""
-    if getattr(request, "endpoint_type", 1) != 1:
-        return {
-            "error_code": ErrorCode.mismatched_endpoint_type,
-            "error_message": "this endpoint serves brokers (type 1), not controllers",
-            "cluster_id": node.cluster_id,
-            "brokers": (),
-        }
-    return {
-        "error_code": 0,
-        "endpoint_type": 1,
-        "cluster_id": node.cluster_id,
-        "controller_id": node.node_id,
-        "brokers": [{**_broker(node), "is_fenced": False}],
-        "cluster_authorized_operations": NO_OPERATIONS,
-    }
+    if request.endpoint_type != BROKERS_ENDPOINT:
+        return DescribeClusterResponse(
+            ErrorCode.mismatched_endpoint_type,
+            node.cluster_id,
+            [],
+            error_message="this endpoint serves brokers (type 1), not controllers",
+        )
+    return DescribeClusterResponse(
+        ErrorCode.none,
+        node.cluster_id,
+        [ClusterBroker(node.node_id, *node.advertised)],
+        controller_id=node.node_id,
+    )
 
 
-async def find_coordinator(node: Node, request: Any, context: Context) -> Answer:
+async def find_coordinator(
+    node: Node, request: FindCoordinatorRequest, context: Context
+) -> FindCoordinatorResponse:
     """Answer with this node, which coordinates every group and transaction."""
-    kind = getattr(request, "key_type", GROUP_KEY)
-    code = ErrorCode.none
-    message = None
-    if kind not in (GROUP_KEY, TRANSACTION_KEY):
-        code = ErrorCode.invalid_request
-        message = f"coordinators of type {kind} are not there; known are 0 (group), 1 (transaction)"
-    host, port = node.advertised
-    place = {"node_id": node.node_id, "host": host, "port": port}
-    if code is not ErrorCode.none:
-        place = {"node_id": -1, "host": "", "port": -1}
-    verdict = {"error_code": code, "error_message": message}
+    kind = request.key_type
     if context.api_version < 4:
-        return place | verdict | _unread(node, kind, request.key)
+        found = _coordinator(node, kind, request.key)
+        return FindCoordinatorResponse(*found[1:])
     turns = Turns()
     coordinators = []
     for key in request.coordinator_keys:
         await turns.next()
-        coordinators.append({"key": key} | place | verdict | _unread(node, kind, key))
-    return {"coordinators": coordinators}
+        coordinators.append(_coordinator(node, kind, key))
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _unread(node: Node, kind: int, key: str) -> dict[str, Any]:
-    """The fields that differ where what is stored of a key cannot be read."""
+def _coordinator(node: Node, kind: int, key: str) -> Coordinator:
+    topic = None
+    if kind not in (GROUP_KEY, TRANSACTION_KEY):
+        code = ErrorCode.invalid_request
+        message = f"coordinators of type {kind} are not there; known are 0 (group), 1 (transaction)"
+        return Coordinator(key, -1, "", -1, code, message)
     if kind == GROUP_KEY and not node.groups.is_loaded(key):
         topic = OFFSETS_TOPIC
     elif kind == TRANSACTION_KEY and not node.transactions.is_loaded(key):
         topic = TRANSACTIONS_TOPIC
-    else:
-        return {}
-    return {
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-        "error_code": ErrorCode.coordinator_not_available,
-        "error_message": f"The partition of {topic} that keeps {key!r} is out of service.",
-    }
+    if topic is not None:
+        code = ErrorCode.coordinator_not_available
+        message = f"The partition of {topic} that keeps {key!r} is out of service."
+        return Coordinator(key, -1, "", -1, code, message)
+    return Coordinator(key, node.node_id, *node.advertised, ErrorCode.none, None)
 
 
-async def create_topics(node: Node, request: Any, context: Context) -> Answer:
+async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
     """Make topics; each is writable the moment the answer names it."""
     times = Counter(topic.name for topic in request.topics)
     excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
     turns = Turns()
     results = []
+    settings: list[Mapping[str, str] | None] = []
     for topic in request.topics:
         fault = excess
         if fault is None and times[topic.name] > 1:
             fault = _Fault(ErrorCode.invalid_request, "Duplicate topic name.")
         fault = fault or _creation_fault(node, topic)
-        result = _create(node, topic, fault, is_trial=request.validate_only)
+        result, own = _create(node, topic, fault, is_trial=request.validate_only)
         results.append(result)
-        await turns.next(CREATION_ITEMS + result.get("num_partitions", 0) // PARTITIONS_PER_ITEM)
+        settings.append(own)
+        partitions = max(result.num_partitions, 0)
+        await turns.next(CREATION_ITEMS + partitions // PARTITIONS_PER_ITEM)
     results = await promised(node, results)
     entries = []
-    for result in results:
+    for result, own in zip(results, settings, strict=True):
         await turns.next(CREATED_ENTRY_ITEMS)
-        settings = result.pop("settings", None)
-        told = None if settings is None else _told_settings(node, settings)
-        answer = result | {"configs": told}
-        entries.append(encode_entry(context.api_key, context.api_version, "topics", answer))
+        configs = None if own is None else _told_settings(node, own)
+        entry = result._replace(configs=configs)
+        entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
     return join_entries(context.api_key, context.api_version, entries)
 
 
-def _partitions_asked_for(node: Node, topic: Any) -> int:
-    count: int = len(topic.assignments) or topic.num_partitions
-    return node.settings["num.partitions"] if count == -1 else max(count, 0)
+def _partitions_asked_for(node: Node, topic: CreatableTopic) -> int:
+    count = len(topic.assignments) or topic.num_partitions
+    default: int = node.settings["num.partitions"]
+    return default if count == -1 else max(count, 0)
 
 
 def _excess(partitions: int) -> "_Fault | None":
@@ -285,17 +308,32 @@ def _full(node: Node, partitions: int) -> "_Fault | None":
     )
 
 
-async def promised(node: Node, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+Result = TypeVar("Result", CreatedTopic, DeletedTopic, GrownTopic, AlteredResource)
+
+
+async def promised(node: Node, results: list[Result]) -> list[Result]:
     """The results of what was written to the metadata log, once it is on the disk.
 
     If that cannot be, what was to be a success is an error, though it may count later.
     """
+    fault = await _sync_fault(node)
+    if fault is None:
+        return results
+    return [
+        result
+        if result.error_code
+        else result._replace(error_code=fault.code, error_message=fault.message)
+        for result in results
+    ]
+
+
+async def _sync_fault(node: Node) -> "_Fault | None":
+    """Sync the metadata log; return why it could not be synced."""
     try:
         await node.sync_metadata()
     except StorageError as error:
-        verdict = {"error_code": ErrorCode(error.code), "error_message": error.message}
-        return [result | verdict if not result["error_code"] else result for result in results]
-    return results
+        return _Fault(ErrorCode(error.code), error.message)
+    return None
 
 
 NOT_HOSTED = "This server does not host this topic-partition."
@@ -310,7 +348,7 @@ class _Fault(Exception):
         self.message = message
 
 
-def _creation_fault(node: Node, topic: Any) -> _Fault | None:
+def _creation_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
     if topic.name in node.image.topics:
         return _Fault(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
     fault = name_fault(topic.name, node.image.alike(topic.name))
@@ -339,7 +377,7 @@ def _creation_fault(node: Node, topic: Any) -> _Fault | None:
     return None
 
 
-def _assignment_fault(node: Node, topic: Any) -> _Fault | None:
+def _assignment_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         return _Fault(
             ErrorCode.invalid_request,
@@ -355,8 +393,11 @@ def _assignment_fault(node: Node, topic: Any) -> _Fault | None:
     return None
 
 
-def _create(node: Node, topic: Any, fault: _Fault | None, *, is_trial: bool) -> dict[str, Any]:
-    answer: dict[str, Any] = {"name": topic.name, "topic_id": None, "error_message": None}
+def _create(
+    node: Node, topic: CreatableTopic, fault: _Fault | None, *, is_trial: bool
+) -> tuple[CreatedTopic, Mapping[str, str] | None]:
+    """The result, and the topic's own settings unless it was refused."""
+    topic_id = None
     try:
         if fault is not None:
             raise fault
@@ -366,31 +407,22 @@ def _create(node: Node, topic: Any, fault: _Fault | None, *, is_trial: bool) -> 
         if fault is not None:
             raise fault
         if not is_trial:
-            answer["topic_id"] = node.create_topic(topic.name, count, settings).topic_id
+            topic_id = node.create_topic(topic.name, count, settings).topic_id
     except _Fault as refused:
-        return answer | {"error_code": refused.code, "error_message": refused.message}
+        return CreatedTopic(topic.name, None, refused.code, refused.message), None
     except StorageError as error:
-        return answer | {"error_code": error.code, "error_message": str(error)}
-    return answer | {
-        "error_code": 0,
-        "num_partitions": count,
-        "replication_factor": 1,
-        "settings": settings,
-    }
+        return CreatedTopic(topic.name, None, ErrorCode(error.code), str(error)), None
+    return CreatedTopic(topic.name, topic_id, ErrorCode.none, None, count, 1), settings
 
 
-def _told_settings(node: Node, settings: Mapping[str, str]) -> list[dict[str, Any]]:
+def _told_settings(node: Node, settings: Mapping[str, str]) -> list[CreatedTopicConfig]:
     return [_told(setting) for setting in describe_topic(settings, node.settings)]
 
 
-def _told(setting: Described) -> dict[str, Any]:
-    return {
-        "name": setting.name,
-        "value": setting.value,
-        "read_only": setting.is_read_only,
-        "config_source": setting.source,
-        "is_sensitive": False,
-    }
+def _told(setting: Described) -> CreatedTopicConfig:
+    return CreatedTopicConfig(
+        setting.name, setting.value, setting.is_read_only, setting.source, is_sensitive=False
+    )
 
 
 def _checked_settings(given: Mapping[str, str | None]) -> dict[str, str]:
@@ -400,47 +432,44 @@ def _checked_settings(given: Mapping[str, str | None]) -> dict[str, str]:
         raise _Fault(ErrorCode.invalid_config, str(error)) from error
 
 
-async def delete_topics(node: Node, request: Any, context: Context) -> Answer:
+async def delete_topics(
+    node: Node, request: DeleteTopicsRequest, context: Context
+) -> DeleteTopicsResponse:
     """Delete topics by name or, from version 6, by id."""
-    if context.api_version >= 6:
-        wanted = [(entry.name, entry.topic_id) for entry in request.topics]
-    else:
-        wanted = [(name, None) for name in request.topic_names]
+    wanted: list[tuple[str | None, UUID | None]] = [
+        *((name, None) for name in request.topic_names),
+        *((entry.name, entry.topic_id) for entry in request.topics),
+    ]
     turns = Turns()
     responses = []
     for name, topic_id in wanted:
         responses.append(await _delete(node, name, topic_id))
         await turns.next(DELETION_ITEMS)
-    return {"responses": await promised(node, responses)}
+    return DeleteTopicsResponse(await promised(node, responses))
 
 
-async def _delete(node: Node, name: str | None, topic_id: Any) -> dict[str, Any]:
+async def _delete(node: Node, name: str | None, topic_id: UUID | None) -> DeletedTopic:
     if name is None:
         name = node.topic_name(topic_id) if topic_id is not None else None
         if name is None:
             code = ErrorCode.unknown_topic_id
-            message = "This server does not host this topic ID."
-            return {
-                "name": None,
-                "topic_id": topic_id,
-                "error_code": code,
-                "error_message": message,
-            }
-    answer = {"name": name, "topic_id": node.topic_id(name), "error_message": None}
+            return DeletedTopic(None, topic_id, code, "This server does not host this topic ID.")
+    topic_id = node.topic_id(name)
     if name not in node.image.topics:
-        code = ErrorCode.unknown_topic_or_partition
-        return answer | {"error_code": code, "error_message": NOT_HOSTED}
+        return DeletedTopic(name, topic_id, ErrorCode.unknown_topic_or_partition, NOT_HOSTED)
     if is_reserved(name):
         code = ErrorCode.topic_authorization_failed
-        return answer | {"error_code": code, "error_message": f"topic {name!r} is internal"}
+        return DeletedTopic(name, topic_id, code, f"topic {name!r} is internal")
     try:
         await node.delete_topic(name)
     except StorageError as error:
-        return answer | {"error_code": error.code, "error_message": error.message}
-    return answer | {"error_code": 0}
+        return DeletedTopic(name, topic_id, ErrorCode(error.code), error.message)
+    return DeletedTopic(name, topic_id, ErrorCode.none, None)
 
 
-async def create_partitions(node: Node, request: Any, context: Context) -> Answer:
+async def create_partitions(
+    node: Node, request: CreatePartitionsRequest, context: Context
+) -> CreatePartitionsResponse:
     """Grow topics."""
     times = Counter(entry.name for entry in request.topics)
     excess = _excess(sum(_growth(node, entry) for entry in request.topics))
@@ -455,17 +484,19 @@ async def create_partitions(node: Node, request: Any, context: Context) -> Answe
             code, message = _grow(node, entry, is_trial=request.validate_only)
         else:
             code, message = fault.code, fault.message
-        results.append({"name": entry.name, "error_code": code, "error_message": message})
-    return {"results": await promised(node, results)}
+        results.append(GrownTopic(entry.name, code, message))
+    return CreatePartitionsResponse(await promised(node, results))
 
 
-def _growth(node: Node, entry: Any) -> int:
+def _growth(node: Node, entry: CreatePartitionsTopic) -> int:
     """How many partitions an entry adds, if it may."""
     topic = node.image.topics.get(entry.name)
     return 0 if topic is None else max(min(entry.count, PARTITIONS_MAX) - topic.partition_count, 0)
 
 
-def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | None]:
+def _grow(
+    node: Node, entry: CreatePartitionsTopic, *, is_trial: bool
+) -> tuple[ErrorCode, str | None]:
     topic = node.image.topics.get(entry.name)
     if topic is None:
         return ErrorCode.unknown_topic_or_partition, NOT_HOSTED
@@ -503,19 +534,21 @@ def _grow(node: Node, entry: Any, *, is_trial: bool) -> tuple[ErrorCode, str | N
     return ErrorCode.none, None
 
 
-VERSIONS = {
-    METADATA: (0, 13),
-    FIND_COORDINATOR: (0, 6),
-    CREATE_TOPICS: (2, 7),
-    DELETE_TOPICS: (1, 6),
-    CREATE_PARTITIONS: (0, 3),
-    DESCRIBE_CLUSTER: (0, 2),
-}
-HANDLERS = {
-    METADATA: metadata,
-    FIND_COORDINATOR: find_coordinator,
-    CREATE_TOPICS: create_topics,
-    DELETE_TOPICS: delete_topics,
-    CREATE_PARTITIONS: create_partitions,
-    DESCRIBE_CLUSTER: describe_cluster,
-}
+APIS: Final[tuple[Api[Node], ...]] = (
+    Api(METADATA, (0, 13), MetadataRequest, MetadataResponse, metadata),
+    Api(
+        FIND_COORDINATOR, (0, 6), FindCoordinatorRequest, FindCoordinatorResponse, find_coordinator
+    ),
+    Api(CREATE_TOPICS, (2, 7), CreateTopicsRequest, CreateTopicsResponse, create_topics),
+    Api(DELETE_TOPICS, (1, 6), DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
+    Api(
+        CREATE_PARTITIONS,
+        (0, 3),
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        create_partitions,
+    ),
+    Api(
+        DESCRIBE_CLUSTER, (0, 2), DescribeClusterRequest, DescribeClusterResponse, describe_cluster
+    ),
+)

@@ -4,8 +4,8 @@ ApiVersions tells what is in this table and nothing else.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import ModuleType
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from txn.broker.apis import (
     configs,
@@ -16,8 +16,16 @@ from txn.broker.apis import (
     txn,
     txn_tools,
 )
-from txn.broker.host import Answer, Context
+from txn.broker.apis.api import Api, Reply, Service
+from txn.broker.host import Context
 from txn.broker.node import FEATURES, Node
+from txn.wire.bodies.versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeature,
+    SupportedFeature,
+)
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
@@ -32,6 +40,9 @@ that cannot do later versions (KAFKA-18659)."""
 
 API_VERSIONS_RANGE = (0, 4)
 
+APIS_OF_NODE = (*metadata.APIS, *offsets.APIS, *configs.APIS, *log_dirs.APIS)
+APIS_OF_TRANSACTIONS = (*txn.APIS, *txn_tools.APIS)
+
 OLDEST_LEVELS = {"metadata.version": 7, "transaction.version": 0}
 """The oldest level of each feature that an Apache Kafka 4 supports."""
 
@@ -40,79 +51,69 @@ FEATURES_FROM_LEVEL_0 = 4
 ask in version 3, Java's before 3.8 among them, cannot read it (KAFKA-17011, KAFKA-17492)."""
 
 
-class Api(NamedTuple):
-    """One API: the versions it is answered in, and by whom."""
+class BoundApi(NamedTuple):
+    """One API with the service that answers it."""
 
     versions: tuple[int, int]
-    answer: Callable[[Any, Context], Awaitable[Answer]]
+    request: type
+    response: type
+    answer: Callable[[object, Context], Awaitable[Reply]]
 
     def serves(self, api_version: int) -> bool:
         """Say whether a version is answered."""
         return self.versions[0] <= api_version <= self.versions[1]
 
 
-def build_table(node: Node) -> Mapping[int, Api]:
-    """Bind every handler to the service it belongs to."""
-    table: dict[int, Api] = {}
-    areas: tuple[tuple[ModuleType, object], ...] = (
-        (metadata, node),
-        (offsets, node),
-        (configs, node),
-        (log_dirs, node),
-        (txn, node.transactions),
-        (txn_tools, node.transactions),
-        (groups, node.groups),
+def build_table(node: Node) -> Mapping[int, BoundApi]:
+    """Bind every API to the service that answers it."""
+    apis = [
+        *(_bound(api, node) for api in APIS_OF_NODE),
+        *(_bound(api, node.transactions) for api in APIS_OF_TRANSACTIONS),
+        *(_bound(api, node.groups) for api in groups.APIS),
+    ]
+    table = dict(apis)
+    assert len(table) == len(apis), "an api key has two handlers"
+    versions = _ApiVersions(node, table)
+    table[API_VERSIONS] = BoundApi(
+        API_VERSIONS_RANGE, ApiVersionsRequest, ApiVersionsResponse, versions
     )
-    for area, service in areas:
-        for key, handler in area.HANDLERS.items():
-            assert key not in table, f"api key {key} has two handlers"
-            table[key] = Api(area.VERSIONS[key], _bind(handler, service))
-    table[API_VERSIONS] = Api(API_VERSIONS_RANGE, _ApiVersions(node, table))
     return table
 
 
-def _bind(
-    handler: Callable[..., Any], service: object
-) -> Callable[[Any, Context], Awaitable[Answer]]:
-    return lambda request, context: handler(service, request, context)
+def _bound(api: Api[Service], service: Service) -> tuple[int, BoundApi]:
+    answer = partial(api.answer, service)
+    return api.key, BoundApi(api.versions, api.request, api.response, answer)
 
 
 class _ApiVersions:
     """The ApiVersions answer, made once for each version."""
 
-    def __init__(self, node: Node, table: Mapping[int, Api]) -> None:
+    def __init__(self, node: Node, table: Mapping[int, BoundApi]) -> None:
         self._node = node
         self._table = table
         self._answers: dict[int, bytes] = {}
 
-    async def __call__(self, request: Any, context: Context) -> bytes:
+    async def __call__(self, request: object, context: Context) -> bytes:
         version = context.api_version
         if version not in self._answers:
-            self._answers[version] = encode_response(
-                API_VERSIONS, version, self._content(version, ErrorCode.none)
-            )
+            response = self.response(version, ErrorCode.none)
+            self._answers[version] = encode_response(API_VERSIONS, version, response)
         return self._answers[version]
 
-    def _content(self, version: int, code: ErrorCode) -> dict[str, Any]:
+    def response(self, version: int, code: ErrorCode) -> ApiVersionsResponse:
         finalized = self._node.image.features
         features = {name: finalized[name] for name in FEATURES if name in finalized}
-        return {
-            "error_code": code,
-            "api_keys": [
-                {"api_key": key, "min_version": low, "max_version": high}
-                for key, (low, high) in sorted(self._ranges().items())
-            ],
-            "supported_features": [
-                {"name": name, "min_version": OLDEST_LEVELS[name], "max_version": level}
+        return ApiVersionsResponse(
+            code,
+            [ApiVersion(key, low, high) for key, (low, high) in sorted(self._ranges().items())],
+            [
+                SupportedFeature(name, OLDEST_LEVELS[name], level)
                 for name, level in features.items()
                 if version >= FEATURES_FROM_LEVEL_0 or OLDEST_LEVELS[name] > 0
             ],
-            "finalized_features_epoch": 0,
-            "finalized_features": [
-                {"name": name, "max_version_level": level, "min_version_level": level}
-                for name, level in features.items()
-            ],
-        }
+            0,
+            [FinalizedFeature(name, level, level) for name, level in features.items()],
+        )
 
     def _ranges(self) -> dict[int, tuple[int, int]]:
         served = {key: api.versions for key, api in self._table.items()}
@@ -121,12 +122,11 @@ class _ApiVersions:
         return served
 
 
-def unsupported_api_versions(table: Mapping[int, Api]) -> bytes:
+def unsupported_api_versions(table: Mapping[int, BoundApi]) -> bytes:
     """The answer to an ApiVersions request of an unknown version: version 0's body, error 35.
 
     franz-go opens every connection this way. Source: KIP-511.
     """
     answer = table[API_VERSIONS].answer
     assert isinstance(answer, _ApiVersions)
-    content = answer._content(0, ErrorCode.unsupported_version)
-    return encode_response(API_VERSIONS, 0, content)
+    return encode_response(API_VERSIONS, 0, answer.response(0, ErrorCode.unsupported_version))

@@ -16,18 +16,17 @@ Kafka 4.2 holds it back. An AddPartitionsToTxn that names no transaction is answ
 Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 """
 
-import datetime
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
-from txn.broker.host import Answer, Context
+from txn.broker.apis.api import Api
+from txn.broker.host import Context
 from txn.broker.turns import Turns
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
-    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOBODY,
     Producer,
@@ -35,6 +34,21 @@ from txn.coordinator.transaction.states import (
     TxnResult,
 )
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.wire.bodies.txn import (
+    AddedPartition,
+    AddedTopic,
+    AddedToTransaction,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from txn.wire.error_codes import ErrorCode
 
 INIT_PRODUCER_ID: Final = 22
@@ -76,17 +90,6 @@ def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _identity_answer(context: Context, identity: Identity) -> dict[str, Any]:
-    """The fields that InitProducerId and EndTxn v5 answer."""
-    return {
-        "error_code": _known_to(context, identity.code),
-        "producer_id": identity.producer.producer_id,
-        "producer_epoch": identity.producer.producer_epoch,
-        "ongoing_txn_producer_id": identity.ongoing.producer_id,
-        "ongoing_txn_producer_epoch": identity.ongoing.producer_epoch,
-    }
-
-
 REQUEST_NAMES: Final = {
     INIT_PRODUCER_ID: "InitProducerId",
     ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
@@ -96,12 +99,12 @@ REQUEST_NAMES: Final = {
 
 
 def _note(
-    coordinator: TransactionCoordinator, request: Any, context: Context, code: ErrorCode
+    coordinator: TransactionCoordinator,
+    transactional_id: str | None,
+    context: Context,
+    code: ErrorCode,
 ) -> None:
     """Remember who acted for a transactional id, unless it was refused."""
-    transactional_id = getattr(
-        request, "transactional_id", getattr(request, "v3_and_below_transactional_id", None)
-    )
     if transactional_id and code is ErrorCode.none:
         name = REQUEST_NAMES[context.api_key]
         coordinator.clients.note(transactional_id, context, name)
@@ -111,50 +114,58 @@ def _note(
 
 
 async def init_producer_id(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: InitProducerIdRequest, context: Context
+) -> InitProducerIdResponse:
     """Give a producer its id and epoch."""
-    shown = Producer(
-        getattr(request, "producer_id", NO_PRODUCER_ID),
-        getattr(request, "producer_epoch", NO_PRODUCER_EPOCH),
-    )
+    shown = Producer(request.producer_id, request.producer_epoch)
     is_new = shown == NOBODY
     if not is_new and (shown.producer_id == NO_PRODUCER_ID or shown.producer_epoch < 0):
-        return _identity_answer(context, Identity(NOBODY, ErrorCode.invalid_request))
+        return _initialized(context, Identity(NOBODY, ErrorCode.invalid_request))
     identity = await coordinator.init_producer_id(
         request.transactional_id,
-        _milliseconds(request.transaction_timeout),
+        request.transaction_timeout_ms,
         None if is_new else shown,
-        is_two_phase=getattr(request, "enable2_pc", False),
-        keep_prepared=getattr(request, "keep_prepared_txn", False),
+        is_two_phase=request.enable_two_phase_commit,
+        keep_prepared=request.keep_prepared_txn,
     )
-    _note(coordinator, request, context, identity.code)
-    return _identity_answer(context, identity)
+    _note(coordinator, request.transactional_id, context, identity.code)
+    return _initialized(context, identity)
+
+
+def _initialized(context: Context, identity: Identity) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        _known_to(context, identity.code),
+        identity.producer.producer_id,
+        identity.producer.producer_epoch,
+        identity.ongoing.producer_id,
+        identity.ongoing.producer_epoch,
+    )
 
 
 async def add_partitions_to_txn(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: AddPartitionsToTxnRequest, context: Context
+) -> AddPartitionsToTxnResponse:
     """Join partitions to transactions: all of one's, or none if one of them cannot."""
     if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
         return await _add_batched(coordinator, request.transactions)
-    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    transactional_id = request.v3_and_below_transactional_id
+    producer = Producer(request.producer_id, request.producer_epoch)
+    transactional_id = request.transactional_id
     coordinator.hang_up_if_late(transactional_id, producer, context.connection, Role.TRANSACTION)
     partitions, errors = await _looked_at(
-        coordinator, request.v3_and_below_topics, _refusal_of_partition, Turns()
+        coordinator, request.topics, _refusal_of_partition, Turns()
     )
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
-        return _results_by_topic(codes)
+        return AddPartitionsToTxnResponse(_topic_results(codes))
     code = await coordinator.add_partitions(transactional_id, producer, partitions)
-    _note(coordinator, request, context, code)
-    return _results_by_topic(dict.fromkeys(partitions, _known_to(context, code)))
+    _note(coordinator, transactional_id, context, code)
+    codes = dict.fromkeys(partitions, _known_to(context, code))
+    return AddPartitionsToTxnResponse(_topic_results(codes))
 
 
 async def _looked_at(
     coordinator: TransactionCoordinator,
-    topics: Sequence[Any],
+    topics: Sequence[AddPartitionsToTxnTopic],
     refusal: Callable[[TransactionCoordinator, TopicPartition], ErrorCode | None],
     turns: Turns,
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
@@ -164,7 +175,7 @@ async def _looked_at(
     for topic in topics:
         for index in topic.partitions:
             await turns.next()
-            partition = (str(topic.name), int(index))
+            partition = (topic.name, index)
             partitions[partition] = None
             code = refusal(coordinator, partition)
             if code is not None:
@@ -182,23 +193,20 @@ def _refusal_of_partition(
     return None
 
 
-async def _add_batched(coordinator: TransactionCoordinator, transactions: Sequence[Any]) -> Answer:
+async def _add_batched(
+    coordinator: TransactionCoordinator, transactions: Sequence[AddPartitionsToTxnTransaction]
+) -> AddPartitionsToTxnResponse:
     turns = Turns()
     results = []
     for wanted in transactions:
         await turns.next()
         codes = await _add_one(coordinator, wanted, turns)
-        results.append(
-            {
-                "transactional_id": wanted.transactional_id,
-                "topic_results": _topic_results(codes),
-            }
-        )
-    return {"error_code": ErrorCode.none, "results_by_transaction": results}
+        results.append(AddedToTransaction(wanted.transactional_id, _topic_results(codes)))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add_one(
-    coordinator: TransactionCoordinator, wanted: Any, turns: Turns
+    coordinator: TransactionCoordinator, wanted: AddPartitionsToTxnTransaction, turns: Turns
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions, errors = await _looked_at(coordinator, wanted.topics, _refusal_of_part, turns)
     if errors:
@@ -221,19 +229,9 @@ def _refusal_of_part(
     return _refusal_of_partition(coordinator, partition)
 
 
-def _results_by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> dict[str, Any]:
-    return {"results_by_topic_v3_and_below": _topic_results(codes)}
-
-
-def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic]:
     return [
-        {
-            "name": topic,
-            "results_by_partition": [
-                {"partition_index": index, "partition_error_code": codes[topic, index]}
-                for _, index in group
-            ],
-        }
+        AddedTopic(topic, [AddedPartition(index, codes[topic, index]) for _, index in group])
         for topic, group in by_topic(codes)
     ]
 
@@ -244,8 +242,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> "groupby[str, TopicPartiti
 
 
 async def add_offsets_to_txn(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: AddOffsetsToTxnRequest, context: Context
+) -> AddOffsetsToTxnResponse:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     coordinator.hang_up_if_late(
@@ -254,11 +252,13 @@ async def add_offsets_to_txn(
     code = await coordinator.add_partitions(
         request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
     )
-    _note(coordinator, request, context, code)
-    return {"error_code": _known_to(context, code)}
+    _note(coordinator, request.transactional_id, context, code)
+    return AddOffsetsToTxnResponse(_known_to(context, code))
 
 
-async def end_txn(coordinator: TransactionCoordinator, request: Any, context: Context) -> Answer:
+async def end_txn(
+    coordinator: TransactionCoordinator, request: EndTxnRequest, context: Context
+) -> EndTxnResponse:
     """Commit or abort."""
     producer = Producer(request.producer_id, request.producer_epoch)
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
@@ -272,26 +272,29 @@ async def end_txn(coordinator: TransactionCoordinator, request: Any, context: Co
         TxnResult.COMMIT if request.committed else TxnResult.ABORT,
         bumps_epoch=bumps_epoch,
     )
-    _note(coordinator, request, context, identity.code)
-    return _identity_answer(context, identity)
+    _note(coordinator, request.transactional_id, context, identity.code)
+    return EndTxnResponse(
+        _known_to(context, identity.code),
+        identity.producer.producer_id,
+        identity.producer.producer_epoch,
+    )
 
 
-def _milliseconds(duration: datetime.timedelta) -> int:
-    return duration // datetime.timedelta(milliseconds=1)
-
-
-Handler = Callable[[TransactionCoordinator, Any, Context], Awaitable[Answer]]
-
-HANDLERS: Final[dict[int, Handler]] = {
-    INIT_PRODUCER_ID: init_producer_id,
-    ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
-    ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
-    END_TXN: end_txn,
-}
-
-VERSIONS: Final[dict[int, tuple[int, int]]] = {
-    INIT_PRODUCER_ID: (0, 6),
-    ADD_PARTITIONS_TO_TXN: (0, 5),
-    ADD_OFFSETS_TO_TXN: (0, 4),
-    END_TXN: (0, 5),
-}
+APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
+    Api(INIT_PRODUCER_ID, (0, 6), InitProducerIdRequest, InitProducerIdResponse, init_producer_id),
+    Api(
+        ADD_PARTITIONS_TO_TXN,
+        (0, 5),
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+        add_partitions_to_txn,
+    ),
+    Api(
+        ADD_OFFSETS_TO_TXN,
+        (0, 4),
+        AddOffsetsToTxnRequest,
+        AddOffsetsToTxnResponse,
+        add_offsets_to_txn,
+    ),
+    Api(END_TXN, (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
+)

@@ -10,11 +10,12 @@ Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern
 (the transaction's version in WriteTxnMarkers).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
+from txn.broker.apis.api import Api
 from txn.broker.apis.txn import by_topic
-from txn.broker.host import Answer, Context
+from txn.broker.host import Context
 from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
@@ -23,9 +24,29 @@ from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition,
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
+from txn.wire.bodies.txn_tools import (
+    ActiveProducer,
+    DescribedTopic,
+    DescribedTransaction,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ProducersOfPartition,
+    ProducersOfTopic,
+    WritableTxnMarker,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+    WrittenMarker,
+    WrittenMarkers,
+    WrittenMarkersOfTopic,
+)
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
-from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, with_extras
+from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, Extra, with_extras
 
 WRITE_TXN_MARKERS: Final = 27
 DESCRIBE_PRODUCERS: Final = 61
@@ -36,8 +57,8 @@ NOT_HOSTED: Final = "This server does not host this topic-partition."
 
 
 async def describe_transactions(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: DescribeTransactionsRequest, context: Context
+) -> DescribeTransactionsResponse | bytes:
     """Tell where transactional ids stand; to `txn explain` also who acts for them."""
     turns = Turns()
     described = []
@@ -45,7 +66,7 @@ async def describe_transactions(
         txn = coordinator.transactions.get(transactional_id)
         await turns.next(1 if txn is None else 1 + len(txn.partitions))
         described.append(_description(coordinator, transactional_id))
-    answer = {"transaction_states": described}
+    answer = DescribeTransactionsResponse(described)
     if context.client_id != EXPLAIN_CLIENT_ID:
         return answer
     extras = {
@@ -56,12 +77,14 @@ async def describe_transactions(
     return with_extras(encode_response(context.api_key, context.api_version, answer), extras)
 
 
-def _extras(coordinator: TransactionCoordinator, transactional_id: str, txn: Txn) -> dict[str, Any]:
+def _extras(coordinator: TransactionCoordinator, transactional_id: str, txn: Txn) -> Extra:
     client = coordinator.clients.get(transactional_id)
     return {"updated_ms": txn.updated_ms} | ({} if client is None else client._asdict())
 
 
-def _description(coordinator: TransactionCoordinator, transactional_id: str) -> dict[str, Any]:
+def _description(
+    coordinator: TransactionCoordinator, transactional_id: str
+) -> DescribedTransaction:
     txn = coordinator.transactions.get(transactional_id)
     if txn is None:
         unknown = ErrorCode.transactional_id_not_found
@@ -69,8 +92,8 @@ def _description(coordinator: TransactionCoordinator, transactional_id: str) -> 
             unknown = ErrorCode.invalid_request
         elif not coordinator.is_loaded(transactional_id):
             unknown = ErrorCode.not_coordinator
-        return _state_fields(unknown, transactional_id, "", 0, 0, NOBODY, [])
-    return _state_fields(
+        return _described(unknown, transactional_id, "", 0, 0, NOBODY, [])
+    return _described(
         ErrorCode.none,
         transactional_id,
         txn.state.label,
@@ -81,7 +104,7 @@ def _description(coordinator: TransactionCoordinator, transactional_id: str) -> 
     )
 
 
-def _state_fields(
+def _described(
     code: ErrorCode,
     transactional_id: str,
     label: str,
@@ -89,31 +112,31 @@ def _state_fields(
     start_ms: int,
     producer: Producer,
     partitions: Sequence[TopicPartition],
-) -> dict[str, Any]:
-    return {
-        "error_code": code,
-        "transactional_id": transactional_id,
-        "transaction_state": label,
-        "transaction_timeout": timeout_ms,
-        "transaction_start_time": start_ms,
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "topics": [
-            {"topic": topic, "partitions": [index for _, index in group]}
+) -> DescribedTransaction:
+    return DescribedTransaction(
+        code,
+        transactional_id,
+        label,
+        timeout_ms,
+        start_ms,
+        producer.producer_id,
+        producer.producer_epoch,
+        [
+            DescribedTopic(topic, [index for _, index in group])
             for topic, group in by_topic(partitions)
         ],
-    }
+    )
 
 
 async def list_transactions(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: ListTransactionsRequest, context: Context
+) -> ListTransactionsResponse:
     """List the transactional ids that pass the filters."""
     labels = request.state_filters
     states = [STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL]
     unknown = [label for label in labels if label not in STATES_BY_LABEL]
     try:
-        pattern_text = getattr(request, "transactional_id_pattern", None)
+        pattern_text = request.transactional_id_pattern
         pattern = compile_pattern(pattern_text) if pattern_text else None
     except ValueError:
         return _listing(ErrorCode.invalid_regular_expression, [], [])
@@ -122,7 +145,7 @@ async def list_transactions(
     wanted = Filter(
         states=states,
         producer_ids=request.producer_id_filters,
-        longer_than_ms=getattr(request, "duration_filter", -1),
+        longer_than_ms=request.duration_filter,
         pattern=pattern,
     )
     turns = Turns()
@@ -136,24 +159,20 @@ async def list_transactions(
 
 def _listing(
     code: ErrorCode, unknown: Sequence[str], found: Sequence[tuple[str, Txn]]
-) -> dict[str, Any]:
-    return {
-        "error_code": code,
-        "unknown_state_filters": unknown,
-        "transaction_states": [
-            {
-                "transactional_id": transactional_id,
-                "producer_id": txn.producer_id,
-                "transaction_state": txn.state.label,
-            }
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        code,
+        unknown,
+        [
+            ListedTransaction(transactional_id, txn.producer_id, txn.state.label)
             for transactional_id, txn in found
         ],
-    }
+    )
 
 
 async def describe_producers(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse:
     """Tell which producers partitions know, and where their open transactions begin."""
     turns = Turns()
     topics = []
@@ -161,15 +180,15 @@ async def describe_producers(
         partitions = []
         for index in topic.partition_indexes:
             active = _active_producers(coordinator, topic.name, index)
-            await turns.next(OPENING_ITEMS + len(active["active_producers"]))
+            await turns.next(OPENING_ITEMS + len(active.active_producers))
             partitions.append(active)
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
+        topics.append(ProducersOfTopic(topic.name, partitions))
+    return DescribeProducersResponse(topics)
 
 
 def _active_producers(
     coordinator: TransactionCoordinator, topic: str, index: int
-) -> dict[str, Any]:
+) -> ProducersOfPartition:
     is_there = coordinator.has_partition(topic, index)
     code = ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition
     message = None if coordinator.has_topic(topic) else NOT_HOSTED
@@ -180,30 +199,30 @@ def _active_producers(
             known = [] if store is None else store.producers()
     except StorageError as error:
         code, message = ErrorCode.kafka_storage_error, error.message
-    return {
-        "partition_index": index,
-        "error_code": code,
-        "error_message": message,
-        "active_producers": [
-            {
-                "producer_id": active.producer_id,
-                "producer_epoch": active.producer_epoch,
-                "last_sequence": active.last_sequence,
-                "last_timestamp": active.last_timestamp_ms,
-                "coordinator_epoch": active.coordinator_epoch,
-                "current_txn_start_offset": active.current_txn_start_offset,
-            }
+    return ProducersOfPartition(
+        index,
+        code,
+        message,
+        [
+            ActiveProducer(
+                active.producer_id,
+                active.producer_epoch,
+                active.last_sequence,
+                active.last_timestamp_ms,
+                active.coordinator_epoch,
+                active.current_txn_start_offset,
+            )
             for active in known
         ],
-    }
+    )
 
 
 # -------------------------------------------------------------------- ending what hangs
 
 
 async def write_txn_markers(
-    coordinator: TransactionCoordinator, request: Any, context: Context
-) -> Answer:
+    coordinator: TransactionCoordinator, request: WriteTxnMarkersRequest, context: Context
+) -> WriteTxnMarkersResponse:
     """End what producers left open on partitions."""
     turns = Turns()
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
@@ -212,19 +231,19 @@ async def write_txn_markers(
         for topic in wanted.topics:
             for index in topic.partition_indexes:
                 await turns.next(OPENING_ITEMS)
-                partition = (str(topic.name), int(index))
+                partition = (topic.name, index)
                 of_producer[partition] = await _write_marker(coordinator, wanted, partition)
-    return {
-        "markers": [
-            {"producer_id": producer_id, "topics": _marker_results(of_producer)}
+    return WriteTxnMarkersResponse(
+        [
+            WrittenMarkers(producer_id, _marker_results(of_producer))
             for producer_id, of_producer in codes.items()
             if of_producer
         ]
-    }
+    )
 
 
 async def _write_marker(
-    coordinator: TransactionCoordinator, wanted: Any, partition: TopicPartition
+    coordinator: TransactionCoordinator, wanted: WritableTxnMarker, partition: TopicPartition
 ) -> ErrorCode:
     if not coordinator.has_partition(*partition):
         return ErrorCode.unknown_topic_or_partition
@@ -239,34 +258,46 @@ async def _write_marker(
         wanted.transaction_result,
         timestamp_ms=0,
     )
-    must_bump = getattr(wanted, "transaction_version", 0) >= TV2
+    must_bump = wanted.transaction_version >= TV2
     return await coordinator.write_marker(partition, marker, must_bump=must_bump)
 
 
-def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[WrittenMarkersOfTopic]:
     return [
-        {
-            "name": topic,
-            "partitions": [
-                {"partition_index": index, "error_code": codes[topic, index]} for _, index in group
-            ],
-        }
+        WrittenMarkersOfTopic(
+            topic, [WrittenMarker(index, codes[topic, index]) for _, index in group]
+        )
         for topic, group in by_topic(codes)
     ]
 
 
-Handler = Callable[[TransactionCoordinator, Any, Context], Awaitable[Answer]]
-
-HANDLERS: Final[dict[int, Handler]] = {
-    WRITE_TXN_MARKERS: write_txn_markers,
-    DESCRIBE_PRODUCERS: describe_producers,
-    DESCRIBE_TRANSACTIONS: describe_transactions,
-    LIST_TRANSACTIONS: list_transactions,
-}
-
-VERSIONS: Final[dict[int, tuple[int, int]]] = {
-    WRITE_TXN_MARKERS: (1, 2),
-    DESCRIBE_PRODUCERS: (0, 0),
-    DESCRIBE_TRANSACTIONS: (0, 0),
-    LIST_TRANSACTIONS: (0, 2),
-}
+APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
+    Api(
+        WRITE_TXN_MARKERS,
+        (1, 2),
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+        write_txn_markers,
+    ),
+    Api(
+        DESCRIBE_PRODUCERS,
+        (0, 0),
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        describe_producers,
+    ),
+    Api(
+        DESCRIBE_TRANSACTIONS,
+        (0, 0),
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+        describe_transactions,
+    ),
+    Api(
+        LIST_TRANSACTIONS,
+        (0, 2),
+        ListTransactionsRequest,
+        ListTransactionsResponse,
+        list_transactions,
+    ),
+)

@@ -1,0 +1,47 @@
+"""The declaration of an API: its versions, its types, and the handler that answers it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from txn.broker.host import Context
+from txn.wire.encoding import Body
+
+Service = TypeVar("Service")
+Request = TypeVar("Request")
+Response = TypeVar("Response", bound=Body)
+
+Reply = Body | bytes
+"""A response, or its body already encoded."""
+
+
+class Api(Generic[Service]):
+    """One API. Its request and response types are those of its handler; a type checker sees so.
+
+    Args:
+        key: Kafka's number of the API.
+        versions: First and last version that the handler answers.
+        request: The class of its requests, see `txn.wire.requests`.
+        response: The class of its responses, see `txn.wire.encoding`.
+        handler: Answers a request by a service: the node, or one of its coordinators.
+    """
+
+    __slots__ = ("answer", "key", "request", "response", "versions")
+
+    def __init__(
+        self,
+        key: int,
+        versions: tuple[int, int],
+        request: type[Request],
+        response: type[Response],
+        handler: Callable[[Service, Request, Context], Awaitable[Response | bytes]],
+    ) -> None:
+        self.key = key
+        self.versions = versions
+        self.request: type = request
+        self.response: type = response
+
+        def answer(service: Service, decoded: object, context: Context) -> Awaitable[Reply]:
+            assert isinstance(decoded, request), f"api key {key}: {type(decoded).__qualname__}"
+            return handler(service, decoded, context)
+
+        self.answer = answer

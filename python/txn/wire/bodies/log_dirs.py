@@ -1,0 +1,55 @@
+"""DescribeLogDirs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from txn.wire.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribableLogDirTopic:
+    """Partitions of one topic."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeLogDirsRequest:
+    """Asks for the sizes of partitions; null asks for all."""
+
+    topics: tuple[DescribableLogDirTopic, ...] | None
+
+
+class DescribedPartition(NamedTuple):
+    """The size of one partition."""
+
+    partition_index: int
+    partition_size: int
+    offset_lag: int = 0
+    is_future_key: bool = False
+
+
+class DescribedTopic(NamedTuple):
+    """The sizes of one topic's partitions."""
+
+    name: str
+    partitions: Sequence[DescribedPartition]
+
+
+class DescribedLogDir(NamedTuple):
+    """One data directory."""
+
+    error_code: ErrorCode
+    log_dir: str
+    topics: Sequence[DescribedTopic]
+    total_bytes: int
+    usable_bytes: int
+
+
+class DescribeLogDirsResponse(NamedTuple):
+    """The data directories of the broker."""
+
+    error_code: ErrorCode
+    results: Sequence[DescribedLogDir]

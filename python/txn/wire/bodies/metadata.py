@@ -1,0 +1,267 @@
+"""Metadata, FindCoordinator, DescribeCluster; CreateTopics, DeleteTopics, CreatePartitions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from txn.wire.error_codes import ErrorCode
+
+GROUP_KEY: Final = 0
+BROKERS_ENDPOINT: Final = 1
+
+NO_OPERATIONS: Final = -(2**31)
+"""Authorized operations were not asked for, or are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRequestTopic:
+    """A topic by its name or by its id."""
+
+    topic_id: UUID | None = None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRequest:
+    """Asks for the brokers and for topics; null asks for all topics."""
+
+    topics: tuple[MetadataRequestTopic, ...] | None
+    allow_auto_topic_creation: bool = True
+    include_cluster_authorized_operations: bool = False
+    include_topic_authorized_operations: bool = False
+
+
+class MetadataBroker(NamedTuple):
+    """One broker and its advertised address."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class MetadataPartition(NamedTuple):
+    """One partition, its leader and its replicas."""
+
+    error_code: ErrorCode
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: Sequence[int]
+    isr_nodes: Sequence[int]
+
+
+class MetadataTopic(NamedTuple):
+    """One topic."""
+
+    error_code: ErrorCode
+    name: str
+    topic_id: UUID | None
+    is_internal: bool = False
+    partitions: Sequence[MetadataPartition] = ()
+
+
+class MetadataResponse(NamedTuple):
+    """The brokers and topics."""
+
+    brokers: Sequence[MetadataBroker]
+    cluster_id: str
+    controller_id: int
+    topics: Sequence[MetadataTopic]
+    error_code: ErrorCode = ErrorCode.none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindCoordinatorRequest:
+    """Asks for the coordinators of keys: one key before version 4."""
+
+    key: str = ""
+    key_type: int = GROUP_KEY
+    coordinator_keys: tuple[str, ...] = ()
+
+
+class Coordinator(NamedTuple):
+    """The coordinator of one key."""
+
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class FindCoordinatorResponse(NamedTuple):
+    """Coordinators by key. Versions before 4 have the fields of one coordinator instead."""
+
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    coordinators: Sequence[Coordinator] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClusterRequest:
+    """Asks for the brokers."""
+
+    include_cluster_authorized_operations: bool = False
+    endpoint_type: int = BROKERS_ENDPOINT
+    include_fenced_brokers: bool = False
+
+
+class ClusterBroker(NamedTuple):
+    """One broker and its advertised address."""
+
+    broker_id: int
+    host: str
+    port: int
+    is_fenced: bool = False
+
+
+class DescribeClusterResponse(NamedTuple):
+    """The brokers."""
+
+    error_code: ErrorCode
+    cluster_id: str
+    brokers: Sequence[ClusterBroker]
+    error_message: str | None = None
+    endpoint_type: int = BROKERS_ENDPOINT
+    controller_id: int = -1
+    cluster_authorized_operations: int = NO_OPERATIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableReplicaAssignment:
+    """The brokers of one partition."""
+
+    partition_index: int
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableTopicConfig:
+    """One setting of a topic."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableTopic:
+    """A topic to create; -1 stands for the default number of partitions or replicas."""
+
+    name: str
+    num_partitions: int
+    replication_factor: int
+    assignments: tuple[CreatableReplicaAssignment, ...]
+    configs: tuple[CreatableTopicConfig, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicsRequest:
+    """Creates topics, or checks if they could be created."""
+
+    topics: tuple[CreatableTopic, ...]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+
+class CreatedTopicConfig(NamedTuple):
+    """One setting of a new topic."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+
+
+class CreatedTopic(NamedTuple):
+    """The result for one topic."""
+
+    name: str
+    topic_id: UUID | None
+    error_code: ErrorCode
+    error_message: str | None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Sequence[CreatedTopicConfig] | None = None
+
+
+class CreateTopicsResponse(NamedTuple):
+    """Results by topic."""
+
+    topics: Sequence[CreatedTopic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicState:
+    """A topic by its name or by its id."""
+
+    name: str | None = None
+    topic_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicsRequest:
+    """Deletes topics: `topic_names` before version 6, `topics` from then on."""
+
+    topic_names: tuple[str, ...] = ()
+    topics: tuple[DeleteTopicState, ...] = ()
+    timeout_ms: int = 0
+
+
+class DeletedTopic(NamedTuple):
+    """The result for one topic."""
+
+    name: str | None
+    topic_id: UUID | None
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class DeleteTopicsResponse(NamedTuple):
+    """Results by topic."""
+
+    responses: Sequence[DeletedTopic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitionsAssignment:
+    """The brokers of one new partition."""
+
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitionsTopic:
+    """A topic and the number of partitions that it is to have."""
+
+    name: str
+    count: int
+    assignments: tuple[CreatePartitionsAssignment, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitionsRequest:
+    """Adds partitions to topics, or checks if they could be added."""
+
+    topics: tuple[CreatePartitionsTopic, ...]
+    timeout_ms: int = 0
+    validate_only: bool = False
+
+
+class GrownTopic(NamedTuple):
+    """The result for one topic."""
+
+    name: str
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class CreatePartitionsResponse(NamedTuple):
+    """Results by topic."""
+
+    results: Sequence[GrownTopic]
