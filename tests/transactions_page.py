@@ -13,6 +13,7 @@ from txn.coordinator.transaction.decide import (
     TV2,
     AbortFirst,
     Done,
+    End,
     Refuse,
     Write,
     complete,
@@ -68,7 +69,7 @@ MEANINGS: Final[Mapping[TxnState, str]] = {
     TxnState.PREPARE_EPOCH_FENCE: "a step inside Kafka's coordinator, never stored",
 }
 
-Answer = Refuse | Done | Write | AbortFirst
+Answer = Refuse | Done | Write | End | AbortFirst
 Ask = Callable[[Txn | None], "Answer | None"]
 """The next state of an id; None where the event cannot come to it."""
 
@@ -184,8 +185,8 @@ def txn_in(state: TxnState, client_version: int = TV2) -> Txn | None:
     )
 
 
-def _after(answer: Write | AbortFirst) -> TxnState:
-    return answer.txn.state
+def _after(answer: Write | End | AbortFirst) -> Txn:
+    return answer.prepare if isinstance(answer, End) else answer.txn
 
 
 def moves_made() -> dict[tuple[TxnState, TxnState], list[str]]:
@@ -202,8 +203,8 @@ def moves_made() -> dict[tuple[TxnState, TxnState], list[str]]:
             txn = txn_in(state, version)
             for _, name, ask in EVENTS:
                 answer = ask(txn)
-                if isinstance(answer, Write | AbortFirst):
-                    note(state, _after(answer), name)
+                if isinstance(answer, Write | End | AbortFirst):
+                    note(state, _after(answer).state, name)
             if txn is not None and is_expired(txn, NOW_MS, EXPIRATION_MS):
                 note(state, TxnState.DEAD, "unused for long")
     return made
@@ -251,9 +252,10 @@ def _cell(answer: Answer | None) -> str:
         return f"`{answer.code.name.upper()}`"
     if isinstance(answer, Done):
         return "as before: done"
-    epoch = answer.txn.producer_epoch - NOW.producer_epoch
-    bump = f", epoch +{epoch}" if epoch > 0 and answer.txn.producer_id == NOW.producer_id else ""
-    text = f"**{_after(answer).label}**{bump}"
+    after = _after(answer)
+    epoch = after.producer_epoch - NOW.producer_epoch
+    bump = f", epoch +{epoch}" if epoch > 0 and after.producer_id == NOW.producer_id else ""
+    text = f"**{after.state.label}**{bump}"
     return f"{text}, then asked again" if isinstance(answer, AbortFirst) else text
 
 

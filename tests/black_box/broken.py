@@ -13,18 +13,18 @@ from types import ModuleType
 from typing import Any, Final
 
 from black_box.power import note_syncs
-from txn.broker import flow, txn_coordinator
-from txn.broker.flow import Force
+from txn.broker import runtime, txn_coordinator
+from txn.coordinator.operations import Committed, Remote, Synced
+from txn.coordinator.transaction import ending
 from txn.coordinator.transaction.connections import LatestConnections
-from txn.coordinator.transaction.states import PREPARED
-from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.errors import StorageError
 from txn.partition import admission, producer_state_manager
 from txn.partition.stable_offset import OpenTransactions
 
 POWER: Final = "power"
 
 Steps = Generator[Any, Any, Any]
-"""The steps of a flow, see `txn.broker.flow`."""
+"""The steps of a request, see `txn.coordinator.operations`."""
 
 
 def _put(module: ModuleType | type, name: str, rule: object) -> None:
@@ -93,30 +93,25 @@ def serve_late_requests() -> None:
 
 def mark_before_prepare() -> None:
     """Markers are written, and seen, before the Prepare that decides them is on the disk."""
-    coordinator: Any = txn_coordinator.TransactionCoordinator
-    write, mark = coordinator._write, coordinator._mark
-    marked: set[str] = set()
+    finish = ending.finish
 
-    def write_and_mark(self: Any, transactional_id: str, txn: Any) -> None:
-        write(self, transactional_id, txn)
-        if txn is not None and txn.state in PREPARED:
-            mark(self, transactional_id)
-            marked.add(transactional_id)
+    def mark_and_finish(transactional_id: str, end: Any, write_markers: Any, *rest: Any) -> Any:
+        marked = yield Remote(lambda: write_markers(end))
+        end.unmarked = frozenset(marked.refused)
+        return (yield from finish(transactional_id, end, write_markers, *rest))
 
-    def mark_once(self: Any, transactional_id: str) -> None:
-        if transactional_id in marked:
-            marked.discard(transactional_id)
-        else:
-            mark(self, transactional_id)
-
-    coordinator._write, coordinator._mark = write_and_mark, mark_once
+    _put(txn_coordinator, "finish", mark_and_finish)
 
 
 def prepare_before_data() -> None:
     """The decision to commit is synced before the records that it commits."""
 
-    def in_wrong_order(data: Force, steps: Steps) -> Steps:
-        yield next(steps)
+    def in_wrong_order(data: Synced, steps: Steps) -> Steps:
+        result, step = None, next(steps)
+        while not isinstance(step, Committed):
+            result = yield step
+            step = steps.send(result)
+        yield step
         yield data
 
     _force_otherwise(in_wrong_order)
@@ -125,18 +120,18 @@ def prepare_before_data() -> None:
 def forget_a_partition() -> None:
     """One partition's records are not synced before the decision to commit them."""
 
-    def without_one(data: Force, _: Steps) -> Steps:
-        yield data._replace(stores=data.stores[:-1])
+    def without_one(data: Synced, _: Steps) -> Steps:
+        yield Synced(sorted(data.partitions)[:-1])
 
     _force_otherwise(without_one)
 
 
 def recover_without_syncs() -> None:
     """A start takes the contents of the logs for the state of the disk."""
-    _put(flow, "_sync_all", lambda _: None)
+    _put(runtime, "sync_all", lambda _: None)
 
 
-def _force_otherwise(force: Callable[[Force, Steps], Steps]) -> None:
+def _force_otherwise(force: Callable[[Synced, Steps], Steps]) -> None:
     """Have something else done where the end of a transaction syncs its records."""
     coordinator: Any = txn_coordinator.TransactionCoordinator
     end = coordinator._end
@@ -147,17 +142,28 @@ def _force_otherwise(force: Callable[[Force, Steps], Steps]) -> None:
             first = next(steps)
         except StopIteration as done:
             return done.value
-        if isinstance(first, Force) and not _is_of_coordinator(first):
+        if isinstance(first, Synced):
             yield from force(first, steps)
-        else:
-            yield first
-        return (yield from steps)
+            return (yield from steps)
+        result = yield first
+        return (yield from _sent(steps, result))
 
     coordinator._end = end_otherwise
 
 
-def _is_of_coordinator(force: Force) -> bool:
-    return all(store.topic == TRANSACTIONS_TOPIC for store in force.stores)
+def _sent(steps: Steps, result: object) -> Steps:
+    """Go on with a request that waits for the result of an operation."""
+    try:
+        step = steps.send(result)
+        while True:
+            try:
+                result = yield step
+            except StorageError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as done:
+        return done.value
 
 
 RULES: Final[dict[str, Callable[[], None]]] = {

@@ -36,6 +36,7 @@ from txn.coordinator.transaction.decide import (
     TV1,
     AbortFirst,
     Done,
+    End,
     Refuse,
     Write,
     complete,
@@ -326,7 +327,7 @@ class Search:
 
     def _decide_end(
         self, state: State, producer: Producer, outcome: TxnResult, version: int
-    ) -> Refuse | Done | Write:
+    ) -> Refuse | Done | End:
         if version == TV1:
             return decide_end(state.txn, producer, outcome, now_ms=0)
         return decide_end_and_bump(
@@ -347,7 +348,7 @@ class Search:
             else:
                 yield decision.code.name, state, decision.code
             return
-        if not isinstance(decision, Write):
+        if isinstance(decision, Done):
             yield "done before", state, decision.txn.producer
             return
         if state.open_of not in (None, request.tag):
@@ -356,8 +357,8 @@ class Search:
             self._report("zombie-commit")
         if outcome is TxnResult.COMMIT and state.left.unforced:
             yield from self._given_up(state, producer, version)
-        prepared = _decided(state, decision.txn, outcome)
-        following = complete(decision.txn, now_ms=0).producer
+        prepared = _decided(state, decision.prepare, outcome)
+        following = decision.following
         yield "done", _completed(prepared), following
         if state.left.refusals:
             left = replace(state.left, refusals=state.left.refusals - 1)
@@ -375,10 +376,10 @@ class Search:
         left = replace(state.left, unforced=state.left.unforced - 1)
         state = replace(state, left=left, given_up=producer)
         decision = self._decide_end(state, producer, TxnResult.ABORT, version)
-        assert isinstance(decision, Write), "it could be committed"
-        if version == TV1 and complete(decision.txn, now_ms=0).producer != producer:
+        assert isinstance(decision, End), "it could be committed"
+        if version == TV1 and decision.following != producer:
             self._report("false-fence")  # no answer of this version names another
-        prepared = _decided(state, decision.txn, TxnResult.ABORT)
+        prepared = _decided(state, decision.prepare, TxnResult.ABORT)
         waiting = replace(prepared, waits_for_markers=True)
         yield "not to be forced: aborted", _completed(prepared), ABORTABLE
         yield "not to be forced: abort decided", waiting, ABORTABLE

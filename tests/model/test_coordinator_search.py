@@ -9,7 +9,7 @@ import pytest
 from model import coordinator_search
 from model.coordinator_search import Bounds, Search
 from txn.coordinator.transaction import decide
-from txn.coordinator.transaction.decide import TV1, TV2, Done, Refuse, Write
+from txn.coordinator.transaction.decide import TV1, TV2, Done, End, Refuse, Write
 from txn.coordinator.transaction.states import (
     COMPLETED,
     LAST_PRODUCER_EPOCH,
@@ -79,9 +79,9 @@ def test_it_sees_an_end_that_does_not_look_at_the_epoch(monkeypatch: pytest.Monk
 def test_it_sees_an_end_of_version_2_that_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_bump(txn: Any, producer: Producer, outcome: Any, **named: Any) -> Any:
         decision = decide.decide_end_and_bump(txn, producer, outcome, **named)
-        if not isinstance(decision, Write):
+        if not isinstance(decision, End):
             return decision
-        return Write(decision.txn._replace(producer_epoch=txn.producer_epoch))
+        return decide.plan(decision.prepare._replace(producer_epoch=txn.producer_epoch))
 
     broken(monkeypatch, "decide_end_and_bump", without_bump)
     assert found(bounds=ALONE, versions=(TV2,)) in ("late-begin", "late-end", "false-fence")
@@ -120,9 +120,9 @@ def test_it_sees_an_abort_of_its_own_that_fences_the_client(
 ) -> None:
     def fencing(txn: Any, producer: Any, outcome: Any, **named: Any) -> Any:
         decision = decide.decide_end(txn, producer, outcome, **named)
-        if outcome is not TxnResult.ABORT or not isinstance(decision, Write):
+        if outcome is not TxnResult.ABORT or not isinstance(decision, End):
             return decision
-        return Write(decide.decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
+        return decide.plan(decide.decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
 
     broken(monkeypatch, "decide_end", fencing)
     assert found(bounds=UNFORCED) == "false-fence"

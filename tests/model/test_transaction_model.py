@@ -36,7 +36,13 @@ from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, Crash, MemoryHost
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
-from txn.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
+from txn.coordinator.transaction.records import (
+    TxnRecord,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     PREPARED,
@@ -123,7 +129,7 @@ def replayed(host: MemoryHost) -> dict[str, Txn]:
                 transactional_id = decode_key(record.key or b"")
                 assert transactional_id is not None
                 txn = None if record.value is None else decode_value(record.value)
-                transactions.apply(transactional_id, txn)
+                transactions.replay(TxnRecord(transactional_id, txn))
     return dict(transactions.items())
 
 

@@ -4,7 +4,7 @@ A breakage is done from outside, for the length of a `with` block; the product h
 for any of it. `must_find` is the anomaly it has to be caught by.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,13 +33,15 @@ from sim.plan import (
     make_upgrade_plan,
 )
 from txn.broker import group_coordinator, txn_coordinator
-from txn.broker.flow import Force
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.markers import Markers
+from txn.broker.runtime import Shard
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
+from txn.coordinator.operations import Synced
 from txn.coordinator.transaction import decide, store, timeouts
 from txn.coordinator.transaction.connections import LatestConnections
+from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
 from txn.errors import CorruptLogError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -193,15 +195,15 @@ def _epochs_are_not_checked(stack: ExitStack) -> None:
 
 
 def _forces(stack: ExitStack, is_forced: Callable[[str], bool]) -> None:
-    """Let the coordinator wait only for the logs of some topics."""
+    """Let requests wait only for the logs of some topics."""
 
-    def make(force: Any) -> Any:
-        def partial(self: TransactionCoordinator, stores: Iterable[Any]) -> Any:
-            yield from force(self, [store for store in stores if is_forced(store.topic)])
+    def make(logs_of: Any) -> Any:
+        def partial(self: Shard[Any, Any], step: Any) -> Any:
+            return [log for log in logs_of(self, step) if is_forced(log.topic)]
 
         return partial
 
-    _replaced(stack, TransactionCoordinator, "_force", make)
+    _replaced(stack, Shard, "_logs_of", make)
 
 
 def _markers_come_before_prepare_is_durable(stack: ExitStack) -> None:
@@ -227,17 +229,18 @@ def _recovery_forgets_prepare(stack: ExitStack) -> None:
 
 
 def _recovery_aborts_prepared_commits(stack: ExitStack) -> None:
-    def make(mark: Any) -> Any:
-        def wrong(self: TransactionCoordinator, transactional_id: str) -> None:
-            txn = self.transactions.get(transactional_id)
-            if txn is not None and self._host.now_ms() - txn.updated_ms > 20:
-                aborted = txn._replace(state=TxnState.PREPARE_ABORT)
-                self.transactions.apply(transactional_id, aborted)
-            mark(self, transactional_id)
+    def make(resumed: Any) -> Any:
+        def wrong(self: TransactionCoordinator, transactional_id: str, txn: Txn) -> Any:
+            if txn.state in PREPARED and self._host.now_ms() - txn.updated_ms > 20:
+                txn = txn._replace(state=TxnState.PREPARE_ABORT)
+                shard = self._shard_of(transactional_id)
+                assert shard is not None, "it was loaded"
+                shard.state.transactions.replay(TxnRecord(transactional_id, txn))
+            return resumed(self, transactional_id, txn)
 
         return wrong
 
-    _replaced(stack, TransactionCoordinator, "_mark", make)
+    _replaced(stack, TransactionCoordinator, "_resumed", make)
 
 
 def _timeouts_never_fire(stack: ExitStack) -> None:
@@ -342,8 +345,12 @@ def _hand_over_forces(stack: ExitStack, is_forced: Callable[[str], bool]) -> Non
 
     def make(hand_over: Any) -> Any:
         def hasty(self: TransactionCoordinator, *args: Any) -> Any:
-            for force in hand_over(self, *args):
-                yield Force(tuple(each for each in force.stores if is_forced(each.topic)))
+            for step in hand_over(self, *args):
+                if isinstance(step, Synced):
+                    forced = [each for each in step.partitions if is_forced(each[0])]
+                    yield Synced(forced)
+                else:
+                    yield step
 
         return hasty
 
@@ -478,9 +485,9 @@ def _log_starts_are_not_kept(stack: ExitStack) -> None:
 
 def _damaged_decisions_are_passed_over(stack: ExitStack) -> None:
     def make(replay: Any) -> Any:
-        def lenient(self: TransactionCoordinator, store: Any) -> None:
+        def lenient(self: TransactionCoordinator, shard: Any) -> None:
             with suppress(CorruptLogError):
-                replay(self, store)
+                replay(self, shard)
 
         return lenient
 

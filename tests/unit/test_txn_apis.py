@@ -32,6 +32,7 @@ class Api:
     def __init__(self) -> None:
         self.host = MemoryHost()
         self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator.recover()
 
     def ask(self, key: int, version: int, **fields: Any) -> Any:
         schema = load_request_schema(key, version)

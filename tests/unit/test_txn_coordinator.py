@@ -527,7 +527,8 @@ def test_P9_ids_of_other_partitions_go_on_beside_a_damaged_one() -> None:
 def test_P3_what_the_ids_of_a_damaged_partition_hold_open_stays_open() -> None:
     """It may be decided. Neither a start nor an operator knows how."""
     bench = with_unread_pay()
-    assert bench.host.refused.keys() == {(TRANSACTIONS_TOPIC, bench.coordinator._shard_of("pay"))}
+    shard = bench.coordinator._shard_of("pay")
+    assert bench.host.refused.keys() == {(TRANSACTIONS_TOPIC, shard.index)}
     bench.host.advance(2 * TIMEOUT_MS)
     marker = Marker(1_000, 0, 0, is_commit=False, timestamp_ms=0)
     code = bench.coordinator.write_marker(P0, marker, must_bump=False)
@@ -1136,3 +1137,23 @@ def test_P5_after_a_restart_the_stored_start_counts_up_to_the_timeout(
     assert restarted.state() is expected
     restarted.host.advance(1)
     assert restarted.state() is TxnState.COMPLETE_ABORT
+
+
+# ---------------------------------------------------------------- loading
+
+
+def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
+    coordinator = EagerCalls(TransactionCoordinator(MemoryHost()))
+    loading = ErrorCode.coordinator_load_in_progress
+    producer = Producer(1_000, 0)
+    assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, loading)
+    assert coordinator.add_partitions("pay", producer, [P0]) is loading
+    assert coordinator.end("pay", producer, COMMIT, bumps_epoch=False) == Identity(NOBODY, loading)
+
+
+def test_requests_for_an_unknown_id_make_no_log_for_it() -> None:
+    bench = Bench()
+    unknown = ErrorCode.invalid_producer_id_mapping
+    assert bench.coordinator.add_partitions("pay", Producer(1_000, 0), [P0]) is unknown
+    assert bench.end(Producer(1_000, 0), COMMIT) == Identity(NOBODY, unknown)
+    assert TRANSACTIONS_TOPIC not in bench.host.topics

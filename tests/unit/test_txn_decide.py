@@ -5,6 +5,7 @@ from txn.coordinator.transaction.decide import (
     TV2,
     AbortFirst,
     Done,
+    End,
     Refuse,
     Write,
     complete,
@@ -59,8 +60,8 @@ def end_v2(txn: Txn | None, epoch: int, outcome: TxnResult, producer_id: int = I
 def ended(txn: Txn, outcome: TxnResult) -> Txn:
     """A transaction after EndTxn v5 and its markers."""
     decision = end_v2(txn, txn.producer_epoch, outcome)
-    assert isinstance(decision, Write)
-    return complete(decision.txn, now_ms=301)
+    assert isinstance(decision, End)
+    return complete(decision.prepare, now_ms=301)
 
 
 FENCED = Refuse(ErrorCode.producer_fenced)
@@ -267,7 +268,9 @@ def test_the_end_under_version_1_is_answered_by_the_state(
 )
 def test_the_end_under_version_1_keeps_the_epoch(outcome: TxnResult, state: TxnState) -> None:
     decision = decide_end(ONGOING_V2, Producer(ID, 5), outcome, now_ms=300)
-    assert decision == Write(ONGOING._replace(state=state, updated_ms=300))
+    prepare = ONGOING._replace(state=state, updated_ms=300)
+    completed = complete(prepare, now_ms=300)
+    assert decision == End(prepare, completed, Producer(ID, 5))
 
 
 @pytest.mark.parametrize("epoch", [4, 6])
@@ -335,9 +338,9 @@ def test_the_end_under_version_2_is_answered_by_the_state_and_the_epochs(
 @pytest.mark.parametrize("txn", [EMPTY._replace(producer_epoch=6), COMMITTED, ABORTED])
 def test_an_abort_with_nothing_open_bumps_the_epoch(txn: Txn) -> None:
     decision = end_v2(txn, NOW, ABORT)
-    assert isinstance(decision, Write)
-    assert decision.txn.state is TxnState.PREPARE_ABORT
-    assert decision.txn.producer == Producer(ID, 7)
+    assert isinstance(decision, End)
+    assert decision.prepare.state is TxnState.PREPARE_ABORT
+    assert decision.prepare.producer == Producer(ID, 7)
 
 
 def test_P7_a_producer_fenced_before_a_version_1_transaction_is_not_told_it_committed() -> None:
@@ -359,7 +362,7 @@ def test_a_producer_id_is_only_asked_for_when_the_epochs_are_used_up() -> None:
     decision = decide_end_and_bump(
         ONGOING_V2, Producer(ID, 5), COMMIT, now_ms=300, new_producer_id=no_id
     )
-    assert isinstance(decision, Write)
+    assert isinstance(decision, End)
 
 
 # ---------------------------------------------------------------- the coordinator's own

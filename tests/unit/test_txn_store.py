@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txn.coordinator.transaction.records import decode_value, encode_value
+from txn.coordinator.transaction.records import (
+    TxnRecord,
+    decode_record,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 from txn.coordinator.transaction.store import TxnStore
 from txn.coordinator.transaction.timeouts import is_expired
@@ -38,6 +44,13 @@ TXNS = [
 ]
 
 
+def stored(transactional_id: str, value: bytes | None) -> TxnRecord:
+    """A record as a start reads it."""
+    record = decode_record(encode_key(transactional_id), value)
+    assert record is not None
+    return record
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, *TXNS])), max_size=12),
     st.integers(0, 6),
@@ -48,8 +61,8 @@ def test_P8_who_sleeps_and_who_does_not_makes_no_difference(
     known: dict[str, Txn] = {}
     applied, loaded = TxnStore(), TxnStore()
     for transactional_id, txn in history:
-        applied.apply(transactional_id, txn)
-        loaded.load(transactional_id, None if txn is None else encode_value(txn))
+        applied.replay(TxnRecord(transactional_id, txn))
+        loaded.replay(stored(transactional_id, None if txn is None else encode_value(txn)))
         if txn is None:
             known.pop(transactional_id, None)
         else:
@@ -57,7 +70,7 @@ def test_P8_who_sleeps_and_who_does_not_makes_no_difference(
     applied.compact_idle(idle_before_ms)
     for transactions in (applied, loaded):
         assert dict(transactions.items()) == known
-        assert {i: transactions.get(i) for i in transactions} == known
+        assert {i: transactions.get(i) for i in known} == known
         assert len(transactions) == len(known)
         for now_ms in (2, 5):
             assert sorted(transactions.expired(now_ms, 1)) == sorted(
@@ -69,22 +82,22 @@ def test_P8_who_sleeps_and_who_does_not_makes_no_difference(
 
 def test_what_is_open_is_awake() -> None:
     transactions = TxnStore()
-    transactions.load("open", encode_value(OPEN))
-    transactions.load("resting", encode_value(RESTING))
+    transactions.replay(stored("open", encode_value(OPEN)))
+    transactions.replay(stored("resting", encode_value(RESTING)))
     assert transactions.decoded() == [("open", OPEN)]
 
 
 def test_an_id_wakes_up_with_its_next_record() -> None:
     transactions = TxnStore()
-    transactions.load("pay", encode_value(RESTING))
-    transactions.apply("pay", OPEN)
+    transactions.replay(stored("pay", encode_value(RESTING)))
+    transactions.replay(TxnRecord("pay", OPEN))
     assert transactions.decoded() == [("pay", OPEN)]
     assert len(transactions) == 1
 
 
 def test_an_id_rests_for_a_while_before_it_sleeps() -> None:
     transactions = TxnStore()
-    transactions.apply("pay", RESTING)
+    transactions.replay(TxnRecord("pay", RESTING))
     transactions.compact_idle(RESTING.updated_ms)
     assert transactions.decoded() == [("pay", RESTING)]
     transactions.compact_idle(RESTING.updated_ms + 1)
@@ -99,5 +112,5 @@ def test_P9_a_damaged_record_of_an_id_at_rest_is_found_when_it_is_loaded(state: 
             decode_value(damaged)
         transactions = TxnStore()
         with pytest.raises(ValueError, match=r"."):
-            transactions.load("pay", damaged)
+            transactions.replay(stored("pay", damaged))
         assert len(transactions) == 0

@@ -12,6 +12,7 @@ from txn.broker.host import Durability, HangUpError
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     NO_TIMEOUT_MS,
@@ -29,6 +30,12 @@ P0, P1 = (TOPIC, 0), (TOPIC, 1)
 COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 INVALID_PRODUCER_EPOCH = 47
 LONG_MS = 2**32
+
+
+def replay(coordinator: Any, transactional_id: str, txn: Txn) -> None:
+    """Let a coordinator know of an id what no request brought about."""
+    shard = coordinator._shard_of(transactional_id)
+    shard.state.transactions.replay(TxnRecord(transactional_id, txn))
 
 
 class Bench:
@@ -51,7 +58,7 @@ class Bench:
         """A client that wrote to two partitions and is gone."""
         producer = self.start().producer
         if epoch:
-            self.coordinator.transactions.apply("pay", self.txn()._replace(producer_epoch=epoch))
+            replay(self.coordinator, "pay", self.txn()._replace(producer_epoch=epoch))
             producer = Producer(producer.producer_id, epoch)
         for partition in (P0, P1):
             assert self.write(producer, partition, 0, b"a") == ADMIT
@@ -447,7 +454,7 @@ def test_batches_are_forced_no_longer_when_the_producer_id_changes_with_the_end(
         txn = bench.txn()
         assert txn is not None
         last = txn._replace(producer_epoch=LAST_PRODUCER_EPOCH)
-        bench.coordinator.transactions.apply("pay", last)
+        replay(bench.coordinator, "pay", last)
         await done(bench.coordinator.join("pay", *last.producer, TV2, [P0]))
         assert bench.host.forced == {last.producer_id}
         following = (await bench.end(last.producer)).producer

@@ -1,14 +1,15 @@
 """Groups and committed offsets: what the pure rules decide, written, applied and answered.
 
 Everything the group coordinator knows is in `__consumer_offsets`; a group's partition is found by
-its name. The order is always the same: decide, append, apply, answer. An append either happens or
-raises StorageError, and then nothing has changed: the group stays and the request is refused.
+its name, and is a shard (`broker.runtime`). The order is always the same: decide, append, replay,
+answer. An append either happens or raises StorageError, and then nothing has changed: the group
+stays and the request is refused.
 
-    JoinGroup, SyncGroup, …   `coordinator/group/classic.py` → an Outcome: record, group, answers
-    OffsetCommit              append offsets                 → `OffsetTable.put`
-    TxnOffsetCommit           join the transaction, append   → `OffsetTable.put`, pending
+    JoinGroup, SyncGroup, …   `coordinator/group/classic.py` → a transition: record, group, answers
+    OffsetCommit              append offsets
+    TxnOffsetCommit           join the transaction, append pending offsets
     marker                    appended by the transactions   → `on_offsets_marker`
-    recovery                  the same `put`, `delete`, `end_transaction`, and `restore`, by the log
+    live and at a start       every record goes through `GroupStore.replay`
 
 Each group has one timer, for its next deadline. A heartbeat moves deadlines back, not the timer:
 when it rings too early it is set again. Deadlines are times of the monotonic clock, so that a time
@@ -21,14 +22,14 @@ not shown. (Its tombstone is written when the topic is deleted; a crash may come
 Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
 """
 
-import asyncio
 import itertools
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, Host, Timer
+from txn.broker.host import RETRY_MS, Durability, Host, Timer
+from txn.broker.runtime import Phase, Shard
 from txn.coordinator.group.classic import (
     Group,
     GroupState,
@@ -47,29 +48,27 @@ from txn.coordinator.group.classic import (
     leave,
     next_deadline,
     protocols_bytes,
-    restore,
     sync,
     touch,
 )
-from txn.coordinator.group.offsets import OffsetTable, StoredOffset, expired_offsets
+from txn.coordinator.group.offsets import StoredOffset, expired_offsets
 from txn.coordinator.group.records import (
     GroupKey,
+    GroupRecord,
     OffsetKey,
+    OffsetRecord,
     OffsetValue,
-    decode_group_value,
-    decode_key,
-    decode_offset_value,
-    encode_group_key,
-    encode_group_value,
-    encode_offset_key,
-    encode_offset_value,
+    decode_record,
+    encode_record,
 )
+from txn.coordinator.group.store import GroupStore
+from txn.coordinator.operations import COMMITTED, Append, Later, Reply, Request
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, Record, StoredBatch
+from txn.storage.base import BatchKind, ProducerIdentity, StoredBatch
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
@@ -89,6 +88,9 @@ HELD_BYTES_MAX: Final = 256 << 20
 
 OFFSET_BYTES_MIN: Final = 42
 """Of the record of a committed offset, beside the names and the metadata."""
+
+GroupLogRecord = OffsetRecord | GroupRecord
+GroupShard = Shard[GroupStore, GroupLogRecord]
 
 Verdicts = Mapping[tuple[str, int], int]
 """(topic, partition) → Kafka's error code, 0 where the partition is part of the transaction."""
@@ -147,11 +149,7 @@ class GroupCoordinator:
         self.host = host
         self.transactions = transactions
         self.make_id = make_id
-        self._stores: CoordinatorPartitions = ()
-        self._tables: list[OffsetTable] = []
-        self._groups: dict[str, Group] = {}
-        self._unread: set[int] = set()
-        """Partitions of `__consumer_offsets` that cannot be read."""
+        self._shards: list[GroupShard] = []
         self._passed_over = 0
         """Records at recovery of protocols that this broker does not speak."""
         self._timers: dict[str, tuple[int, Timer]] = {}
@@ -160,8 +158,6 @@ class GroupCoordinator:
         """What the members of each group take, in bytes."""
         self._held_bytes = 0
         """The same, of all groups together."""
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        """Ticket → the answer of a JoinGroup or SyncGroup that is awaited."""
 
     # ------------------------------------------------------------ what the broker asks of it
 
@@ -171,53 +167,73 @@ class GroupCoordinator:
         A partition that cannot be read is out of service, and all groups that it keeps are: what
         is asked of them is answered with NOT_COORDINATOR.
         """
-        self._stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
-        self._tables = [OffsetTable() for _ in range(len(self._stores))]
-        for index in range(len(self._stores)):
-            if not self.host.is_untouched(OFFSETS_TOPIC, index):  # else it was never written
-                self._load(index)
+        logs = self.host.coordinator_partitions(OFFSETS_TOPIC)
+        self._shards = [
+            Shard(
+                self.host,
+                logs,
+                index,
+                GroupStore(),
+                encode=lambda shard, record: encode_record(record),
+                replay=self._replay_appended,
+                batch_bytes_max=lambda: self.batch_bytes_max,
+            )
+            for index in range(len(logs))
+        ]
+        for shard in self._shards:
+            if not self.host.is_untouched(OFFSETS_TOPIC, shard.index):  # else never written
+                self._load(shard)
+            if shard.phase is not Phase.FAILED:
+                shard.activate()
         if self._passed_over:
             log.warning(
                 "group.records_passed_over",
                 records=self._passed_over,
                 reason="they are of the consumer, share or streams protocol of Apache Kafka",
             )
-        for group_id in self._groups:
-            self._set_timer(group_id)
+        for group in self.groups():
+            self._note_size(group.group_id, group.size_bytes)
+            self._set_timer(group)
         self._schedule_clean_up()
 
     def group_partition(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps a group."""
-        return coordinator_partition(group_id, len(self._stores))
+        return coordinator_partition(group_id, len(self._shards))
 
     @property
     def failed_count(self) -> int:
         """Number of partitions of the coordinator that could not be read."""
-        return len(self._unread)
+        return sum(shard.phase is Phase.FAILED for shard in self._shards)
 
-    def is_loaded(self, group_id: str) -> bool:
-        """Say whether what is stored of a group could be read, so that it can be served."""
-        return not self._unread or self.group_partition(group_id) not in self._unread
+    def refusal(self, group_id: str) -> ErrorCode:
+        """Why a group is not served: its shard loads, or could not be read; or NONE."""
+        if not self._shards:
+            return ErrorCode.coordinator_load_in_progress
+        return self._shard_of(group_id).refusal
 
     def forget_partition(self, index: int) -> None:
-        """Serve the groups of a partition no longer; it is damaged. For a start alone."""
-        self._unread.add(index)
-        self._tables[index] = OffsetTable()
-        for group_id in list(self._groups):
-            if self.group_partition(group_id) == index:
-                self._forget(group_id)
+        """Serve the groups of a damaged partition no longer."""
+        shard = self._shards[index]
+        groups = tuple(shard.state.groups)
+        shard.fail(f"{OFFSETS_TOPIC}-{index} is damaged", GroupStore())
+        for group_id in groups:
+            self._forget(group_id)
 
     def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
         """A marker was appended to a partition: pending offsets count from now on, or never."""
-        self._tables[partition_index].end_transaction(producer_id, is_commit=is_commit)
+        if self._shards:  # else the start has yet to read it
+            offsets = self._shards[partition_index].state.offsets
+            offsets.end_transaction(producer_id, is_commit=is_commit)
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Forget what was committed for a topic that is gone."""
-        for index, table in enumerate(self._tables):
+        """Forget the offsets of a topic that is gone."""
+        for shard in self._shards:
             try:
-                self._delete_offsets(index, table.keys_of_topic(topic))
+                _delete_offsets(shard, shard.state.offsets.keys_of_topic(topic))
             except StorageError as error:
-                log.error("group.offsets_kept", topic=topic, partition=index, reason=str(error))
+                log.error(
+                    "group.offsets_kept", topic=topic, partition=shard.index, reason=str(error)
+                )
 
     @property
     def batch_bytes_max(self) -> int:
@@ -229,86 +245,77 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: Join) -> JoinAnswer:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
-        if not self.is_loaded(group_id):
-            return JoinAnswer(ErrorCode.not_coordinator, request.member_id)
+        if (refusal := self.refusal(group_id)) is not ErrorCode.none:
+            return JoinAnswer(refusal, request.member_id)
         if self._held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
             return JoinAnswer(ErrorCode.coordinator_not_available, request.member_id)
+        joining = self._shard_of(group_id).run_or_wait(self._join(group_id, request))
+        del request  # the wait may be long
+        return await joining
+
+    def _join(self, group_id: str, request: Join) -> Request[JoinAnswer | Later]:
+        ticket = next(self._tickets)
         limits = Limits(
             self.host.setting("group.initial.rebalance.delay.ms"),
             self.host.setting("group.max.size"),
             GROUP_BATCHES * self.batch_bytes_max,
         )
-        ticket = next(self._tickets)
-        member_id = request.member_id
-        answering = self._answer_to(
-            ticket,
-            group_id,
-            join(
-                self._groups.get(group_id),
-                request._replace(ticket=ticket),
-                group_id=group_id,
-                now_ms=self.host.monotonic_ms(),
-                limits=limits,
-            ),
+        transition = join(
+            self.group(group_id),
+            request._replace(ticket=ticket),
+            group_id=group_id,
+            now_ms=self.host.monotonic_ms(),
+            limits=limits,
         )
-        del request  # the wait may be long
         try:
-            answer: JoinAnswer = await answering
+            yield from self._carry_out(group_id, transition, ticket)
         except StorageError as error:
-            return JoinAnswer(group_error(error), member_id)
-        return answer
+            return JoinAnswer(group_error(error), request.member_id)
+        return Later(ticket)
 
     async def sync(self, group_id: str, request: Sync) -> SyncAnswer:
         """Give a member its assignment; returns once the leader has handed all of them in."""
-        if not self.is_loaded(group_id):
-            return SyncAnswer(ErrorCode.not_coordinator)
-        ticket = next(self._tickets)
-        now_ms = self.host.monotonic_ms()
-        answering = self._answer_to(
-            ticket,
-            group_id,
-            sync(self._groups.get(group_id), request._replace(ticket=ticket), now_ms=now_ms),
-        )
+        if (refusal := self.refusal(group_id)) is not ErrorCode.none:
+            return SyncAnswer(refusal)
+        syncing = self._shard_of(group_id).run_or_wait(self._sync(group_id, request))
         del request  # the wait may be long
+        return await syncing
+
+    def _sync(self, group_id: str, request: Sync) -> Request[SyncAnswer | Later]:
+        ticket = next(self._tickets)
+        transition = sync(
+            self.group(group_id),
+            request._replace(ticket=ticket),
+            now_ms=self.host.monotonic_ms(),
+        )
         try:
-            answer: SyncAnswer = await answering
+            yield from self._carry_out(group_id, transition, ticket)
         except StorageError as error:
             return SyncAnswer(group_error(error))
-        return answer
-
-    async def _answer_to(self, ticket: int, group_id: str, outcome: GroupTransition) -> Any:
-        """Carry out a transition; wait for a ticket's answer if it has none yet.
-
-        Raises StorageError: nothing changed.
-        """
-        self._carry_out(group_id, outcome)
-        own = next((answer for to, answer in outcome.answers if to == ticket), None)
-        del outcome
-        if own is not None:
-            return own
-        promise = self._waiting[ticket] = asyncio.get_running_loop().create_future()
-        return await promise
+        return Later(ticket)
 
     async def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """Prolong a member's session; the code says if it has to join again."""
-        if not self.is_loaded(group_id):
-            return ErrorCode.not_coordinator
+        if (refusal := self.refusal(group_id)) is not ErrorCode.none:
+            return refusal
         now_ms = self.host.monotonic_ms()
-        group = self._groups.get(group_id)
+        group = self.group(group_id)
         group, error = heartbeat(group, member_id, instance_id, generation, now_ms=now_ms)
         if group is not None:
-            self._groups[group_id] = group
-            self._set_timer(group_id)
+            self._take(group)
         return error
 
     async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed."""
         self._require_loaded(group_id)
-        group = self._groups.get(group_id)
-        outcome, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
-        self._carry_out(group_id, outcome)
+        return await self._shard_of(group_id).run(None, self._leave(group_id, leavers))
+
+    def _leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> Request[tuple[ErrorCode, ...]]:
+        group = self.group(group_id)
+        transition, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
+        yield from self._carry_out(group_id, transition)
         return codes
 
     # ------------------------------------------------------------ offsets
@@ -321,9 +328,9 @@ class GroupCoordinator:
         knows_group_not_found: bool,
     ) -> ErrorCode:
         """Commit offsets, all or none. NONE: they are stored and count."""
-        if not self.is_loaded(committer.group_id):
-            return ErrorCode.not_coordinator
-        group = self._groups.get(committer.group_id)
+        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.none:
+            return refusal
+        group = self.group(committer.group_id)
         error = commit_refusal(
             group,
             committer.member_id,
@@ -338,11 +345,8 @@ class GroupCoordinator:
             GroupState.STABLE,
             GroupState.PREPARING_REBALANCE,
         ):
-            self._groups[group.group_id] = touch(
-                group, committer.member_id, now_ms=self.host.monotonic_ms()
-            )
-            self._set_timer(group.group_id)
-        return self._put(committer.group_id, offsets, None)
+            self._take(touch(group, committer.member_id, now_ms=self.host.monotonic_ms()))
+        return await self._put(committer.group_id, offsets, None)
 
     async def commit_in_transaction(
         self,
@@ -360,10 +364,9 @@ class GroupCoordinator:
         would stay pending for ever. So it is asked once more, with nothing between the question and
         the append; the client tries again and learns how it ended.
         """
-        if not self.is_loaded(committer.group_id):
-            return ErrorCode.not_coordinator
-        index = self.group_partition(committer.group_id)
-        place = (OFFSETS_TOPIC, index)
+        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.none:
+            return refusal
+        place = (OFFSETS_TOPIC, self.group_partition(committer.group_id))
         joined = await self.transactions.join(
             transactional_id,
             producer.producer_id,
@@ -377,7 +380,7 @@ class GroupCoordinator:
             error = ErrorCode.concurrent_transactions
         if error is ErrorCode.none:
             error = commit_refusal(
-                self._groups.get(committer.group_id),
+                self.group(committer.group_id),
                 committer.member_id,
                 committer.instance_id,
                 committer.generation,
@@ -386,7 +389,7 @@ class GroupCoordinator:
             )
         if error is not ErrorCode.none:
             return error
-        return self._put(committer.group_id, offsets, producer)
+        return await self._put(committer.group_id, offsets, producer)
 
     async def sync_offsets(
         self, group_id: str, *, transactional_id: str | None = None
@@ -407,16 +410,13 @@ class GroupCoordinator:
         is_forced = self.host.durability is Durability.ALWAYS or (
             transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
         )
-        if is_forced:
-            try:
-                await self.host.sync([self._stores[self.group_partition(group_id)]])
-            except StorageError as error:
-                return commit_error(error)
-        return ErrorCode.none
+        if not is_forced:
+            return ErrorCode.none
+        return await self._shard_of(group_id).run(None, _committed())
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
         """The offsets that count, (topic, partition) → offset, without those of deleted topics."""
-        table = self._tables[self.group_partition(group_id)]
+        table = self._shard_of(group_id).state.offsets
         return {
             (topic, partition): stored
             for (topic, partition), stored in table.committed(group_id).items()
@@ -425,41 +425,40 @@ class GroupCoordinator:
 
     def committed_offset(self, key: OffsetKey) -> StoredOffset | None:
         """The offset that counts for one partition, None if there is none."""
-        table = self._tables[self.group_partition(key.group_id)]
+        table = self._shard_of(key.group_id).state.offsets
         stored = table.committed(key.group_id).get((key.topic, key.partition))
         is_gone = stored is None or self._is_of_deleted_topic(key.topic, stored)
         return None if is_gone else stored
 
     def is_pending(self, key: OffsetKey) -> bool:
         """Say whether an open transaction holds an offset, so that the committed one may change."""
-        return self._tables[self.group_partition(key.group_id)].is_pending(key)
+        return self._shard_of(key.group_id).state.offsets.is_pending(key)
 
     async def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
         """Delete offsets of a group. Raises StorageError."""
         self._require_loaded(group_id)
-        index = self.group_partition(group_id)
-        known = self._tables[index].keys_of_group(group_id)
-        self._delete_offsets(index, known & set(keys))
+        shard = self._shard_of(group_id)
+        _delete_offsets(shard, shard.state.offsets.keys_of_group(group_id) & set(keys))
 
     # ------------------------------------------------------------ groups
 
     def group(self, group_id: str) -> Group | None:
         """A group as it is, or None."""
-        return self._groups.get(group_id)
+        return self._shard_of(group_id).state.groups.get(group_id) if self._shards else None
 
     def groups(self) -> Iterable[Group]:
         """Every group."""
-        return tuple(self._groups.values())
+        return [group for shard in self._shards for group in shard.state.groups.values()]
 
     def is_subscribed(self, group_id: str, topic: str) -> bool:
         """Say whether a group's members consume a topic."""
-        group = self._groups.get(group_id)
+        group = self.group(group_id)
         return group is not None and is_subscribed(group, topic)
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group without members and all its offsets. Raises StorageError."""
         self._require_loaded(group_id)
-        group = self._groups.get(group_id)
+        group = self.group(group_id)
         if group is None:
             return ErrorCode.group_id_not_found
         if group.state is not GroupState.EMPTY:
@@ -469,33 +468,42 @@ class GroupCoordinator:
 
     def _delete_empty(self, group_id: str) -> None:
         """Delete a group without members and all its offsets. Raises StorageError."""
-        index = self.group_partition(group_id)
-        self._delete_offsets(index, self._tables[index].keys_of_group(group_id))
-        self._append(index, [(encode_group_key(GroupKey(group_id)), None)])
-        self._forget(group_id)
+        shard = self._shard_of(group_id)
+        _delete_offsets(shard, shard.state.offsets.keys_of_group(group_id))
+        shard.append([GroupRecord(GroupKey(group_id), None)])
         log.info("group.deleted", group_id=group_id)
 
     # ------------------------------------------------------------ one change
 
-    def _carry_out(self, group_id: str, outcome: GroupTransition) -> None:
-        """Write what has to be written, take the new group, answer. Raises StorageError."""
-        outcome = self._stamped(group_id, outcome)
-        if outcome.record is not None:
-            record = (encode_group_key(GroupKey(group_id)), encode_group_value(outcome.record))
-            self._append(self.group_partition(group_id), [record])
-        if outcome.group is not None:
-            self._log_move(self._groups.get(group_id), outcome.group)
-            self._groups[group_id] = outcome.group
-            self._note_size(group_id, outcome.group.size_bytes)
-            self._set_timer(group_id)
-        for ticket, answer in outcome.answers:
-            promise = self._waiting.pop(ticket, None)
-            if promise is not None and not promise.done():  # done: the broker stops
-                promise.set_result(answer)
+    def _carry_out(
+        self, group_id: str, transition: GroupTransition, own: int | None = None
+    ) -> Request[None]:
+        """Record a transition, take the group's new state, answer. Raises StorageError.
 
-    def _stamped(self, group_id: str, outcome: GroupTransition) -> GroupTransition:
+        Args:
+            group_id: Whose.
+            transition: Decided on the group as it is.
+            own: The ticket of the request that brought it about.
+        """
+        before = self.group(group_id)
+        group, answers, record = self._stamped(before, transition)
+        if record is not None:
+            yield Append([GroupRecord(GroupKey(group_id), record)])
+        if group is not None:
+            self._log_move(before, group)
+            self._note_size(group_id, group.size_bytes)
+            self._take(group)
+        for ticket, answer in answers:
+            yield Reply(answer, None if ticket == own else ticket)
+
+    def _take(self, group: Group) -> None:
+        """Take a group's new state in memory, and set its timer."""
+        self._shard_of(group.group_id).state.take(group)
+        self._set_timer(group)
+
+    def _stamped(self, before: Group | None, outcome: GroupTransition) -> GroupTransition:
         """An outcome with the time of day at which the group came to its state, if it just did."""
-        before, after, record = self._groups.get(group_id), outcome.group, outcome.record
+        after, record = outcome.group, outcome.record
         if after is None or (
             before is not None and before.state_timestamp_ms == after.state_timestamp_ms
         ):
@@ -506,69 +514,32 @@ class GroupCoordinator:
             record=None if record is None else record._replace(state_timestamp_ms=at_ms),
         )
 
-    def _put(
+    async def _put(
         self,
         group_id: str,
         offsets: Mapping[OffsetKey, OffsetValue],
         producer: ProducerIdentity | None,
     ) -> ErrorCode:
-        index = self.group_partition(group_id)
         least_bytes = sum(
             OFFSET_BYTES_MIN + len(group_id) + len(key.topic) + len(value.metadata)
             for key, value in offsets.items()
         )
         if least_bytes > self.batch_bytes_max:
             return ErrorCode.invalid_commit_offset_size
-        records = [
-            (encode_offset_key(key), encode_offset_value(value)) for key, value in offsets.items()
-        ]
+        producer_id = None if producer is None else producer.producer_id
+        records = [OffsetRecord(key, value, producer_id) for key, value in offsets.items()]
         try:
-            base_offset = self._append(index, records, producer)
+            self._shard_of(group_id).append(records, producer)
         except StorageError as error:
             return commit_error(error)
-        producer_id = None if producer is None else producer.producer_id
-        for position, (key, value) in enumerate(offsets.items()):
-            self._apply_offset(index, key, value, base_offset + position, producer_id)
         return ErrorCode.none
 
-    def _delete_offsets(self, index: int, keys: Iterable[OffsetKey]) -> None:
-        """Write tombstones, and apply each batch of them once it is written."""
-        ordered = sorted(keys, key=lambda key: (key.group_id, key.topic, key.partition))
-        for start in range(0, len(ordered), TOMBSTONES_PER_BATCH):
-            chunk = ordered[start : start + TOMBSTONES_PER_BATCH]
-            self._append(index, [(encode_offset_key(key), None) for key in chunk])
-            for key in chunk:
-                self._tables[index].delete(key)
-
-    def _append(
-        self,
-        index: int,
-        records: Sequence[tuple[bytes, bytes | None]],
-        producer: ProducerIdentity | None = None,
-    ) -> int:
-        size = sum(len(key) + len(value or b"") for key, value in records)
-        if size > self.batch_bytes_max:
-            raise StorageError(
-                f"{OFFSETS_TOPIC}-{index} takes no batch of {size} bytes: message.max.bytes is "
-                f"{self.batch_bytes_max}",
-                topic=OFFSETS_TOPIC,
-                partition=index,
-                code=ErrorCode.message_too_large,
-            )
-        store = self._stores[index]
-        return store.append(records, timestamp_ms=self.host.now_ms(), producer=producer)
-
-    def _apply_offset(
-        self,
-        index: int,
-        key: OffsetKey,
-        value: OffsetValue,
-        record_offset: int,
-        producer_id: int | None,
-    ) -> None:
-        """Take in a stored offset; a group of which nothing else is known begins with it."""
-        self._groups.setdefault(key.group_id, Group(key.group_id))
-        self._tables[index].put(key, value, record_offset=record_offset, producer_id=producer_id)
+    def _replay_appended(self, shard: GroupShard, record: GroupLogRecord, offset: int) -> None:
+        """Fold in a record that was appended."""
+        now_ms = self.host.monotonic_ms()
+        shard.state.replay(record, record_offset=offset, now_ms=now_ms)
+        if record.value is None and isinstance(record, GroupRecord):
+            self._forget(record.key.group_id)
 
     def _note_size(self, group_id: str, size_bytes: int) -> None:
         self._held_bytes += size_bytes - self._sizes.pop(group_id, 0)
@@ -576,7 +547,7 @@ class GroupCoordinator:
             self._sizes[group_id] = size_bytes
 
     def _forget(self, group_id: str) -> None:
-        self._groups.pop(group_id, None)
+        """Drop a deleted group's timer, and the size of its members."""
         self._note_size(group_id, 0)
         armed = self._timers.pop(group_id, None)
         if armed is not None:
@@ -588,25 +559,29 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ recovery
 
-    def _load(self, index: int) -> None:
+    def _shard_of(self, group_id: str) -> GroupShard:
+        """The shard that keeps a group."""
+        return self._shards[coordinator_partition(group_id, len(self._shards))]
+
+    def _load(self, shard: GroupShard) -> None:
         """Replay a partition, or do without it."""
         try:
-            store = self._stores[index]
-            for batch in store.batches():
-                self._replay(store, self._tables[index], batch)
+            for batch in shard.log.batches():
+                self._replay(shard, batch)
             return
         except CorruptLogError as error:
-            self.forget_partition(index)
-            self.host.refuse_partition(OFFSETS_TOPIC, index, error.message)
+            self.forget_partition(shard.index)
+            self.host.refuse_partition(OFFSETS_TOPIC, shard.index, error.message)
             reason = error.message
         except (StorageError, OSError) as error:
-            self.forget_partition(index)
+            self.forget_partition(shard.index)
             reason = str(error)
-        log.error("group.groups_not_served", partition=f"{OFFSETS_TOPIC}-{index}", reason=reason)
+        partition = f"{OFFSETS_TOPIC}-{shard.index}"
+        log.error("group.groups_not_served", partition=partition, reason=reason)
 
     def _require_loaded(self, group_id: str) -> None:
         """Raises StorageError: what is stored of a group could not be read."""
-        if not self.is_loaded(group_id):
+        if self.refusal(group_id) is not ErrorCode.none:
             index = self.group_partition(group_id)
             raise StorageError(
                 f"{OFFSETS_TOPIC}-{index}, which keeps group {group_id!r}, cannot be read",
@@ -614,47 +589,33 @@ class GroupCoordinator:
                 partition=index,
             )
 
-    def _replay(self, store: PartitionLog, table: OffsetTable, batch: StoredBatch) -> None:
+    def _replay(self, shard: GroupShard, batch: StoredBatch) -> None:
         if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):
             is_commit = batch.kind is BatchKind.COMMIT_MARKER
-            table.end_transaction(batch.producer_id, is_commit=is_commit)
+            shard.state.offsets.end_transaction(batch.producer_id, is_commit=is_commit)
             return
-        is_pending = batch.kind is BatchKind.TRANSACTIONAL
-        for record in batch.records:
+        producer_id = batch.producer_id if batch.kind is BatchKind.TRANSACTIONAL else None
+        now_ms = self.host.monotonic_ms()
+        for stored in batch.records:
             try:
-                self._replay_record(store, record, batch.producer_id if is_pending else None)
+                record = decode_record(stored.key or b"", stored.value, producer_id)
             except (ValueError, struct.error) as error:
                 raise CorruptLogError(
-                    f"{OFFSETS_TOPIC}-{store.index} holds a damaged record at offset "
-                    f"{record.offset}: {error}",
-                    partition=store.index,
-                    offset=record.offset,
+                    f"{OFFSETS_TOPIC}-{shard.index} holds a damaged record at offset "
+                    f"{stored.offset}: {error}",
+                    partition=shard.index,
+                    offset=stored.offset,
                 ) from error
-
-    def _replay_record(self, store: PartitionLog, record: Record, producer_id: int | None) -> None:
-        key, data = decode_key(record.key or b""), record.value
-        if isinstance(key, OffsetKey):
-            if data is None:
-                self._tables[store.index].delete(key)
+            if record is None:
+                self._passed_over += 1
             else:
-                value = decode_offset_value(data)
-                self._apply_offset(store.index, key, value, record.offset, producer_id)
-        elif isinstance(key, GroupKey):
-            if data is None:
-                self._forget(key.group_id)
-            else:
-                value_of_group = decode_group_value(data)
-                now_ms = self.host.monotonic_ms()
-                group = restore(key.group_id, value_of_group, now_ms=now_ms)
-                self._groups[key.group_id] = group
-                self._note_size(key.group_id, group.size_bytes)
-        else:
-            self._passed_over += 1
+                shard.state.replay(record, record_offset=stored.offset, now_ms=now_ms)
 
     # ------------------------------------------------------------ time
 
-    def _set_timer(self, group_id: str) -> None:
-        deadline_ms = next_deadline(self._groups[group_id])
+    def _set_timer(self, group: Group) -> None:
+        group_id = group.group_id
+        deadline_ms = next_deadline(group)
         armed = self._timers.get(group_id)
         if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
             return
@@ -669,9 +630,13 @@ class GroupCoordinator:
 
     def _on_timer(self, group_id: str) -> None:
         del self._timers[group_id]
-        outcome = expire(self._groups[group_id], now_ms=self.host.monotonic_ms())
+        self._shard_of(group_id).start(None, self._expire(group_id))
+
+    def _expire(self, group_id: str) -> Request[None]:
+        group = self.group(group_id)
+        assert group is not None, f"{group_id} has a timer"
         try:
-            self._carry_out(group_id, outcome)
+            yield from self._carry_out(group_id, expire(group, now_ms=self.host.monotonic_ms()))
         except StorageError as error:
             log.error("group.not_written", group_id=group_id, reason=str(error))
             self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
@@ -691,11 +656,11 @@ class GroupCoordinator:
                 log.error("group.not_cleaned", group_id=group.group_id, reason=str(error))
 
     def _clean_up_group(self, group: Group, retention_ms: int) -> None:
-        index = self.group_partition(group.group_id)
-        table = self._tables[index]
+        shard = self._shard_of(group.group_id)
+        table = shard.state.offsets
         now_ms = self.host.now_ms()
         over = expired_offsets(group, table, now_ms=now_ms, retention_ms=retention_ms)
-        self._delete_offsets(index, over)
+        _delete_offsets(shard, over)
         if over:
             log.info("group.offsets_expired", group_id=group.group_id, offsets=len(over))
         is_left_alone = group.state is GroupState.EMPTY and not group.pending
@@ -711,6 +676,22 @@ class GroupCoordinator:
                 generation=after.generation,
                 members=len(after.members),
             )
+
+
+def _committed() -> Request[ErrorCode]:
+    try:
+        yield COMMITTED
+    except StorageError as error:
+        return commit_error(error)
+    return ErrorCode.none
+
+
+def _delete_offsets(shard: GroupShard, keys: Iterable[OffsetKey]) -> None:
+    """Append tombstones, some hundred at a time. Raises StorageError: some are not deleted."""
+    ordered = sorted(keys, key=lambda key: (key.group_id, key.topic, key.partition))
+    for start in range(0, len(ordered), TOMBSTONES_PER_BATCH):
+        chunk = ordered[start : start + TOMBSTONES_PER_BATCH]
+        shard.append([OffsetRecord(key, None) for key in chunk])
 
 
 def group_error(error: StorageError) -> ErrorCode:

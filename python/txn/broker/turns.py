@@ -23,9 +23,17 @@ class Turns:
     def __init__(self) -> None:
         self._left = ITEMS_PER_TURN
 
+    def are_over(self, items: int) -> bool:
+        """Count things about to be done; say whether others have to have their turn first."""
+        self._left -= items
+        return self._left < 0
+
+    async def give_way(self) -> None:
+        """Let others have their turn."""
+        self._left = ITEMS_PER_TURN
+        await asyncio.sleep(0)
+
     async def next(self, items: int = 1) -> None:
         """Let others have their turn if this one is over; to be called before each thing."""
-        self._left -= items
-        if self._left < 0:
-            self._left = ITEMS_PER_TURN
-            await asyncio.sleep(0)
+        if self.are_over(items):
+            await self.give_way()

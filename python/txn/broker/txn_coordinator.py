@@ -2,21 +2,10 @@
 
     decide ──► append to `__transaction_state` ──► apply ──► markers ──► Complete
 
-Every request for a transactional id is a flow (`broker.flow`): while one waits for the
-disk, the next waits for it. The end of a transaction, with what has to be on the disk
-before the next step when `durability` is not `process`:
-
-    1  the partitions of the transaction       else a commit could outlive its records (P2)
-    2  Prepare: the decision (P3)              else readers could see what is then undone
-    3  a marker in every partition; here the client gets its answer
-    4  the markers                             else a Complete that forgets the partitions
-                                               could outlive a marker: an open transaction
-                                               that nobody would ever end (P5)
-    5  Complete                                else the next transaction could outlive it, and
-                                               recovery end that one by this Prepare (P3)
-
-Steps 4 and 5 go on behind the answer; the next transaction of this id waits for them. An
-abort skips step 1. With `durability=process` nothing waits and all of it is one step.
+Every request for a transactional id is a generator of operations that a shard runs
+(`broker.runtime`). While one waits for the disk, the next waits for it. A commit first waits for
+the partitions of its transaction; `coordinator.transaction.ending` takes over at the Prepare.
+With `durability=process` nothing waits and all of it is one step.
 
 What a two-phase producer (KIP-939) is told has to be on the disk before, as everything has
 with `durability=always`: each of its answers may be the last before another system decides,
@@ -34,16 +23,17 @@ decided. Kafka writes the one marker, and the transaction is torn (P3).
 Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator answers.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from txn.broker.flow import Flow, Flows, Force, Reply, run_blocking
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
-from txn.broker.host import RETRY_MS, CoordinatorPartitions, Durability, HangUpError, Host, Timer
+from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
 from txn.broker.markers import Markers
+from txn.broker.runtime import Phase, Shard
+from txn.coordinator.operations import COMMITTED, Append, Committed, Request, Synced
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import LatestConnections, Role
 from txn.coordinator.transaction.decide import (
@@ -51,9 +41,9 @@ from txn.coordinator.transaction.decide import (
     TV2,
     AbortFirst,
     Done,
+    End,
     Refuse,
     Write,
-    complete,
     decide_add,
     decide_after_power_failure,
     decide_end,
@@ -61,7 +51,9 @@ from txn.coordinator.transaction.decide import (
     decide_fence,
     decide_init,
     decide_verify,
+    plan,
 )
+from txn.coordinator.transaction.ending import Ending, Marked, finish
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
@@ -73,7 +65,8 @@ from txn.coordinator.transaction.open_transactions import (
 from txn.coordinator.transaction.producer_ids import ProducerIds
 from txn.coordinator.transaction.records import (
     TRANSACTIONAL_ID_BYTES_MAX,
-    decode_key,
+    TxnRecord,
+    decode_record,
     encode_key,
     encode_value,
 )
@@ -97,6 +90,8 @@ from txn.storage.base import Marker, PartitionLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition, java_hash
 
+T = TypeVar("T")
+
 EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
 
 RECORDS_PER_BATCH: Final = 1_000
@@ -115,14 +110,68 @@ class Identity:
     ongoing: Producer = NOBODY
 
 
-class Deadline(NamedTuple):
-    """When to look whether a transaction is past its time, and what will.
+@dataclass(slots=True)
+class Volatile:
+    """The state of one transactional id that is in memory alone; a start begins without it.
 
-    `due_ms` is on the monotonic clock.
+    Attributes:
+        begun_ms: When its open transaction began, on the monotonic clock.
+        due_ms: When its timer rings, on that clock.
+        timer: Looks whether the transaction is past its time.
+        following_timeout_ms: Asked for by the client of a transaction that is kept and has more.
+        ending: The end under way.
+        given_up: Its commit was aborted here; it is told so again if the answer was lost.
     """
 
-    due_ms: int
-    timer: Timer
+    begun_ms: int = 0
+    due_ms: int = 0
+    timer: Timer | None = None
+    following_timeout_ms: int | None = None
+    ending: Ending | None = None
+    given_up: Producer | None = None
+
+    @property
+    def is_void(self) -> bool:
+        """True if nothing of it is needed while the id is at rest."""
+        return self.timer is None and self.given_up is None
+
+
+class Known:
+    """The state of a shard: the fold of its log, and the state in memory alone."""
+
+    __slots__ = ("transactions", "volatile")
+
+    def __init__(self) -> None:
+        self.transactions = TxnStore()
+        self.volatile: dict[str, Volatile] = {}
+
+
+TxnShard = Shard[Known, TxnRecord]
+
+
+class Transactions:
+    """The transactional ids of every shard."""
+
+    def __init__(self, shard_of: Callable[[str], TxnShard | None]) -> None:
+        self.shards: list[TxnShard] = []
+        self._shard_of = shard_of
+
+    def get(self, transactional_id: str) -> Txn | None:
+        """The state of an id; None if it is unknown."""
+        shard = self._shard_of(transactional_id)
+        return None if shard is None else shard.state.transactions.get(transactional_id)
+
+    def decoded(self) -> list[tuple[str, Txn]]:
+        """The ids in use lately, every open transaction among them."""
+        return [each for shard in self.shards for each in shard.state.transactions.decoded()]
+
+    def items(self) -> Iterator[tuple[str, Txn]]:
+        """All ids. Cost: those at rest for long are decoded."""
+        for shard in self.shards:
+            yield from shard.state.transactions.items()
+
+    def __len__(self) -> int:
+        return sum(len(shard.state.transactions) for shard in self.shards)
 
 
 def _refused(code: ErrorCode) -> Identity:
@@ -133,31 +182,16 @@ class TransactionCoordinator:
     """Every transactional id of this broker."""
 
     def __init__(self, host: Host) -> None:
-        self.transactions = TxnStore()
+        self.transactions = Transactions(self._shard_of)
         self.clients = LastClients(host.now_ms)
         self.markers = Markers(host)
         self._host = host
-        self._flows = Flows(host)
+        self._is_loading = True
         self._hanging = HangingTransactions(host, self.markers)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
-        self._logs: CoordinatorPartitions = ()
-        self._log_count = 0
-        """Of `_logs`, which never grow; 0 until they are first asked for."""
-        self._unread: dict[int, str] = {}
-        """Partitions of `__transaction_state` that could not be read, and why."""
         self._is_behind = False
         """Whether the power failed, and a partition that could not be read may know of more."""
-        self._told_delays: dict[str, str] = {}
         self._connections = LatestConnections()
-        self._deadlines: dict[str, Deadline] = {}
-        self._begun_ms: dict[str, int] = {}
-        """When each open transaction began, on the monotonic clock."""
-        self._unmarked: dict[str, frozenset[TopicPartition]] = {}
-        """Of a Prepare that a disk refused to finish: the partitions without a marker yet."""
-        self._following_timeouts: dict[str, int] = {}
-        """What its client asked for, where the transaction that it keeps has more time."""
-        self._given_up: dict[str, Producer] = {}
-        """Whose commit was aborted here; it is told so again if the answer was lost."""
 
     # ------------------------------------------------------------ requests
 
@@ -181,8 +215,8 @@ class TransactionCoordinator:
         """
         if transactional_id is None:
             return self._new_producer()
-        if not self.is_loaded(transactional_id):
-            return _refused(ErrorCode.not_coordinator)
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return _refused(refusal)
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
             return _refused(ErrorCode.invalid_request)
         if is_two_phase:
@@ -191,7 +225,11 @@ class TransactionCoordinator:
             timeout_ms = NO_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
             return _refused(ErrorCode.invalid_transaction_timeout)
-        return await self._flows.run(
+        try:
+            self._make_shards()
+        except StorageError:  # `__transaction_state` cannot be made
+            return _refused(ErrorCode.coordinator_not_available)
+        return await self._run(
             transactional_id,
             self._initialize(transactional_id, timeout_ms, shown, keep_prepared),
         )
@@ -207,9 +245,9 @@ class TransactionCoordinator:
         """Join partitions, all of which exist, to a transaction."""
         if not transactional_id:
             return ErrorCode.invalid_request
-        if not self.is_loaded(transactional_id):
-            return ErrorCode.not_coordinator
-        return await self._flows.run(
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return refusal
+        return await self._run(
             transactional_id, self._add(transactional_id, producer, partitions, client_version)
         )
 
@@ -219,9 +257,9 @@ class TransactionCoordinator:
         """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.invalid_request)
-        if not self.is_loaded(transactional_id):
-            return dict.fromkeys(partitions, ErrorCode.not_coordinator)
-        return await self._flows.run(
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return dict.fromkeys(partitions, refusal)
+        return await self._run(
             transactional_id, self._verify_all(transactional_id, producer, partitions)
         )
 
@@ -242,10 +280,9 @@ class TransactionCoordinator:
             Kafka's error code for each partition, 0 where the batch may be stored.
         """
         producer = Producer(producer_id, producer_epoch)
-        if not self.is_loaded(transactional_id):
-            code = int(_as_of_a_batch(ErrorCode.not_coordinator))
-            return dict.fromkeys(partitions, code)
-        return await self._flows.run(
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return dict.fromkeys(partitions, int(_as_of_a_batch(refusal)))
+        return await self._run(
             transactional_id,
             self._join(transactional_id, producer, transaction_version, partitions),
         )
@@ -264,7 +301,7 @@ class TransactionCoordinator:
             and txn.client == producer
             and not txn.is_prepared
             and partition in txn.partitions
-            and not self._flows.is_held(transactional_id)
+            and not self._is_held(transactional_id)
         )
 
     def forces_answers_of(self, transactional_id: str) -> bool:
@@ -304,20 +341,23 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return _refused(ErrorCode.invalid_request)
-        if not self.is_loaded(transactional_id):
-            return _refused(ErrorCode.not_coordinator)
-        return await self._flows.run(
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return _refused(refusal)
+        return await self._run(
             transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
         )
 
     @property
     def failed_count(self) -> int:
         """Number of partitions of the coordinator that could not be read."""
-        return len(self._unread)
+        return len(self._unread())
 
-    def is_loaded(self, transactional_id: str) -> bool:
-        """Say whether what is stored of an id could be read, so that it can be decided on."""
-        return not self._unread or self._shard_of(transactional_id) not in self._unread
+    def refusal(self, transactional_id: str) -> ErrorCode:
+        """Why nothing of an id is served: its shard loads, or could not be read; or NONE."""
+        if self._is_loading:
+            return ErrorCode.coordinator_load_in_progress
+        shard = self._shard_of(transactional_id)
+        return ErrorCode.none if shard is None else shard.refusal
 
     def find(self, wanted: Filter) -> Iterator[tuple[str, Txn] | None]:
         """Every transactional id that passes a filter, and None for each that does not.
@@ -342,11 +382,11 @@ class TransactionCoordinator:
         """
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
-            return await self._flows.run(owner, self._abort_for(owner, partition, marker))
+            return await self._run(owner, self._abort_for(owner, partition, marker))
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
-            if self._unread and _is_open_at(store, marker.producer_id, 0):
+            if self._unread() and _is_open_at(store, marker.producer_id, 0):
                 return ErrorCode.coordinator_not_available  # it may be another's, and decided
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
                 return ErrorCode.invalid_producer_epoch
@@ -386,7 +426,7 @@ class TransactionCoordinator:
 
     def _initialize(
         self, transactional_id: str, timeout_ms: int, shown: Producer | None, keep_prepared: bool
-    ) -> Flow[Identity]:
+    ) -> Request[Identity]:
         try:
             while True:
                 txn = self.transactions.get(transactional_id)
@@ -406,19 +446,20 @@ class TransactionCoordinator:
                     producer_id=decision.txn.producer_id,
                     producer_epoch=decision.txn.producer_epoch,
                 )
-                self._write(transactional_id, decision.txn)
+                yield from self._begin_end(transactional_id, plan(decision.txn))
                 yield from self._finish(transactional_id)
             if isinstance(decision, Refuse):
                 return _refused(decision.code)
             if txn is not None and decision.txn.is_two_phase and decision.txn.is_prepared:
                 yield from self._hand_over(transactional_id, txn, decision.txn)
             else:
-                self._write(transactional_id, decision.txn)
-            self._following_timeouts.pop(transactional_id, None)
-            if timeout_ms < decision.txn.timeout_ms:
-                self._following_timeouts[transactional_id] = timeout_ms
+                yield Append([TxnRecord(transactional_id, decision.txn)])
+            volatile = self._volatile(transactional_id)
+            if volatile is not None:
+                has_more = timeout_ms < decision.txn.timeout_ms
+                volatile.following_timeout_ms = timeout_ms if has_more else None
             self._let_in(transactional_id, decision.txn)
-            yield from self._force_log(transactional_id)
+            yield COMMITTED
         except StorageError:
             return _refused(ErrorCode.coordinator_not_available)
         ongoing = decision.txn.producer if decision.txn.is_prepared else NOBODY
@@ -430,7 +471,7 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: Collection[TopicPartition],
         client_version: int,
-    ) -> Flow[ErrorCode]:
+    ) -> Request[ErrorCode]:
         if not transactional_id:
             return ErrorCode.invalid_request
         decision = decide_add(
@@ -444,9 +485,9 @@ class TransactionCoordinator:
             return decision.code
         try:
             if isinstance(decision, Write):
-                self._write(transactional_id, decision.txn)
+                yield Append([TxnRecord(transactional_id, decision.txn)])
             if self._forces_answers_of(decision.txn):  # written before, it may not be forced yet
-                yield from self._force_log(transactional_id)
+                yield COMMITTED
         except StorageError:
             return ErrorCode.coordinator_not_available
         self._allow_txn(transactional_id, producer, partitions)
@@ -458,7 +499,7 @@ class TransactionCoordinator:
         producer: Producer,
         transaction_version: int,
         partitions: Sequence[TopicPartition],
-    ) -> Flow[dict[TopicPartition, int]]:
+    ) -> Request[dict[TopicPartition, int]]:
         existing = [p for p in partitions if self._host.has_partition(*p)]
         codes = dict.fromkeys(partitions, ErrorCode.unknown_topic_or_partition)
         if transaction_version >= TV2 and existing:
@@ -470,7 +511,7 @@ class TransactionCoordinator:
 
     def _verify_all(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> Flow[dict[TopicPartition, ErrorCode]]:
+    ) -> Request[dict[TopicPartition, ErrorCode]]:
         yield from ()
         return {p: self._verify(transactional_id, producer, p) for p in partitions}
 
@@ -488,7 +529,7 @@ class TransactionCoordinator:
 
     def _end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, bumps_epoch: bool
-    ) -> Flow[Identity]:
+    ) -> Request[Identity]:
         if not transactional_id:
             return _refused(ErrorCode.invalid_request)
         txn = self.transactions.get(transactional_id)
@@ -498,41 +539,50 @@ class TransactionCoordinator:
             return _refused(ErrorCode.coordinator_not_available)
         if isinstance(decision, Refuse):
             return self._answer_to_refused_end(transactional_id, producer, outcome, decision.code)
-        if not isinstance(decision, Write):
+        if isinstance(decision, Done):
             return Identity(decision.txn.producer)
-        prepared = decision.txn
         if outcome is TxnResult.COMMIT:
             try:
-                stores = tuple(self._stores_of(prepared.partitions))  # they can be opened
-                yield from self._force(stores)
+                self._require_open(decision.prepare.partitions)
+                yield Synced(decision.prepare.partitions)
             except StorageError as error:
                 log.error(
                     "txn.commit_not_durable",
                     transactional_id=transactional_id,
                     reason=error.message,
                 )
-                if prepared.is_two_phase:  # it is not ours to decide
+                if decision.prepare.is_two_phase:  # it is not ours to decide
                     return _refused(ErrorCode.coordinator_not_available)
                 yield from self._give_up(transactional_id, producer, bumps_epoch)
                 return _refused(ErrorCode.transaction_abortable)
         try:
-            self._write(transactional_id, prepared)
+            ending = yield from self._begin_end(transactional_id, decision)
         except StorageError:
             return _refused(ErrorCode.coordinator_not_available)
+        following = Identity(decision.following)
         try:
-            yield from self._force_log(transactional_id)
+            yield from finish(
+                transactional_id, ending, partial(self._mark, transactional_id), following
+            )
         except StorageError as error:
-            self._retry_later(transactional_id, error)
+            self._retry_later(transactional_id, ending, error)
             return _refused(ErrorCode.coordinator_not_available)
-        self._mark(transactional_id)
-        following = Identity(complete(prepared, now_ms=prepared.updated_ms).producer)
-        yield Reply(following)
-        yield from self._settle(transactional_id)
         return following
+
+    def _begin_end(self, transactional_id: str, end: End) -> Request[Ending]:
+        """Append a Prepare; `_finish` comes next. Raises StorageError: nothing changed."""
+        yield Append([TxnRecord(transactional_id, end.prepare)])
+        volatile = self._volatile(transactional_id)
+        assert volatile is not None, f"{transactional_id} is not at rest"
+        if volatile.following_timeout_ms is not None:
+            completed = end.complete._replace(timeout_ms=volatile.following_timeout_ms)
+            end = end._replace(complete=completed)
+        volatile.ending = Ending(end)
+        return volatile.ending
 
     def _decide_end(
         self, txn: Txn | None, producer: Producer, outcome: TxnResult, bumps_epoch: bool
-    ) -> Refuse | Done | Write:
+    ) -> Refuse | Done | End:
         """Raises StorageError: no new producer id is to be had."""
         now_ms = self._host.now_ms()
         if not bumps_epoch:
@@ -541,7 +591,9 @@ class TransactionCoordinator:
             txn, producer, outcome, now_ms=now_ms, new_producer_id=self._producer_ids.take
         )
 
-    def _give_up(self, transactional_id: str, producer: Producer, bumps_epoch: bool) -> Flow[None]:
+    def _give_up(
+        self, transactional_id: str, producer: Producer, bumps_epoch: bool
+    ) -> Request[None]:
         """Abort what cannot be made durable, before somebody tries again and seems to succeed.
 
         It is the abort that the client will ask for when it hears of it: that is then done
@@ -550,28 +602,33 @@ class TransactionCoordinator:
         txn = self.transactions.get(transactional_id)
         try:
             decision = self._decide_end(txn, producer, TxnResult.ABORT, bumps_epoch)
-            assert isinstance(decision, Write), f"{transactional_id} was open"
-            self._write(transactional_id, decision.txn)
-            self._given_up[transactional_id] = producer
+            assert isinstance(decision, End), f"{transactional_id} was open"
+            yield from self._begin_end(transactional_id, decision)
         except StorageError as error:  # the client's own abort, or its time, ends it
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
             return
+        volatile = self._volatile(transactional_id)
+        assert volatile is not None, f"{transactional_id} is not at rest"
+        volatile.given_up = producer
         yield from self._finish(transactional_id)
 
     def _answer_to_refused_end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, code: ErrorCode
     ) -> Identity:
         """Answer once more what an end was answered whose answer may have been lost."""
-        if code is ErrorCode.concurrent_transactions and transactional_id in self._unmarked:
-            prepared = self._prepared(transactional_id)  # on the disk; a marker has to wait
-            return Identity(complete(prepared, now_ms=prepared.updated_ms).producer)
-        if outcome is TxnResult.COMMIT and self._given_up.get(transactional_id) == producer:
+        volatile = self._volatile(transactional_id)
+        if volatile is None:
+            return _refused(code)
+        ending = volatile.ending
+        if code is ErrorCode.concurrent_transactions and ending is not None and ending.is_put_off:
+            return Identity(ending.plan.following)  # it is on the disk; a marker has to wait
+        if outcome is TxnResult.COMMIT and volatile.given_up == producer:
             return _refused(ErrorCode.transaction_abortable)
         return _refused(code)
 
     def _abort_for(
         self, transactional_id: str, partition: TopicPartition, marker: Marker
-    ) -> Flow[ErrorCode]:
+    ) -> Request[ErrorCode]:
         """Abort a transaction of which an operator wants to abort a part."""
         txn = self.transactions.get(transactional_id)
         if txn is None or partition not in txn.partitions:  # it ended meanwhile
@@ -596,15 +653,14 @@ class TransactionCoordinator:
                 return transactional_id
         return None
 
-    def _time_out(self, transactional_id: str) -> Flow[None]:
+    def _time_out(self, transactional_id: str) -> Request[None]:
         """Abort a transaction that is past its time (P5)."""
         txn = self.transactions.get(transactional_id)
-        if txn is None or txn.state is not TxnState.ONGOING:
+        volatile = self._volatile(transactional_id)
+        if txn is None or volatile is None or txn.state is not TxnState.ONGOING:
             return
-        if not timeouts.is_timed_out(
-            txn, self._begun_ms[transactional_id], self._host.monotonic_ms()
-        ):
-            self._watch(transactional_id, txn)
+        if not timeouts.is_timed_out(txn, volatile.begun_ms, self._host.monotonic_ms()):
+            self._watch(transactional_id, txn, volatile)
             return
         log.warning(
             "txn.timed_out",
@@ -615,95 +671,90 @@ class TransactionCoordinator:
         )
         yield from self._fence(transactional_id)
 
-    def _fence(self, transactional_id: str) -> Flow[None]:
+    def _fence(self, transactional_id: str) -> Request[None]:
         """Abort an open transaction under a later epoch."""
         txn = self.transactions.get(transactional_id)
         assert txn is not None, f"{transactional_id} is not known"
         try:
-            prepared = decide_fence(
+            prepare = decide_fence(
                 txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
             )
-            self._write(transactional_id, prepared)
+            yield from self._begin_end(transactional_id, plan(prepare))
         except StorageError as error:
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
             self._watch_from(transactional_id, self._host.monotonic_ms() + RETRY_MS)
             return
         yield from self._finish(transactional_id)
 
-    def _finish(self, transactional_id: str) -> Flow[None]:
-        """Finish a Prepare: markers, then Complete. Does nothing where there is none."""
-        txn = self.transactions.get(transactional_id)
-        if txn is None or txn.state not in PREPARED:
+    def _finish(self, transactional_id: str) -> Request[None]:
+        """Finish the end under way: markers, then Complete. Does nothing where there is none."""
+        volatile = self._volatile(transactional_id)
+        ending = None if volatile is None else volatile.ending
+        if ending is None:
             return
         try:
-            yield from self._force_log(transactional_id)
+            yield from finish(transactional_id, ending, partial(self._mark, transactional_id))
         except StorageError as error:
-            self._retry_later(transactional_id, error)
-            return
-        self._mark(transactional_id)
-        yield from self._settle(transactional_id)
+            self._retry_later(transactional_id, ending, error)
 
-    def _settle(self, transactional_id: str) -> Flow[None]:
-        """Write Complete, once every marker is in its partition to stay; it is to stay too."""
-        txn = self._prepared(transactional_id)
-        if transactional_id in self._unmarked:
-            return
-        try:
-            yield from self._force(self._stores_of(txn.partitions))
-            completed = complete(txn, now_ms=self._host.now_ms())
-            following_ms = self._following_timeouts.get(transactional_id, txn.timeout_ms)
-            self._write(transactional_id, completed._replace(timeout_ms=following_ms))
-            self._told_delays.pop(transactional_id, None)
-            self._following_timeouts.pop(transactional_id, None)
-            yield from self._force_log(transactional_id)
-        except StorageError as error:
-            self._retry_later(transactional_id, error)
-
-    def _hand_over(self, transactional_id: str, txn: Txn, kept: Txn) -> Flow[None]:
-        """Write that an open transaction is kept for another system to decide on.
+    def _hand_over(self, transactional_id: str, txn: Txn, kept: Txn) -> Request[None]:
+        """Append that an open transaction is kept for another system to decide on.
 
         If it began as any other, what it holds has to be on the disk before, and what is still
         sent to it is forced from here on. Raises StorageError: nothing changed.
         """
         if txn.is_two_phase or self._host.durability is not Durability.COMMIT:
-            self._write(transactional_id, kept)
+            yield Append([TxnRecord(transactional_id, kept)])
             return
         self._host.sync_before_ack(txn.producer_id, is_forced=True)
         try:
-            yield from self._force(self._stores_of(txn.partitions))
-            self._write(transactional_id, kept)
+            yield Synced(txn.partitions)
+            yield Append([TxnRecord(transactional_id, kept)])
         except StorageError:
             self._host.sync_before_ack(txn.producer_id, is_forced=False)
             raise
 
-    def _force(self, stores: Iterable[PartitionLog]) -> Flow[None]:
-        """Wait for the disk, if `durability` asks for it. Raises StorageError."""
-        if self._host.durability is not Durability.PROCESS and (wanted := tuple(stores)):
-            yield Force(wanted)
+    # ------------------------------------------------------------ records
 
-    def _force_log(self, transactional_id: str) -> Flow[None]:
-        """Wait until what is written of an id is on the disk, as `_force` does."""
-        if self._host.durability is not Durability.PROCESS:
-            yield from self._force([self._log_of(transactional_id)])
-
-    # ------------------------------------------------------------ steps
-
-    def _write(self, transactional_id: str, txn: Txn) -> None:
-        """Append what is now known of an id and apply it. Raises StorageError: nothing changed."""
-        before = self.transactions.get(transactional_id)
+    def _encode(self, shard: TxnShard, record: TxnRecord) -> tuple[bytes, bytes | None]:
+        """The key and value of a record; anything but a legal move is a bug."""
+        transactional_id, txn = record
+        if txn is None:
+            return encode_key(transactional_id), None
+        assert not isinstance(txn, bytes), f"{transactional_id} was read, not decided on"
+        before = shard.state.transactions.get(transactional_id)
         assert is_move(before, txn), f"{transactional_id}: {before} cannot become {txn}"
-        self._log_of(transactional_id).append(
-            [(encode_key(transactional_id), encode_value(txn))], timestamp_ms=txn.updated_ms
-        )
-        self.transactions.apply(transactional_id, txn)
+        return encode_key(transactional_id), encode_value(txn)
+
+    def _replay_appended(self, shard: TxnShard, record: TxnRecord, _: int) -> None:
+        """Fold in a record that was appended; start or end its timer and its acknowledgements."""
+        transactional_id, txn = record
+        known = shard.state
+        before = known.transactions.get(transactional_id) if txn is not None else None
+        known.transactions.replay(record)
+        if txn is None:
+            known.volatile.pop(transactional_id, None)
+            self.clients.forget(transactional_id)
+            self._connections.forget(transactional_id)
+            return
+        assert not isinstance(txn, bytes), f"{transactional_id} was read, not decided on"
         self._sync_before_ack(before, txn)
-        if txn.state is not TxnState.ONGOING:
-            self._begun_ms.pop(transactional_id, None)
-        elif before is None or before.state is not TxnState.ONGOING:
-            self._begun_ms[transactional_id] = self._host.monotonic_ms()
-        if txn.state in (TxnState.EMPTY, TxnState.ONGOING):
-            self._given_up.pop(transactional_id, None)
-        self._watch(transactional_id, txn)
+        volatile = known.volatile.get(transactional_id)
+        if txn.state in AT_REST:
+            if volatile is not None:
+                volatile.ending = volatile.following_timeout_ms = None
+                if txn.state is TxnState.EMPTY:
+                    volatile.given_up = None
+                if volatile.is_void:
+                    del known.volatile[transactional_id]
+            return
+        if volatile is None:
+            volatile = known.volatile[transactional_id] = Volatile()
+        if txn.state is TxnState.ONGOING:
+            volatile.given_up = None
+            if before is None or before.state is not TxnState.ONGOING:
+                volatile.begun_ms = self._host.monotonic_ms()
+            self._watch(transactional_id, txn, volatile)
 
     def _forces_answers_of(self, txn: Txn) -> bool:
         """Whether what the client of a transaction is told has to be on the disk before."""
@@ -722,31 +773,25 @@ class TransactionCoordinator:
         elif before is not None and before.is_two_phase:
             self._host.sync_before_ack(before.producer_id, is_forced=False)
 
-    def _prepared(self, transactional_id: str) -> Txn:
-        """The Prepare that is being finished."""
-        txn = self.transactions.get(transactional_id)
-        assert txn is not None, f"{transactional_id} is not known"
-        assert txn.state in PREPARED, f"{transactional_id} is in {txn.state.label}"
-        return txn
+    # ------------------------------------------------------------ steps
 
-    def _mark(self, transactional_id: str) -> None:
-        """Write a Prepare's markers; what a disk refuses stays in `_unmarked` and is retried."""
-        txn = self._prepared(transactional_id)
+    def _mark(self, transactional_id: str, ending: Ending) -> Marked:
+        """Write the markers that an end lacks, each to the log of its partition."""
+        prepare = ending.plan.prepare
+        shard = self._shard_of(transactional_id)
+        assert shard is not None, f"{transactional_id} has a Prepare"
         marker = self.markers.make(
-            txn.producer,
-            coordinator_epoch=self._log_of(transactional_id).leader_epoch,
-            is_commit=txn.state is TxnState.PREPARE_COMMIT,
+            prepare.producer,
+            coordinator_epoch=shard.log.leader_epoch,
+            is_commit=prepare.state is TxnState.PREPARE_COMMIT,
         )
-        wanted = self._unmarked.pop(transactional_id, txn.partitions)
-        failures: dict[TopicPartition, StorageError] = {}
-        for partition in sorted(wanted):
+        refused: dict[TopicPartition, StorageError] = {}
+        for partition in sorted(ending.unmarked):
             try:
                 self.markers.append(partition, marker)
             except StorageError as error:
-                failures[partition] = error
-        if failures:
-            self._unmarked[transactional_id] = frozenset(failures)
-            self._retry_later(transactional_id, next(iter(failures.values())))
+                refused[partition] = error
+        return Marked(marker.timestamp_ms, refused)
 
     def _let_in(self, transactional_id: str, txn: Txn) -> None:
         """Let the partitions of an open transaction take batches of it, or none any longer."""
@@ -764,15 +809,10 @@ class TransactionCoordinator:
         for store in self._opened_of(partitions):
             store.producer_state.allow_txn(producer.producer_id, producer.producer_epoch, id_hash)
 
-    def _stores_of(self, partitions: Iterable[TopicPartition]) -> Iterator[PartitionLog]:
-        """The partitions that still exist, each looked up when it is its turn.
-
-        Raises StorageError: one cannot be opened now.
-        """
+    def _require_open(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise StorageError if a partition that exists cannot be opened now."""
         for topic, index in sorted(partitions):
-            store = self._host.partition(topic, index)
-            if store is not None:
-                yield store
+            self._host.partition(topic, index)
 
     def _opened_of(self, partitions: Iterable[TopicPartition]) -> Iterator[PartitionLog]:
         """Of these partitions those that can be opened.
@@ -780,56 +820,115 @@ class TransactionCoordinator:
         Another takes no batch before it is opened, and then its producer state asks for each.
         """
         for topic, index in partitions:
-            with suppress(StorageError):
+            try:
                 store = self._host.partition(topic, index)
-                if store is not None:
-                    yield store
+            except StorageError:
+                continue
+            if store is not None:
+                yield store
 
-    def _log_of(self, transactional_id: str) -> PartitionLog:
-        """The partition of `__transaction_state` that keeps an id."""
-        index = self._shard_of(transactional_id)
-        assert index not in self._unread, f"{transactional_id} could not be read"
-        return self._logs[index]
+    # ------------------------------------------------------------ shards
 
-    def _shard_of(self, transactional_id: str) -> int:
-        """The number of that partition."""
-        if not self._log_count:
-            self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
-            self._log_count = len(self._logs)
-        return coordinator_partition(transactional_id, self._log_count)
+    def _run(self, transactional_id: str, request: Request[T]) -> Coroutine[Any, Any, T]:
+        """Run a request in the shard of its id."""
+        shard = self._shard_of(transactional_id)
+        if shard is None:
+            return _refused_by(request)
+        return shard.run(transactional_id, request)
+
+    def _shard_of(self, transactional_id: str) -> TxnShard | None:
+        """The shard that keeps an id; None while there is no `__transaction_state`."""
+        shards = self.transactions.shards
+        if not shards:
+            if self._is_loading or not self._host.has_partition(TRANSACTIONS_TOPIC, 0):
+                return None
+            self._make_shards()
+        return shards[coordinator_partition(transactional_id, len(shards))]
+
+    def _make_shards(self) -> None:
+        """Make the shards, and `__transaction_state` if need be. Raises StorageError."""
+        if not self.transactions.shards:
+            logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
+            self.transactions.shards += [
+                Shard(
+                    self._host,
+                    logs,
+                    index,
+                    Known(),
+                    encode=self._encode,
+                    replay=self._replay_appended,
+                )
+                for index in range(len(logs))
+            ]
+            if not self._is_loading:  # nothing was written to it yet
+                for shard in self.transactions.shards:
+                    shard.activate()
+
+    def _volatile(self, transactional_id: str) -> Volatile | None:
+        """The state of an id that is in memory alone; None if there is none."""
+        shard = self._shard_of(transactional_id)
+        return None if shard is None else shard.state.volatile.get(transactional_id)
+
+    def _is_held(self, transactional_id: str) -> bool:
+        """Say whether a request for an id is under way."""
+        shard = self._shard_of(transactional_id)
+        return shard is not None and shard.is_held(transactional_id)
+
+    def _start(self, transactional_id: str, request: Request[None]) -> None:
+        """Run a request that nobody waits for."""
+        shard = self._shard_of(transactional_id)
+        assert shard is not None, f"{transactional_id} is not known"
+        shard.start(transactional_id, request)
+
+    def _unread(self) -> list[str]:
+        """The partitions of `__transaction_state` that could not be read."""
+        return [
+            f"{TRANSACTIONS_TOPIC}-{shard.index}"
+            for shard in self.transactions.shards
+            if shard.phase is Phase.FAILED
+        ]
 
     # ------------------------------------------------------------ time
 
-    def _watch(self, transactional_id: str, txn: Txn) -> None:
+    def _watch(self, transactional_id: str, txn: Txn, volatile: Volatile) -> None:
         """Have an open transaction aborted when its time is up.
 
         Its timer is left alone when it ends: the next one of this id is due later and needs none.
         """
         if not timeouts.has_deadline(txn):
             return
-        due_ms = timeouts.deadline_ms(txn, self._begun_ms[transactional_id])
-        watched = self._deadlines.get(transactional_id)
-        if watched is None or due_ms < watched.due_ms:
-            if watched is not None:
-                watched.timer.cancel()
+        due_ms = timeouts.deadline_ms(txn, volatile.begun_ms)
+        if volatile.timer is None or due_ms < volatile.due_ms:
             self._watch_from(transactional_id, due_ms)
 
     def _watch_from(self, transactional_id: str, due_ms: int) -> None:
-        """Look at an id at a time of the monotonic clock."""
-        timer = self._host.call_at(due_ms, lambda: self._on_deadline(transactional_id))
-        self._deadlines[transactional_id] = Deadline(due_ms, timer)
+        """Look at an id that is not at rest at a time of the monotonic clock."""
+        volatile = self._volatile(transactional_id)
+        assert volatile is not None, f"{transactional_id} is not at rest"
+        if volatile.timer is not None:
+            volatile.timer.cancel()
+        volatile.due_ms = due_ms
+        volatile.timer = self._host.call_at(due_ms, lambda: self._on_deadline(transactional_id))
 
     def _on_deadline(self, transactional_id: str) -> None:
-        self._deadlines.pop(transactional_id, None)
-        self._flows.start(transactional_id, self._time_out(transactional_id))
+        shard = self._shard_of(transactional_id)
+        volatile = None if shard is None else shard.state.volatile.get(transactional_id)
+        if shard is None or volatile is None:  # the id has expired
+            return
+        volatile.timer = None
+        txn = shard.state.transactions.get(transactional_id)
+        if txn is not None and txn.state in AT_REST and volatile.is_void:
+            del shard.state.volatile[transactional_id]
+            return
+        shard.start(transactional_id, self._time_out(transactional_id))
 
-    def _retry_later(self, transactional_id: str, error: StorageError) -> None:
-        if self._told_delays.get(transactional_id) != error.message:  # told once, tried for long
-            self._told_delays[transactional_id] = error.message
+    def _retry_later(self, transactional_id: str, ending: Ending, error: StorageError) -> None:
+        if ending.told != error.message:  # told once, tried for long
+            ending.told = error.message
             log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
         self._host.call_at(
             self._host.monotonic_ms() + RETRY_MS,
-            lambda: self._flows.start(transactional_id, self._finish(transactional_id)),
+            lambda: self._start(transactional_id, self._finish(transactional_id)),
         )
 
     def _sweep_later(self) -> None:
@@ -839,7 +938,8 @@ class TransactionCoordinator:
     def _sweep(self) -> None:
         """Forget the ids that nobody used for long, and keep those in little that rest."""
         interval_ms = self._host.setting(EXPIRY_INTERVAL)
-        self.transactions.compact_idle(self._host.now_ms() - interval_ms)
+        for shard in self.transactions.shards:
+            shard.state.transactions.compact_idle(self._host.now_ms() - interval_ms)
         try:
             self._forget_expired()
         except StorageError as error:
@@ -848,38 +948,17 @@ class TransactionCoordinator:
 
     def _forget_expired(self) -> None:
         expiration_ms = self._host.setting("transactional.id.expiration.ms")
-        expired = [
-            (transactional_id, None)
-            for transactional_id in self.transactions.expired(self._host.now_ms(), expiration_ms)
-            if not self._flows.is_held(transactional_id)
-        ]
-        if expired:
-            self._write_together(expired)
-            log.info("txn.expired", count=len(expired))
-
-    def _write_together(self, written: Sequence[tuple[str, Txn | None]]) -> None:
-        """Append what is now known of many ids, many at a time, and apply it; None forgets one.
-
-        Raises StorageError: of some of them nothing changed.
-        """
-        by_log: dict[int, list[tuple[str, Txn | None]]] = {}
-        for entry in written:
-            by_log.setdefault(self._log_of(entry[0]).index, []).append(entry)
-        for index, entries in by_log.items():
-            for start in range(0, len(entries), RECORDS_PER_BATCH):
-                batch = entries[start : start + RECORDS_PER_BATCH]
-                records = [
-                    (encode_key(transactional_id), None if txn is None else encode_value(txn))
-                    for transactional_id, txn in batch
-                ]
-                self._logs[index].append(records, timestamp_ms=self._host.now_ms())
-                for transactional_id, txn in batch:
-                    self.transactions.apply(transactional_id, txn)
-                    if txn is None:
-                        self.clients.forget(transactional_id)
-                        self._connections.forget(transactional_id)
-                        self._given_up.pop(transactional_id, None)
-                        self._following_timeouts.pop(transactional_id, None)
+        for shard in self.transactions.shards:
+            expired = [
+                TxnRecord(transactional_id, None)
+                for transactional_id in shard.state.transactions.expired(
+                    self._host.now_ms(), expiration_ms
+                )
+                if not shard.is_held(transactional_id)
+            ]
+            if expired:
+                _append_in_batches(shard, expired)
+                log.info("txn.expired", count=len(expired))
 
     # ------------------------------------------------------------ recovery
 
@@ -910,13 +989,13 @@ class TransactionCoordinator:
             stores: Every partition a transaction may have written to.
         """
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
-            self._logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
-            self._log_count = len(self._logs)
-            for index in range(self._log_count):
-                self._load(index)
+            self._make_shards()
+            for shard in self.transactions.shards:
+                self._load(shard)
+        self._is_loading = False
         for transactional_id, _ in self.transactions.decoded():
-            run_blocking(self._finish(transactional_id))
-        unread = [f"{TRANSACTIONS_TOPIC}-{index}" for index in self._unread]
+            self._run_blocking(transactional_id, self._finish(transactional_id))
+        unread = self._unread()
         if power_failed:
             self._is_behind = bool(unread)
             self._fence_everybody()
@@ -929,25 +1008,36 @@ class TransactionCoordinator:
         for transactional_id, txn in self.transactions.decoded():
             if txn.state is TxnState.ONGOING:
                 age_ms = timeouts.age_at_start(txn, self._host.now_ms())
-                self._begun_ms[transactional_id] = self._host.monotonic_ms() - age_ms
-            self._watch(transactional_id, txn)
+                volatile = self._volatile(transactional_id)
+                assert volatile is not None, f"{transactional_id} is open"
+                volatile.begun_ms = self._host.monotonic_ms() - age_ms
+                self._watch(transactional_id, txn, volatile)
             self._sync_before_ack(None, txn)
             self._let_in(transactional_id, txn)
             if txn.is_two_phase:  # a process before this one may have promised less
-                with suppress(StorageError):
-                    run_blocking(self._force(self._stores_of(txn.partitions)))
-        loaded = (index for index in range(len(self._logs)) if index not in self._unread)
-        run_blocking(self._force(self._logs[index] for index in loaded))
+                self._run_blocking(transactional_id, _forced(Synced(txn.partitions)))
+        for shard in self.transactions.shards:
+            if shard.phase is Phase.ACTIVE:
+                shard.run_blocking(_forced(COMMITTED, is_due=True))
         self._sweep_later()
+
+    def _run_blocking(self, transactional_id: str, request: Request[None]) -> None:
+        """Run a request of a start to its end."""
+        shard = self._shard_of(transactional_id)
+        assert shard is not None, f"{transactional_id} is known"
+        shard.run_blocking(request)
 
     def _is_given_up(self, found: OpenTransaction, owner: Owner | None) -> bool:
         """Say whether an operator gave up the end of a transaction, or who knew of it."""
         if self._host.accepts_loss(*found.partition):
             return True
-        shards = (
-            range(len(self._logs)) if owner is None else [self._shard_of(owner.transactional_id)]
-        )
-        return any(self._host.accepts_loss(TRANSACTIONS_TOPIC, index) for index in shards)
+        if owner is None:
+            indexes = [shard.index for shard in self.transactions.shards]
+        else:
+            shard = self._shard_of(owner.transactional_id)
+            assert shard is not None, f"{owner.transactional_id} is known"
+            indexes = [shard.index]
+        return any(self._host.accepts_loss(TRANSACTIONS_TOPIC, index) for index in indexes)
 
     @property
     def is_recovered(self) -> bool:
@@ -959,24 +1049,30 @@ class TransactionCoordinator:
         if not self._is_behind:
             self._hanging.call_when_ended(call)
 
-    def _load(self, index: int) -> None:
+    def _load(self, shard: TxnShard) -> None:
         """Replay a partition of `__transaction_state`, or do without it."""
         try:
-            self._replay(self._logs[index])
-            return
+            self._replay(shard)
         except CorruptLogError as error:
-            self._unread[index] = error.message
-            self._host.refuse_partition(TRANSACTIONS_TOPIC, index, error.message)
+            shard.fail(error.message, Known())
+            self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
         except (StorageError, OSError) as error:
-            self._unread[index] = str(error)
-        for transactional_id in self.transactions:
-            if self._shard_of(transactional_id) == index:
-                self.transactions.apply(transactional_id, None)
-        log.error(
-            "txn.ids_not_served",
-            partition=f"{TRANSACTIONS_TOPIC}-{index}",
-            reason=self._unread[index],
-        )
+            shard.fail(str(error), Known())
+        if shard.phase is Phase.FAILED:
+            log.error(
+                "txn.ids_not_served",
+                partition=f"{TRANSACTIONS_TOPIC}-{shard.index}",
+                reason=shard.fault,
+            )
+            return
+        shard.activate()
+        for transactional_id, txn in shard.state.transactions.decoded():
+            if txn.state not in AT_REST:
+                shard.state.volatile[transactional_id] = self._resumed(transactional_id, txn)
+
+    def _resumed(self, transactional_id: str, txn: Txn) -> Volatile:
+        """The state in memory of an id that a start does not find at rest."""
+        return Volatile(ending=Ending(plan(txn)) if txn.state in PREPARED else None)
 
     def _refuse_unexplained(self, stores: Iterable[PartitionLog], unread: Sequence[str]) -> None:
         """Refuse the partitions that hold a transaction open which no record explains."""
@@ -991,39 +1087,73 @@ class TransactionCoordinator:
                 else:
                     self._host.refuse_partition(*each.partition, fault_of(each, owner))
 
-    def _replay(self, store: PartitionLog) -> None:
-        for batch in store.batches():
-            for record in batch.records:
+    def _replay(self, shard: TxnShard) -> None:
+        replay = shard.state.transactions.replay
+        for batch in shard.log.batches():
+            for stored in batch.records:
                 try:
-                    transactional_id = decode_key(record.key or b"")
-                    if transactional_id is not None:
-                        self.transactions.load(transactional_id, record.value)
+                    record = decode_record(stored.key or b"", stored.value)
                 except ValueError as error:
                     raise CorruptLogError(
-                        f"{store.topic}-{store.index} holds a damaged record at offset "
-                        f"{record.offset}: {error}",
-                        offset=record.offset,
+                        f"{TRANSACTIONS_TOPIC}-{shard.index} holds a damaged record at offset "
+                        f"{stored.offset}: {error}",
+                        offset=stored.offset,
                     ) from error
+                if record is not None:
+                    replay(record)
 
     def _fence_everybody(self) -> None:
-        fenced: list[tuple[str, Txn | None]] = []
+        for shard in self.transactions.shards:
+            fenced = [
+                TxnRecord(transactional_id, following)
+                for transactional_id, txn in shard.state.transactions.items()
+                if (following := self._fenced(txn)) is not None
+            ]
+            _append_in_batches(shard, fenced)
+            for transactional_id, txn in shard.state.transactions.decoded():
+                volatile = shard.state.volatile.get(transactional_id)
+                if txn.state in PREPARED and volatile is not None and volatile.ending is None:
+                    volatile.ending = Ending(plan(txn))
+                    shard.run_blocking(self._finish(transactional_id))
+
+    def _fenced(self, txn: Txn) -> Txn | None:
+        """The next state of an id after a power failure; None: it stays as it is."""
         is_behind = self._host.durability is Durability.PROCESS
-        for transactional_id, txn in self.transactions.items():
-            if txn.state in PREPARED:  # a disk refuses its markers; it is retried
-                continue
-            if txn.is_two_phase and not is_behind:
-                continue
-            following = decide_after_power_failure(
-                txn,
-                is_behind=is_behind,
-                now_ms=self._host.now_ms(),
-                new_producer_id=self._producer_ids.take,
-            )
-            assert is_move(txn, following), f"{transactional_id}: {txn} cannot become {following}"
-            fenced.append((transactional_id, following))
-        self._write_together(fenced)
-        for transactional_id, _ in fenced:
-            run_blocking(self._finish(transactional_id))
+        if txn.state in PREPARED:  # a disk refuses its markers; it is retried
+            return None
+        if txn.is_two_phase and not is_behind:
+            return None
+        return decide_after_power_failure(
+            txn,
+            is_behind=is_behind,
+            now_ms=self._host.now_ms(),
+            new_producer_id=self._producer_ids.take,
+        )
+
+
+async def _refused_by(request: Request[T]) -> T:
+    """The answer of a request for an id while no id is known."""
+    try:
+        step = next(request)
+    except StopIteration as refused:
+        answer: T = refused.value
+        return answer
+    raise AssertionError(f"{step} for an id of which nothing is known")
+
+
+def _append_in_batches(shard: TxnShard, records: Sequence[TxnRecord]) -> None:
+    """Append records, many at a time. Raises StorageError: of some of them nothing changed."""
+    for start in range(0, len(records), RECORDS_PER_BATCH):
+        shard.append(records[start : start + RECORDS_PER_BATCH])
+
+
+def _forced(wait: Committed | Synced, *, is_due: bool = False) -> Request[None]:
+    """Wait for the disk at a start; a disk that refuses ends the start only if it `is_due`."""
+    try:
+        yield wait
+    except StorageError:
+        if is_due:
+            raise
 
 
 def _open_in(store: PartitionLog) -> list[OpenTransaction]:
@@ -1064,6 +1194,10 @@ def _as_of_a_batch(code: ErrorCode) -> ErrorCode:
     """Say it as Produce and TxnOffsetCommit do; their clients act on these codes."""
     if code is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch
-    if code in (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator):
+    if code in (
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+    ):
         return ErrorCode.kafka_storage_error
     return code

@@ -19,11 +19,10 @@ from weakref import ref
 
 from txn import _core
 from txn.broker.apis.api import Reply
-from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP, TXN_OFFSET_COMMIT
+from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP
 from txn.broker.apis.offsets import LIST_OFFSETS
 from txn.broker.apis.table import API_VERSIONS, BoundApi, build_table, unsupported_api_versions
-from txn.broker.apis.txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
-from txn.broker.host import Context, Durability, HangUpError
+from txn.broker.host import Context, HangUpError
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
@@ -33,6 +32,7 @@ from txn.security.sessions import Listener, anonymous
 from txn.server import eager
 from txn.server.lent_loop import LentLoop
 from txn.server.requests import MalformedRequestError, decode_request
+from txn.server.routing import decided_by_reactors
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 from txn.wire.encoding import Body
@@ -42,10 +42,6 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 
 if TYPE_CHECKING:
     from txn._core import ClientRequest, ParkedProduce
-
-QUICK = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
-"""What reactors decide while the loop sleeps: frequent requests, decided in a moment. So is
-EndTxn, unless it waits for the disk: the loop is woken by that anyway."""
 
 LARGE_BYTES = 8 << 10
 """From how many bytes on a request is large: it may have thousands of items."""
@@ -171,7 +167,6 @@ class ControlLoop:
 
     def _let_reactors_decide(self) -> None:
         """Have reactors stand in for the loop; the server holds it weakly, see `ServerCatalog`."""
-        is_quick = self._node.durability is Durability.PROCESS
         held = ref(self)
 
         def decide(requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> bool:
@@ -181,7 +176,7 @@ class ControlLoop:
             control._loop.stand_in(control._serve, requests, joins)
             return True
 
-        self._server.let_reactors_decide([*QUICK, *([END_TXN] if is_quick else ())], decide)
+        self._server.let_reactors_decide(decided_by_reactors(self._node.durability), decide)
 
     def _serve(self, requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> None:
         for request in requests:

@@ -1,7 +1,7 @@
 """Coroutines that run at once, and become tasks only if they have to wait.
 
 A handler is a coroutine, though most requests wait for nothing. A task for each would cost a round
-of the loop before its first step, and wake the loop where another thread stands in for it. Python
+of the loop before its first step. It would wake the loop where another thread stands in. Python
 3.12 calls this an eager task; we serve 3.11 too.
 """
 
@@ -44,7 +44,7 @@ class Suspended(Awaitable[T], Generic[T]):
 def step(work: Coroutine[Any, Any, T]) -> T | Suspended[T]:
     """Run a coroutine to its first wait; return its result, or the suspended rest.
 
-    It must not ask for its task before it waits: there is none. Raises what the coroutine does.
+    It must not ask for its task before it waits: there is none. Raises as the coroutine does.
     """
     try:
         waits_for = work.send(None)
@@ -58,9 +58,11 @@ def run(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
 ) -> asyncio.Task[None] | None:
     """Run a coroutine to its first wait; return a task for the rest, None if it has ended."""
-    rest = step(work)
-    if rest is None:
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
         return None
+    rest = Suspended(work, waits_for)
     task = loop.create_task(_finished(rest))
     task.add_done_callback(rest.close)  # a stop may cancel the task before it awaits the rest
     return task

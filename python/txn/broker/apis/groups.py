@@ -399,7 +399,7 @@ async def _fetched_of_group(
     is_stable_only: bool,
     turns: Turns,
 ) -> FetchedGroup:
-    if groups.is_loaded(asked.group_id):
+    if groups.refusal(asked.group_id) is ErrorCode.none:
         topics = await _fetched(groups, asked, context, is_stable_only, turns)
         return FetchedGroup(asked.group_id, ErrorCode.none, topics)
     code = ErrorCode.not_coordinator
@@ -476,7 +476,7 @@ async def offset_delete(
     groups: GroupCoordinator, request: OffsetDeleteRequest, context: Context
 ) -> OffsetDeleteResponse:
     """Delete offsets of topics that the group's members do not consume."""
-    if not groups.is_loaded(request.group_id):
+    if groups.refusal(request.group_id) is not ErrorCode.none:
         return OffsetDeleteResponse(ErrorCode.not_coordinator)
     group = groups.group(request.group_id)
     fault = _delete_fault(group)
@@ -543,7 +543,7 @@ async def describe_groups(
 
 def _described(groups: GroupCoordinator, group_id: str, context: Context) -> DescribedGroup:
     group = groups.group(group_id)
-    if not groups.is_loaded(group_id):
+    if groups.refusal(group_id) is not ErrorCode.none:
         partition = groups.group_partition(group_id)
         message = f"Partition {partition} of {OFFSETS_TOPIC}, which keeps it, cannot be read."
         return DescribedGroup(ErrorCode.not_coordinator, message, group_id, "")

@@ -241,9 +241,9 @@ def _coordinator(node: Node, kind: int, key: str) -> Coordinator:
         code = ErrorCode.invalid_request
         message = f"coordinators of type {kind} are not there; known are 0 (group), 1 (transaction)"
         return Coordinator(key, -1, "", -1, code, message)
-    if kind == GROUP_KEY and not node.groups.is_loaded(key):
+    if kind == GROUP_KEY and node.groups.refusal(key) is not ErrorCode.none:
         topic = OFFSETS_TOPIC
-    elif kind == TRANSACTION_KEY and not node.transactions.is_loaded(key):
+    elif kind == TRANSACTION_KEY and node.transactions.refusal(key) is not ErrorCode.none:
         topic = TRANSACTIONS_TOPIC
     if topic is not None:
         code = ErrorCode.coordinator_not_available

@@ -106,8 +106,7 @@ def _note(
 ) -> None:
     """Remember who acted for a transactional id, unless it was refused."""
     if transactional_id and code is ErrorCode.none:
-        name = REQUEST_NAMES[context.api_key]
-        coordinator.clients.note(transactional_id, context, name)
+        coordinator.clients.note(transactional_id, context, REQUEST_NAMES[context.api_key])
 
 
 # -------------------------------------------------------------------- a transaction's life

@@ -90,8 +90,8 @@ def _description(
         unknown = ErrorCode.transactional_id_not_found
         if not transactional_id:
             unknown = ErrorCode.invalid_request
-        elif not coordinator.is_loaded(transactional_id):
-            unknown = ErrorCode.not_coordinator
+        elif (refusal := coordinator.refusal(transactional_id)) is not ErrorCode.none:
+            unknown = refusal
         return _described(unknown, transactional_id, "", 0, 0, NOBODY, [])
     return _described(
         ErrorCode.none,

@@ -94,6 +94,50 @@ class GroupValue(NamedTuple):
     members: tuple[MemberValue, ...]
 
 
+class OffsetRecord(NamedTuple):
+    """A record of a committed offset; None is a tombstone.
+
+    With a producer id it counts when that producer's transaction commits.
+    """
+
+    key: OffsetKey
+    value: OffsetValue | None
+    producer_id: int | None = None
+
+
+class GroupRecord(NamedTuple):
+    """A record of a group's generation; None is a tombstone."""
+
+    key: GroupKey
+    value: GroupValue | None
+
+
+def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | None]:
+    """Encode a record's key and value."""
+    if isinstance(record, OffsetRecord):
+        offset = None if record.value is None else encode_offset_value(record.value)
+        return encode_offset_key(record.key), offset
+    group = None if record.value is None else encode_group_value(record.value)
+    return encode_group_key(record.key), group
+
+
+def decode_record(
+    key: bytes, value: bytes | None, producer_id: int | None
+) -> OffsetRecord | GroupRecord | None:
+    """Decode a stored record; None if it belongs to a protocol this broker does not speak.
+
+    Raises:
+        ValueError, struct.error: the bytes do not follow the schema.
+    """
+    decoded = decode_key(key)
+    if isinstance(decoded, OffsetKey):
+        offset = None if value is None else decode_offset_value(value)
+        return OffsetRecord(decoded, offset, producer_id)
+    if isinstance(decoded, GroupKey):
+        return GroupRecord(decoded, None if value is None else decode_group_value(value))
+    return None
+
+
 # ---------------------------------------------------------------- keys
 
 

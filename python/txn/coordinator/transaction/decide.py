@@ -11,17 +11,7 @@ one has taken the id over, and what an earlier one asks for is refused (P7). Wha
     power failure       +1; a new producer id if epochs may have been lost
 
 A client that lost the answer asks again with the epoch it had. That must give the answer
-it missed and do nothing else. EndTxn v5, by the state and by how the epochs compare
-(*again*: the epoch shown is the one that ended; *now*: it is the current one):
-
-                      Abort                       Commit
-                      again        now            again        now
-    Empty             fenced       abort nothing  fenced       invalid state
-    Ongoing           fenced       abort          fenced       commit
-    PrepareAbort      concurrent   fenced         fenced       fenced
-    PrepareCommit     invalid st.  fenced         concurrent   fenced
-    CompleteAbort     its answer   abort nothing  fenced       invalid state
-    CompleteCommit    invalid st.  abort nothing  its answer   invalid state
+it missed and do nothing else: `END_AND_BUMP` is the table of EndTxn v5.
 
 EndTxn v0-4 (TV1) leaves the epoch alone, so *again* and *now* are the same there and any
 other epoch is fenced. Either version may end what the other began, as in Kafka.
@@ -46,7 +36,8 @@ Sources: KIP-98, KIP-360, KIP-447, KIP-890, KIP-939, KAFKA-18464, KAFKA-19367, K
 KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
 from txn.coordinator.transaction.states import (
@@ -91,6 +82,20 @@ class Write(NamedTuple):
     """Append this to `__transaction_state`; act on it only once it is there."""
 
     txn: Txn
+
+
+class End(NamedTuple):
+    """The plan of a transaction's end, made once; no later step asks the rules again.
+
+    Attributes:
+        prepare: The decision: append it to `__transaction_state` first.
+        complete: What to append once every partition has its marker.
+        following: The identity of its client from then on.
+    """
+
+    prepare: Txn
+    complete: Txn
+    following: Producer
 
 
 class AbortFirst(NamedTuple):
@@ -285,19 +290,58 @@ def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
 
 def decide_end(
     txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
-) -> Refuse | Done | Write:
+) -> Refuse | Done | End:
     """Decide how EndTxn v0-4 (TV1) ends a transaction; the epoch stays."""
     refused = _refusal_of_stranger(txn, producer)
     if refused is not None:
         return refused
     assert txn is not None, "an unknown id was refused"
     if txn.state is TxnState.ONGOING:
-        return Write(txn._replace(state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
+        return plan(txn._replace(state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
     if txn.state is COMPLETE[outcome]:
         return Done(txn)
     if txn.state is PREPARE[outcome]:
         return Refuse(ErrorCode.concurrent_transactions)
     return Refuse(ErrorCode.invalid_txn_state)
+
+
+class Shown(Enum):
+    """The identity that an EndTxn v5 shows, compared with the id's."""
+
+    AGAIN = "the one under which the transaction ended: a repetition"
+    NOW = "the current one"
+
+
+class Verdict(Enum):
+    """The decision on an EndTxn v5; a refusal's value is its error code."""
+
+    END = "end the transaction"
+    ABORT_NOTHING = "write an abort of no partition, which bumps the epoch"
+    DONE = "give the answer that was given before"
+    FENCED = ErrorCode.producer_fenced
+    CONCURRENT = ErrorCode.concurrent_transactions
+    INVALID = ErrorCode.invalid_txn_state
+
+
+_FENCED, _CONCURRENT, _INVALID = Verdict.FENCED, Verdict.CONCURRENT, Verdict.INVALID
+
+END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[Shown, TxnResult], Verdict]]] = {
+    state: {
+        (Shown.AGAIN, TxnResult.ABORT): abort_again,
+        (Shown.NOW, TxnResult.ABORT): abort_now,
+        (Shown.AGAIN, TxnResult.COMMIT): commit_again,
+        (Shown.NOW, TxnResult.COMMIT): commit_now,
+    }
+    for state, abort_again, abort_now, commit_again, commit_now in (
+        (TxnState.EMPTY, _FENCED, Verdict.ABORT_NOTHING, _FENCED, _INVALID),
+        (TxnState.ONGOING, _FENCED, Verdict.END, _FENCED, Verdict.END),
+        (TxnState.PREPARE_ABORT, _CONCURRENT, _FENCED, _FENCED, _FENCED),
+        (TxnState.PREPARE_COMMIT, _INVALID, _FENCED, _CONCURRENT, _FENCED),
+        (TxnState.COMPLETE_ABORT, Verdict.DONE, Verdict.ABORT_NOTHING, _FENCED, _INVALID),
+        (TxnState.COMPLETE_COMMIT, _INVALID, Verdict.ABORT_NOTHING, Verdict.DONE, _INVALID),
+    )
+}
+"""EndTxn v5, by the state: abort again, abort now, commit again, commit now."""
 
 
 def decide_end_and_bump(
@@ -307,22 +351,29 @@ def decide_end_and_bump(
     *,
     now_ms: int,
     new_producer_id: NewProducerId,
-) -> Refuse | Done | Write:
-    """Decide how EndTxn v5 (TV2) ends a transaction; see the table at the top."""
+) -> Refuse | Done | End:
+    """Decide how EndTxn v5 (TV2) ends a transaction, by `END_AND_BUMP`."""
     if txn is None:
         return Refuse(ErrorCode.invalid_producer_id_mapping)
-    if ended_as(txn, producer):
-        return _decide_end_again(txn, outcome)
-    refused = _refusal_of_stranger(txn, producer)
-    if refused is not None:
-        return refused
-    if txn.state in PREPARED:
-        return Refuse(ErrorCode.producer_fenced)
-    if txn.state is not TxnState.ONGOING:
-        if outcome is TxnResult.COMMIT:
-            return Refuse(ErrorCode.invalid_txn_state)
+    shown = Shown.AGAIN if ended_as(txn, producer) else Shown.NOW
+    if shown is Shown.NOW:
+        refused = _refusal_of_stranger(txn, producer)
+        if refused is not None:
+            return refused
+    verdict = END_AND_BUMP[txn.state][shown, outcome]
+    if verdict is Verdict.DONE:
+        return Done(txn)
+    if verdict is Verdict.ABORT_NOTHING:
         txn = txn._replace(start_ms=now_ms)
-    return Write(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
+    elif verdict is not Verdict.END:
+        return Refuse(verdict.value)
+    return plan(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
+
+
+def plan(prepare: Txn) -> End:
+    """Plan the end of the transaction that a Prepare decides."""
+    completed = complete(prepare, now_ms=prepare.updated_ms)
+    return End(prepare, completed, completed.producer)
 
 
 def ended_as(txn: Txn, producer: Producer) -> bool:
@@ -339,16 +390,6 @@ def _identity_before_end(txn: Txn) -> Producer:
         return Producer(txn.previous_producer_id, epoch)
     producer_id = txn.next_producer_id if txn.is_prepared else txn.producer_id
     return Producer(producer_id, txn.producer_epoch - 1 if last_epoch < 0 else last_epoch)
-
-
-def _decide_end_again(txn: Txn, outcome: TxnResult) -> Refuse | Done:
-    if txn.state is COMPLETE[outcome]:
-        return Done(txn)
-    if txn.state is PREPARE[outcome]:
-        return Refuse(ErrorCode.concurrent_transactions)
-    return Refuse(
-        ErrorCode.producer_fenced if outcome is TxnResult.COMMIT else ErrorCode.invalid_txn_state
-    )
 
 
 def _prepare_and_bump(

@@ -34,7 +34,7 @@ Sources: Kafka's schemas TransactionLogKey and TransactionLogValue; KIP-482, KIP
 import struct
 from functools import lru_cache
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from txn.coordinator.transaction.states import (
     AT_REST,
@@ -68,6 +68,16 @@ _NEXT_PRODUCER_ID: Final = 1
 _CLIENT_VERSION: Final = 2
 _NEXT_PRODUCER_EPOCH: Final = 3
 _LAST_PRODUCER_EPOCH: Final = 10_000
+
+
+class TxnRecord(NamedTuple):
+    """A record of `__transaction_state`: an id and where it stands; None is a tombstone.
+
+    Bytes are the stored value of an id at rest, checked and not decoded.
+    """
+
+    transactional_id: str
+    txn: Txn | bytes | None
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -165,6 +175,23 @@ def at_rest_since_ms(data: bytes) -> int | None:
         return None
     since_ms: int = _TIMES.unpack_from(data, _TIMES_AT)[0]
     return since_ms
+
+
+def decode_record(key: bytes, value: bytes | None) -> TxnRecord | None:
+    """Decode a stored record; None if its key is of another kind.
+
+    Raises:
+        ValueError: the bytes do not follow the schema.
+    """
+    transactional_id = decode_key(key)
+    if transactional_id is None:
+        return None
+    if value is None:
+        return TxnRecord(transactional_id, None)
+    if at_rest_since_ms(value) is None:
+        return TxnRecord(transactional_id, decode_value(value))
+    check_value(value)
+    return TxnRecord(transactional_id, value)
 
 
 def check_value(data: bytes) -> None:

@@ -1,9 +1,8 @@
 """All transactional ids and where they stand: the fold of `__transaction_state`.
 
-`apply` is the only way this changes, for a record just written, and `load` is `apply` of one
-that recovery reads; hence what is here is what replay would give (P8). A record holds
-everything about its id, so the newest one alone matters and a compacted log replays to the
-same.
+`replay` is the only way this changes, for a record just appended and for one that a start
+reads, so the store is always the fold of the log (P8). A record holds everything about its id,
+so the newest one alone matters and a compacted log replays to the same.
 
 Most ids are at rest most of the time, and there may be many. One that nobody has asked about
 for long *sleeps*: it is kept as the bytes of its record, some 250 bytes with its name instead
@@ -13,8 +12,8 @@ of 600, and is decoded when it is looked at. Recovery decodes nothing but what i
 from collections.abc import Iterator
 
 from txn.coordinator.transaction.records import (
+    TxnRecord,
     at_rest_since_ms,
-    check_value,
     decode_value,
     encode_value,
 )
@@ -40,26 +39,17 @@ class TxnStore:
         value = self._encoded.get(transactional_id)
         return None if value is None else decode_value(value)
 
-    def apply(self, transactional_id: str, txn: Txn | None) -> None:
-        """Fold in a stored record; None is a tombstone."""
+    def replay(self, record: TxnRecord) -> None:
+        """Fold in a record that is in the log: one just appended, or one a start reads."""
+        transactional_id, txn = record
         self._encoded.pop(transactional_id, None)
         if txn is None:
             self._decoded.pop(transactional_id, None)
-        else:
-            self._decoded[transactional_id] = txn
-
-    def load(self, transactional_id: str, value: bytes | None) -> None:
-        """Fold in a stored record as it is stored; None is a tombstone.
-
-        Raises:
-            ValueError: the bytes do not follow the schema; nothing has changed.
-        """
-        if value is not None and at_rest_since_ms(value) is not None:
-            check_value(value)
-            self._encoded[transactional_id] = value
+        elif isinstance(txn, bytes):
+            self._encoded[transactional_id] = txn
             self._decoded.pop(transactional_id, None)
         else:
-            self.apply(transactional_id, None if value is None else decode_value(value))
+            self._decoded[transactional_id] = txn
 
     def compact_idle(self, before_ms: int) -> None:
         """Let the ids sleep that have been at rest since before a time."""
@@ -92,9 +82,6 @@ class TxnStore:
             if since_ms <= now_ms - expiration_ms:
                 found.append(transactional_id)
         return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self._decoded, *self._encoded])
 
     def __len__(self) -> int:
         return len(self._decoded) + len(self._encoded)

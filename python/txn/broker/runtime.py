@@ -1,0 +1,322 @@
+"""The runtime of the coordinators: shards, and the requests that wait in them.
+
+A shard is one partition of `__transaction_state` or `__consumer_offsets`: its log, the state that
+its records fold to, and the keys in line. A request is a generator of `txn.coordinator.operations`.
+The runtime carries them out; of the coordinators it alone knows asyncio.
+
+    LOADING ──► ACTIVE        its log was replayed
+       └──────► FAILED        it cannot be read, until the next start
+
+State changes only when a record that is in the log is replayed, at a start and live alike.
+
+One request at a time runs for a key: while one waits, others for the key wait in line. So nothing
+is decided on a state that is about to change, and nobody is sent away to try again. A request that
+waits for nothing runs at once, and costs no task. It goes on to its end without its client: a
+connection that is gone leaves no transaction half ended.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from txn.broker.host import CoordinatorPartitions, Durability, Host
+from txn.broker.shared_sync import not_synced
+from txn.coordinator.operations import (
+    Append,
+    Committed,
+    Later,
+    Operation,
+    Remote,
+    Reply,
+    Request,
+    Synced,
+)
+from txn.errors import StorageError
+from txn.storage.base import PartitionLog, ProducerIdentity
+from txn.wire.error_codes import ErrorCode
+
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Phase(Enum):
+    """Where a shard stands."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+_NOT_YET: Final = object()
+
+
+class Shard(Generic[S, R]):
+    """One partition of a coordinator's topic."""
+
+    def __init__(
+        self,
+        host: Host,
+        logs: CoordinatorPartitions,
+        index: int,
+        state: S,
+        *,
+        encode: Callable[["Shard[S, R]", R], tuple[bytes, bytes | None]],
+        replay: Callable[["Shard[S, R]", R, int], None],
+        batch_bytes_max: Callable[[], int] | None = None,
+    ) -> None:
+        """Make a shard that is loading.
+
+        Args:
+            host: The broker.
+            logs: All partitions of its topic.
+            index: The number of its own.
+            state: The fold of no record.
+            encode: A record's key and value; None is a tombstone.
+            replay: Fold a record that was just appended into the state; gets its offset too.
+            batch_bytes_max: The largest keys and values of one batch together; None: any.
+        """
+        self.index = index
+        self.state = state
+        self.phase = Phase.LOADING
+        self.refusal = ErrorCode.coordinator_load_in_progress
+        """The answer to a request for this shard; NONE: it is served."""
+        self.fault = ""
+        """Why it failed."""
+        self._host = host
+        self._logs = logs
+        self._encode = encode
+        self._replay = replay
+        self._batch_bytes_max = batch_bytes_max
+        self._lines: dict[str, deque[_Running]] = {}
+        """Key that is held → requests that wait for it."""
+        self._promises: dict[int, asyncio.Future[Any]] = {}
+        """Ticket → the answer that another request gives."""
+
+    @property
+    def log(self) -> PartitionLog:
+        """Its partition, opened when it is first used. Raises StorageError."""
+        return self._logs[self.index]
+
+    def activate(self) -> None:
+        """Serve requests: the log was replayed."""
+        self.phase, self.refusal = Phase.ACTIVE, ErrorCode.none
+
+    def fail(self, fault: str, state: S) -> None:
+        """Serve nothing of this shard until the next start."""
+        self.phase, self.refusal = Phase.FAILED, ErrorCode.not_coordinator
+        self.fault, self.state = fault, state
+
+    def is_held(self, key: str) -> bool:
+        """Say whether a request for this key is under way."""
+        return key in self._lines
+
+    def append(self, records: Sequence[R], producer: tuple[int, int] | None = None) -> int:
+        """Append records as one batch and replay them; return the first one's offset.
+
+        Raises StorageError: nothing changed.
+        """
+        encode = self._encode
+        encoded = [encode(self, record) for record in records]
+        if self._batch_bytes_max is not None:
+            self._require_size(encoded, self._batch_bytes_max())
+        offset = self._logs[self.index].append(
+            encoded,
+            timestamp_ms=self._host.now_ms(),
+            producer=None if producer is None else ProducerIdentity(*producer),
+        )
+        for position, record in enumerate(records):
+            self._replay(self, record, offset + position)
+        return offset
+
+    def _require_size(self, records: Sequence[tuple[bytes, bytes | None]], largest: int) -> None:
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        if size > largest:
+            log = self.log
+            raise StorageError(
+                f"{log.topic}-{self.index} takes no batch of {size} bytes: message.max.bytes is "
+                f"{largest}",
+                topic=log.topic,
+                partition=self.index,
+                code=ErrorCode.message_too_large,
+            )
+
+    # ------------------------------------------------------------ requests
+
+    async def run(self, key: str | None, request: Request[T]) -> T:
+        """Run a request once its key is free, and return its answer.
+
+        Without a key it runs at once, beside others.
+        """
+        running = _Running(key, request)
+        self._enter(running)
+        answer: T = await running.promise() if running.answer is _NOT_YET else running.answer
+        return answer
+
+    async def run_or_wait(self, request: Request[T | Later]) -> T:
+        """Run a request without a key; wait for the answer if another request gives it."""
+        running = _Running(None, request)
+        self._enter(running)
+        del request  # the wait may be long
+        answer: Any = running.answer
+        assert answer is not _NOT_YET, "it waits for another request, and for no disk"
+        if isinstance(answer, Later):
+            promise = asyncio.get_running_loop().create_future()
+            self._promises[answer.ticket] = promise
+            del running
+            answer = await promise
+        given: T = answer
+        return given
+
+    def start(self, key: str | None, request: Request[Any]) -> None:
+        """Run a request that nobody waits for once its key is free."""
+        self._enter(_Running(key, request))
+
+    def run_blocking(self, request: Request[T]) -> T:
+        """Run a request to its end on this thread, and sync there; for a start."""
+        running = _Running(None, request)
+        failure: StorageError | None = None
+        while (logs := self._advance(running, failure)) is not None:
+            failure = sync_all(logs)
+        answer: T = running.answer
+        return answer
+
+    def _enter(self, running: "_Running") -> None:
+        key = running.key
+        line = self._lines.get(key) if key is not None else None
+        if line is not None:
+            line.append(running)
+            return
+        logs = self._advance(running)
+        if logs is not None:
+            if key is not None:
+                self._lines[key] = deque()
+            self._wait(running, logs)
+
+    def _advance(
+        self, running: "_Running", failure: StorageError | None = None
+    ) -> Iterable[PartitionLog] | None:
+        """Go on to the next wait, and return the logs to wait for; None at the end."""
+        request, result = running.request, None
+        try:
+            while True:
+                step = request.send(result) if failure is None else request.throw(failure)
+                result = failure = None
+                kind = step.__class__
+                try:
+                    if kind is Append:
+                        result = self.append(*step)
+                    elif kind is Remote:
+                        result = step.call()  # type: ignore[union-attr]
+                    elif kind is Reply:
+                        self._reply(running, *step)
+                    elif self._host.durability is not Durability.PROCESS and (
+                        logs := self._logs_of(step)
+                    ):
+                        return logs
+                except StorageError as error:
+                    failure = error
+        except StopIteration as end:
+            running.deliver(end.value)
+            return None
+
+    def _reply(self, running: "_Running", value: object, ticket: int | None) -> None:
+        if ticket is None:
+            running.deliver(value)
+            return
+        promise = self._promises.pop(ticket, None)
+        if promise is not None and not promise.done():  # done: the broker stops
+            promise.set_result(value)
+
+    def _logs_of(self, step: Operation) -> Sequence[PartitionLog]:
+        """The logs that have to be forced to the disk before a request goes on.
+
+        Raises StorageError: one cannot be opened.
+        """
+        if isinstance(step, Committed):
+            logs = [self.log]
+        else:
+            assert isinstance(step, Synced), f"{step} is no operation"
+            found = (self._host.partition(*partition) for partition in sorted(step.partitions))
+            logs = [log for log in found if log is not None]  # None: its topic was deleted
+        return logs
+
+    def _wait(self, running: "_Running", logs: Iterable[PartitionLog]) -> None:
+        try:
+            synced = self._host.sync(logs)
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(self._step, running, not_synced(error))
+            return
+        synced.add_done_callback(partial(self._on_sync, running))
+
+    def _on_sync(self, running: "_Running", synced: "asyncio.Future[None]") -> None:
+        if synced.cancelled():  # the broker stops; the next start goes on from the log
+            running.request.close()
+            return
+        error = synced.exception()
+        if error is not None and not isinstance(error, StorageError):
+            error = not_synced(error)
+        self._step(running, error)
+
+    def _step(self, running: "_Running", failure: StorageError | None = None) -> None:
+        """Take a request that waited to its next wait or its end."""
+        logs: Iterable[PartitionLog] | None = None
+        try:
+            logs = self._advance(running, failure)
+        except Exception as error:
+            running.fail(error)
+        finally:
+            if logs is None and running.key is not None:
+                self._release(running.key)
+        if logs is not None:
+            self._wait(running, logs)
+
+    def _release(self, key: str) -> None:
+        """Hand the key to the next in line."""
+        line = self._lines[key]
+        if line:
+            asyncio.get_running_loop().call_soon(self._step, line.popleft())
+        else:
+            del self._lines[key]
+
+
+class _Running:
+    """A request that has begun, and the promise of its answer."""
+
+    __slots__ = ("_promise", "answer", "key", "request")
+
+    def __init__(self, key: str | None, request: Request[Any]) -> None:
+        self.key = key
+        self.request = request
+        self.answer: Any = _NOT_YET
+        self._promise: asyncio.Future[Any] | None = None
+
+    def promise(self) -> "asyncio.Future[Any]":
+        self._promise = asyncio.get_running_loop().create_future()
+        return self._promise
+
+    def deliver(self, answer: object) -> None:
+        """Answer, unless it is answered."""
+        if self.answer is _NOT_YET:
+            self.answer = answer
+            if self._promise is not None and not self._promise.done():  # done: the broker stops
+                self._promise.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Give a bug to the caller that waits for the answer; raise it if there is none."""
+        if self._promise is None or self._promise.done():
+            raise error
+        self._promise.set_exception(error)
+
+
+def sync_all(logs: Iterable[PartitionLog]) -> StorageError | None:
+    """Force logs to the disk on this thread; return the failure that ended it."""
+    try:
+        for log in logs:
+            log.sync()
+    except StorageError as error:
+        return error
+    return None

@@ -1,0 +1,74 @@
+"""The operations of a coordinator's request: a generator that yields them to its runtime.
+
+A request decides by pure rules and changes nothing itself. Each operation is done before the
+generator goes on; the runtime sends back its result, or raises StorageError at the yield.
+
+    Append(records)      append to the shard's log and replay each record into its state
+    COMMITTED            wait until the shard's log is as durable as promised
+    Synced(partitions)   the same for partitions that clients write to
+    Remote(call)         ask a partition or a coordinator, here or on another broker
+    Reply(value)         answer now and go on behind the answer
+
+`txn.broker.runtime` carries them out. Pure.
+"""
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Append(NamedTuple):
+    """Append records as one batch, then replay them. Raises StorageError: nothing changed."""
+
+    records: Sequence[Any]
+    producer: tuple[int, int] | None = None
+    """Producer id and epoch, where the records count when its transaction commits."""
+
+
+class Committed(NamedTuple):
+    """Wait until the records of this shard are as durable as promised: today, fdatasync.
+
+    Raises StorageError: they are in the log and may be lost with the machine.
+    """
+
+
+COMMITTED: Final = Committed()
+
+
+class Synced(NamedTuple):
+    """Wait until partitions are as durable as promised. Deleted ones are passed over.
+
+    Raises StorageError: one cannot be opened or forced to the disk. Where nothing is promised of a
+    power failure (`durability=process`), neither this nor `Committed` waits or looks.
+    """
+
+    partitions: Collection[tuple[str, int]]
+
+
+class Remote(NamedTuple):
+    """Make a call that another broker may have to serve one day; its result is sent back."""
+
+    call: Callable[[], Any]
+
+
+class Reply(NamedTuple):
+    """Answer now; the request goes on behind it. Only the first answer counts.
+
+    With a ticket it answers another request, one that returned `Later(ticket)`.
+    """
+
+    value: Any
+    ticket: int | None = None
+
+
+Operation = Append | Committed | Synced | Remote | Reply
+
+Request = Generator[Operation, Any, T]
+"""A request in progress; its return value is its answer, unless it replied before."""
+
+
+class Later(NamedTuple):
+    """Returned instead of an answer: another request gives it, by the ticket."""
+
+    ticket: int
