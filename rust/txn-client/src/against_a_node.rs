@@ -569,6 +569,32 @@ fn marker(producer_id: i64, is_commit: bool) -> Vec<u8> {
     })
 }
 
+/// A batch that was stored and refused stood five behind by the time it was sent a third time: the
+/// node had forgotten it, and the writer ended with `OUT_OF_ORDER_SEQUENCE_NUMBER`.
+#[test]
+fn a_stored_batch_that_fails_again_is_remembered_when_it_is_sent_once_more() {
+    let node = Node::start(1, 2);
+    node.fault(&[
+        Fault::RefuseAfterStoring(7), // the first batch
+        Fault::None,
+        Fault::Refuse(51), // the third; the two behind it meet a gap
+        Fault::None,
+        Fault::None,
+        Fault::Refuse(51), // the first again, and behind it the third to the sixth are stored
+    ]);
+    let client = node.client(20_000);
+    let mut writer = client
+        .writer(None, WHO, settings(100, Codec::None))
+        .unwrap();
+    let values: Vec<_> = (0..10_u8).map(|n| (0, vec![n; 80])).collect();
+    write(&mut writer, &values).unwrap();
+    assert_eq!(writer.flush().unwrap(), 10);
+    assert_eq!(
+        read(&client, 0, 10, 1 << 20).unwrap(),
+        of_partition(&values, 0)
+    );
+}
+
 fn any_fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         Just(Fault::None),

@@ -11,9 +11,14 @@
 //! for or given up (`rewind`), and what is not acknowledged is sent again in order. While that happens a
 //! gap (code 45) behind a batch that failed is the failure's echo; a gap anywhere else is final.
 //!
+//! Five requests in flight are not enough of a bound. A batch that was stored and refused, say, is sent
+//! again in front of later ones; if it fails again while those are stored, others follow them, and the
+//! node forgets it. So no batch is sent that lies five or more behind the oldest unacknowledged one.
+//!
 //! # Invariants
 //! 1. Per partition, batches are sent with sequences 0, 1·n, … without a gap, by one producer identity.
-//! 2. A partition's batches in flight are all on one connection, at most `IN_FLIGHT_MAX` of them.
+//! 2. A partition's batches in flight are all on one connection. They are among the first `IN_FLIGHT_MAX`
+//!    from its oldest unacknowledged batch on, so the node remembers each of them.
 //! 3. An identity has one writer: a second one would count its sequences from 0 again, and its batches
 //!    would be taken for duplicates and dropped without a word.
 //! 4. After a final error the writer refuses everything: it cannot tell what it wrote.
@@ -24,7 +29,7 @@
 //! Sources: KIP-98 (idempotent producer), KIP-890 (transaction version 2), Apache Kafka
 //! `ProducerStateManager` (five batches).
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -93,6 +98,10 @@ struct Topic {
 struct Partition {
     open: Option<BatchBuilder>,
     next_sequence: i32,
+    /// How many batches were sealed.
+    sealed: u64,
+    /// Numbers of the sealed batches that are not acknowledged.
+    unacknowledged: BTreeSet<u64>,
     /// Transaction version 1: whether the coordinator knows that it takes part.
     has_joined: bool,
     /// Where its batches in flight are.
@@ -101,12 +110,22 @@ struct Partition {
     is_rewinding: bool,
 }
 
+impl Partition {
+    /// Whether the node still remembers the oldest unacknowledged batch once it has stored this one.
+    fn may_send(&self, sealed: &Sealed) -> bool {
+        let oldest = self.unacknowledged.first();
+        oldest.is_none_or(|oldest| sealed.number - oldest < IN_FLIGHT_MAX as u64)
+    }
+}
+
 /// A batch that never changes again.
 #[derive(Debug)]
 struct Sealed {
     order: u64,
     topic: usize,
     partition: usize,
+    /// Its place among the batches of its partition, from 0.
+    number: u64,
     rows: u32,
     base_sequence: i32,
     bytes: Vec<u8>,
@@ -342,10 +361,14 @@ impl Writer {
             )
         })?;
         state.next_sequence = sequence_after(base_sequence, rows);
+        let number = state.sealed;
+        state.sealed += 1;
+        state.unacknowledged.insert(number);
         self.ready.push_back(Sealed {
             order: self.sealed,
             topic,
             partition,
+            number,
             rows,
             base_sequence,
             bytes,
@@ -407,7 +430,10 @@ impl Writer {
                     },
                 );
             }
-            if self.links[&leader].in_flight.len() >= IN_FLIGHT_MAX {
+            let first = &self.ready[0];
+            let is_full = self.links[&leader].in_flight.len() >= IN_FLIGHT_MAX;
+            // If the first one waits for an older batch of its partition, that one is in flight there.
+            if is_full || !self.topics[first.topic].partitions[first.partition].may_send(first) {
                 self.receive(retry, &leader)?;
             } else {
                 self.send(retry, &leader)?;
@@ -487,7 +513,8 @@ impl Writer {
         let (mut batches, mut left, mut bytes) = (Vec::<Sealed>::new(), VecDeque::new(), 0);
         let mut passed = HashSet::new(); // partitions whose next batch is in this request or has to wait
         for sealed in std::mem::take(&mut self.ready) {
-            let is_next = passed.insert((sealed.topic, sealed.partition));
+            let is_next = passed.insert((sealed.topic, sealed.partition))
+                && self.topics[sealed.topic].partitions[sealed.partition].may_send(&sealed);
             let fits =
                 is_next && (batches.is_empty() || bytes + sealed.bytes.len() <= REQUEST_BYTES);
             if fits && self.leader(retry, sealed.topic, sealed.partition).as_ref() == Ok(leader) {
@@ -555,6 +582,8 @@ impl Writer {
             ) {
                 self.acknowledged += u64::from(sealed.rows);
                 self.has_progressed = true;
+                let partition = &mut topic.partitions[sealed.partition];
+                partition.unacknowledged.remove(&sealed.number);
                 continue;
             }
             let partition = &mut topic.partitions[sealed.partition];
