@@ -160,7 +160,8 @@ def test_no_request_loads_a_module_once_the_broker_has_loaded_them_all() -> None
     with process:
         servers = process.stdout.readline().split()[-1]
         assert process.stdout.readline() == "loaded\n"
-        for key, (first, last) in SERVED_IN_PYTHON.items():
+        # Highest key first: kio cannot read DescribeTransactions of an id that only initialized.
+        for key, (first, last) in sorted(SERVED_IN_PYTHON.items(), reverse=True):
             for version in range(first, last + 1):
                 asked = example(request(key, version), {"isolation_level": 1})
                 with RawConnection(servers) as connection:

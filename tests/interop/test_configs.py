@@ -37,7 +37,7 @@ BROKER_DIFFERENCES = {
     "transaction.state.log.min.isr": "one node has one replica",
     "transaction.state.log.replication.factor": "one node has one replica",
 }
-ONLY_HERE = {"durability", "max.partitions"}
+ONLY_HERE = {"durability", "max.partitions", "metrics.allow.remote", "metrics.listener"}
 
 pytestmark = pytest.mark.peer
 

@@ -7,9 +7,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 START_S = 30.0
 TESTS = Path(__file__).parents[1]
+
+
+UNBUFFERED: Final = "PYTHONUNBUFFERED"
+"""Where it is set, a failed write to stderr leaves nothing behind; users rarely set it."""
 
 
 def environment() -> dict[str, str]:
@@ -97,7 +102,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=environment(),
+            env={name: value for name, value in environment().items() if name != UNBUFFERED},
             preexec_fn=self._limit_descriptors if self._descriptors else None,
         )
         log.close()

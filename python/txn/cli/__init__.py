@@ -10,6 +10,7 @@ fork in the road.
 
 import gc
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 from txn.errors import ConfigError, TxnError
@@ -33,8 +34,19 @@ def main() -> None:
 
             app()
     except TxnError as error:
-        print(f"txn: {printable(error)}", file=sys.stderr)
+        with suppress(OSError):  # the disk of a log file may be full
+            print(f"txn: {printable(error)}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    finally:
+        _give_up_unwritten_errors()
+
+
+def _give_up_unwritten_errors() -> None:
+    """Drop text that stderr does not take: Python would change the exit code to 120 for it."""
+    try:
+        sys.stderr.flush()
+    except (OSError, AttributeError):  # there may be no stderr
+        sys.stderr = None
 
 
 def _load_asyncio_without_ssl() -> None:

@@ -569,8 +569,8 @@ fn marker(producer_id: i64, is_commit: bool) -> Vec<u8> {
     })
 }
 
-/// A batch that was stored and refused stood five behind by the time it was sent a third time: the
-/// node had forgotten it, and the writer ended with `OUT_OF_ORDER_SEQUENCE_NUMBER`.
+/// A batch that was stored and refused stood five behind when it was sent a third time. The node had
+/// forgotten it, and the writer ended with `OUT_OF_ORDER_SEQUENCE_NUMBER`.
 #[test]
 fn a_stored_batch_that_fails_again_is_remembered_when_it_is_sent_once_more() {
     let node = Node::start(1, 2);

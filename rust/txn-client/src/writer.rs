@@ -11,9 +11,9 @@
 //! for or given up (`rewind`), and what is not acknowledged is sent again in order. While that happens a
 //! gap (code 45) behind a batch that failed is the failure's echo; a gap anywhere else is final.
 //!
-//! Five requests in flight are not enough of a bound. A batch that was stored and refused, say, is sent
-//! again in front of later ones; if it fails again while those are stored, others follow them, and the
-//! node forgets it. So no batch is sent that lies five or more behind the oldest unacknowledged one.
+//! Five requests in flight are not enough of a bound. A batch that was stored and refused is sent again,
+//! in front of later ones. It may fail again while those are stored. If others followed them, the node
+//! would forget it. So each batch in flight is within five of the oldest unacknowledged one.
 //!
 //! # Invariants
 //! 1. Per partition, batches are sent with sequences 0, 1·n, … without a gap, by one producer identity.

@@ -127,12 +127,16 @@ impl Catalog {
         }
     }
 
-    /// Serves a topic in place of the one of the same name. If that has the same id, it had fewer
-    /// partitions: they stay, with their roles and logs.
+    /// Serves a topic in place of the one of the same name. Partitions stay, with their roles and
+    /// logs, if others are added to them. Otherwise each log is asked for again: a partition that is
+    /// taken out of service answers no request from a log that was found before.
     pub fn add(&self, mut topic: Topic) {
         let mut topics = self.topics.write().expect("no look-up panics");
         let replaced = topics.remove(topic.name.as_bytes());
-        if let Some(before) = replaced.as_ref().filter(|before| before.id == topic.id) {
+        let grows = |before: &&Arc<Topic>| {
+            before.id == topic.id && before.partitions.len() < topic.partitions.len()
+        };
+        if let Some(before) = replaced.as_ref().filter(grows) {
             for (partition, known) in topic.partitions.iter_mut().zip(&before.partitions) {
                 *partition = Arc::clone(known);
             }
@@ -210,6 +214,12 @@ mod tests {
         topic.partition(0).unwrap().set_role(follower);
         catalog.add(with(7, 2));
         assert_eq!((role(0), role(1)), (Some(follower), None));
+        catalog.add(with(7, 2));
+        assert_eq!(
+            (role(0), role(1)),
+            (None, None),
+            "its logs are asked for again"
+        );
         catalog.add(with(8, 2));
         assert_eq!((role(0), role(1)), (None, None));
     }
