@@ -16,7 +16,7 @@ from txn.coordinator.transaction.decide import (
     decide_fence,
     decide_init,
     decide_verify,
-    outcome_of_orphan,
+    result_of_hanging,
 )
 from txn.coordinator.transaction.states import Producer, Txn, TxnResult, TxnState, is_move
 from txn.wire.error_codes import ErrorCode
@@ -495,7 +495,7 @@ def test_a_lost_first_answer_survives_a_power_failure_at_the_last_epoch() -> Non
 def test_an_orphan_commits_only_if_the_epochs_say_so(
     txn: Txn | None, epoch: int, outcome: TxnResult
 ) -> None:
-    assert outcome_of_orphan(txn, Producer(ID, epoch)) is outcome
+    assert result_of_hanging(txn, Producer(ID, epoch)) is outcome
 
 
 def test_a_prepare_can_only_be_completed_as_it_says() -> None:

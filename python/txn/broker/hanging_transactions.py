@@ -1,5 +1,5 @@
-"""Orphans: transactions that a power failure left open on a partition, and that
-`__transaction_state` does not know.
+"""Hanging transactions: a power failure left them open on a partition, and
+`__transaction_state` does not know them.
 
 The log of the coordinator may have lost more than the partition did. No client and no timeout
 would ever end such a transaction (P5), so the start does. But while a partition of
@@ -12,7 +12,7 @@ from typing import Any
 
 from txn.broker.host import RETRY_MS, Host
 from txn.broker.markers import Markers
-from txn.coordinator.transaction.decide import outcome_of_orphan
+from txn.coordinator.transaction.decide import result_of_hanging
 from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.coordinator.transaction.states import Producer, TopicPartition, Txn, TxnResult
 from txn.errors import StorageError
@@ -33,7 +33,7 @@ def tell_left_open(found: OpenTransaction, unread: Sequence[str]) -> None:
 
 
 class HangingTransactions:
-    """Ends orphans, and remembers those that a disk refuses to end."""
+    """Ends hanging transactions, and remembers those that a disk refuses to end."""
 
     def __init__(self, host: Host, markers: Markers) -> None:
         self._host = host
@@ -86,7 +86,7 @@ class HangingTransactions:
                     self._waiting.add((partition, producer))
                     continue
                 epoch = max(active.coordinator_epoch, 0)
-                self._end_one(store, producer, outcome_of_orphan(owner, producer), epoch)
+                self._end_one(store, producer, result_of_hanging(owner, producer), epoch)
 
     def abort(self, found: OpenTransaction) -> None:
         """Abort a transaction whose partition's loss an operator accepted."""
@@ -109,12 +109,12 @@ class HangingTransactions:
             coordinator_epoch=coordinator_epoch,
             is_commit=outcome is TxnResult.COMMIT,
         )
-        orphan = (store.topic, store.index), producer
+        hanging = (store.topic, store.index), producer
         try:
-            self._markers.append(orphan[0], marker)
+            self._markers.append(hanging[0], marker)
         except StorageError as error:
             log.error("txn.orphan_end_delayed", reason=error.message, **told)
-            self._waiting.add(orphan)
+            self._waiting.add(hanging)
             store.producer_state.block_txn(producer.producer_id)
             self._host.call_at(
                 self._host.monotonic_ms() + RETRY_MS,
@@ -122,6 +122,6 @@ class HangingTransactions:
             )
             return
         log.warning("txn.orphan_ended", **told)
-        self._waiting.discard(orphan)
+        self._waiting.discard(hanging)
         while self.are_ended and self._when_ended:
             self._when_ended.pop()()

@@ -424,7 +424,7 @@ impl PartitionLog {
         writer.is_as_closed = false;
         let base_offset = self.offsets.log_end();
         let last_offset = base_offset + i64::from(header.last_offset_delta());
-        // FetchBudget is made before the producer state is asked: rolling takes a snapshot of its state, and a
+        // Room is made before the producer state is asked: rolling takes a snapshot of its state, and a
         // failure to roll must not leave a batch admitted.
         header.base_offset = base_offset;
         let mut append_time = -1;

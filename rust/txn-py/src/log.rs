@@ -74,7 +74,7 @@ impl PyProducerState {
         self.producer_state.bind(py).call_method1(method, arguments)
     }
 
-    /// Asks for a admitted; whatever goes wrong is a refusal.
+    /// Asks whether a batch is admitted; a failure of the rules is a refusal.
     fn admitted(
         &self,
         call: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>>,

@@ -491,7 +491,7 @@ def _used_up(txn: Txn) -> Txn:
     return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_prepared else last
 
 
-def outcome_of_orphan(txn: Txn | None, producer: Producer) -> TxnResult:
+def result_of_hanging(txn: Txn | None, producer: Producer) -> TxnResult:
     """Decide on a transaction that a partition holds open and `__transaction_state` does not.
 
     After a power failure either its beginning is lost, and it never committed, or (with
