@@ -120,7 +120,7 @@ def test_decoding_an_end_txn_request(benchmark: BenchmarkFixture) -> None:
 
 
 def test_encoding_an_end_txn_answer(benchmark: BenchmarkFixture) -> None:
-    response = EndTxnResponse(ErrorCode.none, 7, 1)
+    response = EndTxnResponse(ErrorCode.NONE, 7, 1)
     assert benchmark(encode_response, 26, 5, response)
 
 

@@ -249,7 +249,7 @@ def _cell(answer: Answer | None) -> str:
     if answer is None:
         return "–"
     if isinstance(answer, Refuse):
-        return f"`{answer.code.name.upper()}`"
+        return f"`{answer.code.name}`"
     if isinstance(answer, Done):
         return "as before: done"
     after = _after(answer)

@@ -106,11 +106,11 @@ def test_P9_ids_of_a_damaged_log_have_no_coordinator(unread: Path) -> None:
         keys = [BROKEN, SOUND]
         found = ask(broker, FIND_COORDINATOR, 4, key_type=1, coordinator_keys=keys)
         codes = {each.key: each.error_code for each in found.coordinators}
-        assert codes == {BROKEN: ErrorCode.coordinator_not_available, SOUND: ErrorCode.none}
+        assert codes == {BROKEN: ErrorCode.COORDINATOR_NOT_AVAILABLE, SOUND: ErrorCode.NONE}
         begun = ask(
             broker, INIT_PRODUCER_ID, 4, transactional_id=BROKEN, transaction_timeout=60_000
         )
-        assert begun.error_code == ErrorCode.not_coordinator
+        assert begun.error_code == ErrorCode.NOT_COORDINATOR
         listed = ask(broker, LIST_TRANSACTIONS, 1)
         assert [each.transactional_id for each in listed.transaction_states] == [SOUND]
 
@@ -152,22 +152,22 @@ def test_P9_groups_of_a_damaged_log_have_no_coordinator_and_others_go_on(
     with txn.Broker(path) as damaged:
         found = ask(damaged, FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[BROKEN, SOUND])
         codes = {each.key: each.error_code for each in found.coordinators}
-        assert codes == {BROKEN: ErrorCode.coordinator_not_available, SOUND: ErrorCode.none}
+        assert codes == {BROKEN: ErrorCode.COORDINATOR_NOT_AVAILABLE, SOUND: ErrorCode.NONE}
         topics = [{"name": "orders", "partition_indexes": [0]}]
         groups = [{"group_id": group, "topics": topics} for group in (BROKEN, SOUND)]
         fetched = ask(damaged, OFFSET_FETCH, 8, groups=groups, require_stable=True)
         assert [each.error_code for each in fetched.groups] == [
-            ErrorCode.not_coordinator,
-            ErrorCode.none,
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.NONE,
         ]
         older = ask(damaged, OFFSET_FETCH, 1, group_id=BROKEN, topics=topics)
-        assert older.topics[0].partitions[0].error_code == ErrorCode.not_coordinator
+        assert older.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
         described = ask(
             damaged, DESCRIBE_GROUPS, 5, groups=[BROKEN], include_authorized_operations=False
         )
-        assert described.groups[0].error_code == ErrorCode.not_coordinator
+        assert described.groups[0].error_code == ErrorCode.NOT_COORDINATOR
         beat = ask(damaged, HEARTBEAT, 3, group_id=BROKEN, generation_id=1, member_id="m")
-        assert beat.error_code == ErrorCode.not_coordinator
+        assert beat.error_code == ErrorCode.NOT_COORDINATOR
         commit_offset(damaged.bootstrap_servers, SOUND, 8)
         with pytest.raises(KafkaException):
             commit_offset(damaged.bootstrap_servers, BROKEN, 8)

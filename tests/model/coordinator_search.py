@@ -64,8 +64,8 @@ NEXT_PRODUCER_ID = 1_001
 """Given out when the epochs are used up; within the bounds that happens once."""
 
 OUTCOMES = {outcome.value: outcome for outcome in TxnResult}
-RETRIABLE = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_not_available}
-ABORTABLE = ErrorCode.transaction_abortable
+RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
 
 T = TypeVar("T")
 
@@ -342,7 +342,7 @@ class Search:
         if isinstance(decision, Refuse):
             if outcome is TxnResult.COMMIT and state.given_up == producer:
                 yield "aborted before", state, ABORTABLE
-            elif decision.code is ErrorCode.concurrent_transactions and state.waits_for_markers:
+            elif decision.code is ErrorCode.CONCURRENT_TRANSACTIONS and state.waits_for_markers:
                 assert state.txn is not None, "there is a Prepare"
                 yield "decided before", state, complete(state.txn, now_ms=0).producer
             else:
@@ -366,7 +366,7 @@ class Search:
             yield "done but for a marker", waiting, following
         if state.left.refusals:
             left = replace(state.left, refusals=state.left.refusals - 1)
-            code = ErrorCode.coordinator_not_available
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             yield "decided, but the disk refuses", replace(prepared, left=left), code
 
     def _given_up(

@@ -131,7 +131,7 @@ def test_it_sees_an_abort_of_its_own_that_fences_the_client(
 def test_it_sees_a_join_that_does_not_wait_for_a_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(txn: Any, *rest: Any, **named: Any) -> Any:
         decision = decide.decide_add(txn, *rest, **named)
-        if isinstance(decision, Refuse) and decision.code is ErrorCode.concurrent_transactions:
+        if isinstance(decision, Refuse) and decision.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             return Write(txn._replace(state=TxnState.ONGOING))
         return decision
 

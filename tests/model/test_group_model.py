@@ -107,7 +107,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.replaced[after] = before
         self._learn(instance_id)
         answer = self.rounds.joins.get(ticket)
-        if comes_back and answer is not None and answer.error is ErrorCode.member_id_required:
+        if comes_back and answer is not None and answer.error is ErrorCode.MEMBER_ID_REQUIRED:
             self._join_again(answer.member_id, protocols)
 
     @precondition(lambda self: self.known())
@@ -147,8 +147,8 @@ class GroupMachine(RuleBasedStateMachine):
         member_id = data.draw(st.sampled_from(self.known()))
         code = self.rounds.heartbeat(member_id, instance_id=self.instance_of[member_id])
         is_member = member_id in self.rounds.group.members
-        assert (code is ErrorCode.unknown_member_id) <= (not is_member)
-        assert (code is ErrorCode.none) <= is_member
+        assert (code is ErrorCode.UNKNOWN_MEMBER_ID) <= (not is_member)
+        assert (code is ErrorCode.NONE) <= is_member
 
     @precondition(lambda self: self.known())
     @rule(data=st.data(), count=st.integers(1, 2))
@@ -239,7 +239,7 @@ class GroupMachine(RuleBasedStateMachine):
     def one_member_computes_the_assignment_of_a_generation(self) -> None:
         for ticket, answer in self.rounds.joins.items():
             is_assigner = answer.leader == answer.member_id and not answer.skip_assignment
-            if answer.error is ErrorCode.none and is_assigner and ticket not in self.checked:
+            if answer.error is ErrorCode.NONE and is_assigner and ticket not in self.checked:
                 self.assigners.setdefault(answer.generation, set()).add(answer.member_id)
                 self.checked.add(ticket)
         assert all(len(members) == 1 for members in self.assigners.values())
@@ -254,7 +254,7 @@ class GroupMachine(RuleBasedStateMachine):
     def assignments_are_what_the_leader_handed_in(self) -> None:
         for ticket, (member_id, generation) in self.syncs.items():
             answer = self.rounds.syncs.get(ticket)
-            if answer is None or ticket in self.checked or answer.error is not ErrorCode.none:
+            if answer is None or ticket in self.checked or answer.error is not ErrorCode.NONE:
                 continue
             assert answer.assignment == self._handed_in(generation, member_id)
             self.checked.add(ticket)
@@ -352,7 +352,7 @@ class OffsetMachine(RuleBasedStateMachine):
     def offset_is_committed(self, group: str, place: tuple[str, int]) -> None:
         put = self._put(group, place, None)
         code = self.node.commit(group, put.offset, topic=place[0], partition=place[1])
-        assert code is ErrorCode.none
+        assert code is ErrorCode.NONE
 
     @rule(group=groups, place=places, producer_id=producers)
     def offset_is_committed_in_a_transaction(
@@ -362,7 +362,7 @@ class OffsetMachine(RuleBasedStateMachine):
         code = self.node.commit_in_transaction(
             group, put.offset, producer_id=producer_id, topic=place[0], partition=place[1]
         )
-        assert code is ErrorCode.none
+        assert code is ErrorCode.NONE
 
     @rule(group=groups, place=places, producer_id=st.none() | producers)
     def broker_crashes_after_an_append(

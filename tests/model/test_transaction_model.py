@@ -62,9 +62,9 @@ ID = "pay"
 TIMEOUT_MS = 10_000
 PARTITIONS: list[TopicPartition] = [(TOPIC, 0), (TOPIC, 1), (OFFSETS_TOPIC, 0)]
 RETRIABLE = {
-    ErrorCode.concurrent_transactions,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.kafka_storage_error,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 
@@ -181,7 +181,7 @@ class World(RuleBasedStateMachine):
 
     def _initialized(self, client: Client, identity: Identity) -> None:
         client.give_up()
-        if identity.code is not ErrorCode.none:
+        if identity.code is not ErrorCode.NONE:
             assert identity.code in RETRIABLE
             return
         for attempt in self.attempts:  # the former owner is fenced (P7)
@@ -211,7 +211,7 @@ class World(RuleBasedStateMachine):
         if identity.code in RETRIABLE:
             client.asked = outcome
             return
-        if identity.code is not ErrorCode.none:
+        if identity.code is not ErrorCode.NONE:
             if attempt.fate is Fate.ASKED and not attempt.was_interrupted:
                 attempt.fate = Fate.NEVER
             client.give_up()
@@ -328,7 +328,7 @@ class Crashes(World):
         client = self.clients[number]
         shown = client.producer if shows else None
         answer = self._survive(lambda: self.coordinator.init_producer_id(ID, TIMEOUT_MS, shown))
-        if answer is None or (shown is not None and answer.code is ErrorCode.producer_fenced):
+        if answer is None or (shown is not None and answer.code is ErrorCode.PRODUCER_FENCED):
             client.give_up()
         else:
             self._initialized(client, answer)
@@ -345,7 +345,7 @@ class Crashes(World):
             code = self._survive(lambda: self.coordinator.add_partitions(ID, producer, [partition]))
             if code is None or code in RETRIABLE:
                 return
-            if code is not ErrorCode.none:
+            if code is not ErrorCode.NONE:
                 client.give_up()
                 return
             client.attempt.declared.add(partition)
@@ -511,7 +511,7 @@ class PowerFailures(World):
         code = result if isinstance(result, ErrorCode) else ErrorCode(result[partition])
         if code in RETRIABLE or client.producer is None:
             return
-        if code is not ErrorCode.none:
+        if code is not ErrorCode.NONE:
             client.give_up()
             return
         client.attempt.declared.add(partition)

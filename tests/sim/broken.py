@@ -408,7 +408,7 @@ def _a_commit_that_is_put_off_is_undone(stack: ExitStack) -> None:
         ) -> Any:
             answer = yield from end(self, name, producer, outcome, bumps)
             txn = self.transactions.get(name)
-            is_put_off = answer.code is ErrorCode.coordinator_not_available
+            is_put_off = answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
             if is_put_off and txn is not None and txn.state is TxnState.ONGOING:
                 yield from self._give_up(name, producer, bumps)
             return answer
@@ -428,7 +428,7 @@ def _operators_end_nothing_unknown(stack: ExitStack) -> None:
             self: TransactionCoordinator, partition: Any, marker: Any, **kwargs: Any
         ) -> Any:
             if self._owner_of(partition, marker.producer_id) is None:
-                return ErrorCode.none
+                return ErrorCode.NONE
             return await write_marker(self, partition, marker, **kwargs)
 
         return idle
@@ -619,7 +619,7 @@ def _pending_offsets_hold_nobody_back(stack: ExitStack) -> None:
 
 def _generations_do_not_fence_offsets(stack: ExitStack) -> None:
     stack.enter_context(
-        patch.object(group_coordinator, "commit_refusal", lambda *args, **kwargs: ErrorCode.none)
+        patch.object(group_coordinator, "commit_refusal", lambda *args, **kwargs: ErrorCode.NONE)
     )
 
 

@@ -399,7 +399,7 @@ class Broker:
             return refused[batch.place]
         log = self.storage.logs.get(batch.place)
         if log is None:
-            return int(ErrorCode.unknown_topic_or_partition)
+            return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             kind, value = log.append_client_batch(
                 2 if version >= 12 else 1,
@@ -414,7 +414,7 @@ class Broker:
         if kind in (ADMIT, DUPLICATE):
             return 0
         if kind == ASK_TO_JOIN:
-            return None if refused is None else int(ErrorCode.invalid_txn_state)
+            return None if refused is None else int(ErrorCode.INVALID_TXN_STATE)
         return value
 
     def _answer_produce(
@@ -459,7 +459,7 @@ class Broker:
         stable, end = log.last_stable_offset, log.log_end_offset
         fetched = Fetched(high_watermark=end, last_stable_offset=stable, next_offset=offset)
         if not log.log_start_offset <= offset <= end:
-            fetched.code = int(ErrorCode.offset_out_of_range)
+            fetched.code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
             return fetched
         limit = stable if is_committed else end
         if offset >= limit:
@@ -472,7 +472,7 @@ class Broker:
                     break
         except CorruptLogError:
             if not fetched.batches:
-                fetched.code = int(ErrorCode.corrupt_message)
+                fetched.code = int(ErrorCode.CORRUPT_MESSAGE)
                 return fetched
         if is_committed:
             fetched.aborted = log.producer_state.aborted_in(offset, fetched.next_offset)
@@ -495,14 +495,14 @@ def _below(batches: Iterator[StoredBatch], limit: int) -> Iterator[StoredBatch]:
 def _code_for(version: int, code: int) -> int:
     """How a Produce of a version says it; see `code_for` in `produce.rs`."""
     match ErrorCode(code):
-        case ErrorCode.transaction_abortable if version < 11:
-            return int(ErrorCode.invalid_txn_state)
-        case ErrorCode.producer_fenced:
-            return int(ErrorCode.invalid_producer_epoch)
-        case ErrorCode.concurrent_transactions if version < 12:
-            return int(ErrorCode.not_enough_replicas)
-        case ErrorCode.coordinator_not_available | ErrorCode.not_coordinator:
-            return int(ErrorCode.not_enough_replicas)
+        case ErrorCode.TRANSACTION_ABORTABLE if version < 11:
+            return int(ErrorCode.INVALID_TXN_STATE)
+        case ErrorCode.PRODUCER_FENCED:
+            return int(ErrorCode.INVALID_PRODUCER_EPOCH)
+        case ErrorCode.CONCURRENT_TRANSACTIONS if version < 12:
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+        case ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.NOT_COORDINATOR:
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
     return code
 
 

@@ -54,14 +54,14 @@ VERSIONS: Final = {
 }
 NOBODY: Final = ProducerIdentity(-1, -1)
 RETRIABLE: Final = {
-    ErrorCode.concurrent_transactions,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.not_coordinator,
-    ErrorCode.not_enough_replicas,
-    ErrorCode.kafka_storage_error,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
 }
-FENCED: Final = {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch}
+FENCED: Final = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 BATCHES_IN_FLIGHT: Final = 5
 
 
@@ -255,9 +255,9 @@ class Sender(Client):
                 was_lost = True
                 again.append(batch)
                 continue
-            if code is ErrorCode.none:
+            if code is ErrorCode.NONE:
                 self.acknowledged(batch)
-            elif code in RETRIABLE or (code is ErrorCode.out_of_order_sequence_number and again):
+            elif code in RETRIABLE or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and again):
                 again.append(batch)
             else:
                 self.say(f"  Produce: {code.name}")
@@ -301,7 +301,7 @@ class PlainProducer(Sender):
     async def _initialize(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
         code = None
-        while code is not ErrorCode.none:
+        while code is not ErrorCode.NONE:
             answer = await self.ask(INIT_PRODUCER_ID, 4, request)
             code = answer.error_code
         self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
@@ -369,7 +369,7 @@ class TransactionalProducer(Sender):
         self.initialized_us = self.world.agenda.now_us
         code = answer.error_code
         self.say(f"  {code.name}: {answer.producer_id}/{answer.producer_epoch}")
-        if code is not ErrorCode.none:
+        if code is not ErrorCode.NONE:
             raise FencedError
         self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
@@ -467,7 +467,7 @@ class TransactionalProducer(Sender):
 
     def accept(self, code: ErrorCode) -> None:
         """Raise the client's exception for an error."""
-        if code is ErrorCode.none:
+        if code is ErrorCode.NONE:
             return
         self.say(f"  {code.name}")
         if code in FENCED:
@@ -490,11 +490,11 @@ class TransactionalProducer(Sender):
             self.has_lost_end = True
         code = answer.error_code
         self.say(f"  EndTxn: {code.name}")
-        if code is ErrorCode.transaction_abortable and is_commit:
+        if code is ErrorCode.TRANSACTION_ABORTABLE and is_commit:
             attempt.refused()
             await self.end(attempt, is_commit=False)
             return
-        if code is not ErrorCode.none:
+        if code is not ErrorCode.NONE:
             self.was_refused(attempt, code)
             raise FencedError
         if is_commit and (attempt.fate is Fate.NEVER or was_fenced):
@@ -518,7 +518,7 @@ def _code_of_added(answer: AddPartitionsToTxnResponse) -> ErrorCode:
             ErrorCode(partition.partition_error_code)
             for topic in results
             for partition in topic.results_by_partition
-            if partition.partition_error_code != ErrorCode.none
+            if partition.partition_error_code != ErrorCode.NONE
         ),
-        ErrorCode.none,
+        ErrorCode.NONE,
     )

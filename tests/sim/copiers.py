@@ -80,12 +80,12 @@ class Member(Client):
         while self.generation < 0:
             answer = await self._ask_to_join()
             code = ErrorCode(answer.error_code)
-            if code in (ErrorCode.none, ErrorCode.member_id_required):
+            if code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                 self.member_id = answer.member_id
-            if code is ErrorCode.unknown_member_id:
+            if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
-            if code is not ErrorCode.none:
-                await self._pause_unless(code is ErrorCode.member_id_required)
+            if code is not ErrorCode.NONE:
+                await self._pause_unless(code is ErrorCode.MEMBER_ID_REQUIRED)
                 continue
             members = sorted(member.member_id for member in answer.members)
             is_leader = answer.leader == self.member_id
@@ -123,7 +123,7 @@ class Member(Client):
             assignments=assignments,
         )
         answer = await self.ask(SYNC_GROUP, 3, request)
-        if answer.error_code is not ErrorCode.none:
+        if answer.error_code is not ErrorCode.NONE:
             await self.back_off()
             return
         self.generation = generation
@@ -141,8 +141,8 @@ class Member(Client):
             asked_us = self.world.agenda.now_us
             answer = await self.ask(OFFSET_FETCH, 7, request)
             partitions = answer.topics[0].partitions
-            if answer.error_code is ErrorCode.none and all(
-                partition.error_code is ErrorCode.none for partition in partitions
+            if answer.error_code is ErrorCode.NONE and all(
+                partition.error_code is ErrorCode.NONE for partition in partitions
             ):
                 break
             await self.back_off()
@@ -160,9 +160,9 @@ class Member(Client):
         )
         answer = await self.ask(HEARTBEAT, 3, request)
         code = ErrorCode(answer.error_code)
-        if code is ErrorCode.unknown_member_id:
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
-        if code not in (ErrorCode.none, ErrorCode.coordinator_not_available):
+        if code not in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             raise RejoinError
 
     def poll(self, batches_max: int) -> dict[Place, list[bytes]]:
@@ -270,7 +270,7 @@ class Copier(TransactionalProducer):
             await self.world.loop.sleep(2 * SESSION_MS * US_PER_MS)
 
     def accept(self, code: ErrorCode) -> None:
-        if code in (ErrorCode.illegal_generation, ErrorCode.unknown_member_id):
+        if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
             self.say(f"  {code.name}")
             raise AbortableError(code.name)
         super().accept(code)
@@ -338,4 +338,4 @@ def _code_of_commit(answer: OffsetCommitResponse) -> ErrorCode:
     codes = [
         ErrorCode(partition.error_code) for topic in answer.topics for partition in topic.partitions
     ]
-    return next((code for code in codes if code is not ErrorCode.none), ErrorCode.none)
+    return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)

@@ -36,7 +36,7 @@ from txn.storage.memory import ADMIT, MemoryLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash
 
-KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
+KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 Place = tuple[str, int]
 Append = tuple[int, int]

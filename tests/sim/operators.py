@@ -85,7 +85,7 @@ class Aborter(Client):
         attempt = self._attempt_at(place, active.current_txn_start_offset)
         was_open = attempt is not None and attempt.fate is Fate.OPEN
         code = await self._abort(place, producer, max(active.coordinator_epoch, 0))
-        if attempt is not None and was_open and code is ErrorCode.none:
+        if attempt is not None and was_open and code is ErrorCode.NONE:
             attempt.aborted_by_operator()
         return True
 
@@ -159,7 +159,7 @@ class Deleter(Client):
             result = answer.topics[0].partitions[0]
             code = result.error_code
             self.say(f"  {code.name}: {result.low_watermark}")
-            if code is ErrorCode.none:
+            if code is ErrorCode.NONE:
                 self.history.deleted(place, result.low_watermark)
             else:
                 await self.back_off()

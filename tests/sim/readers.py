@@ -13,8 +13,8 @@ from sim.history import Fate, History, Place
 from txn.storage.base import BatchKind
 from txn.wire.error_codes import ErrorCode
 
-OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
-CORRUPT_MESSAGE = int(ErrorCode.corrupt_message)
+OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+CORRUPT_MESSAGE = int(ErrorCode.CORRUPT_MESSAGE)
 MARKERS = (BatchKind.ABORT_MARKER, BatchKind.COMMIT_MARKER)
 Seen = tuple[int, bytes]
 """Offset and value."""

@@ -96,7 +96,7 @@ class TwoPhaseProducer(TransactionalProducer):
             f"  {code.name}: {answer.producer_id}/{answer.producer_epoch}, "
             f"open is {ongoing[0]}/{ongoing[1]}"
         )
-        if code is not ErrorCode.none:
+        if code is not ErrorCode.NONE:
             raise FencedError
         self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)

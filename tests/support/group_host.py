@@ -159,7 +159,7 @@ class FakeHost:
             for _ in range(5):
                 _LOOP.run_until_complete(asyncio.sleep(0))
 
-    def break_disk(self, code: ErrorCode = ErrorCode.kafka_storage_error) -> None:
+    def break_disk(self, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         for store in self.offsets:
             store.fault = StorageError("the disk is gone", code=int(code))
 
@@ -180,7 +180,7 @@ class ObedientTransactions:
     """Lets every partition join, unless it is told what to answer."""
 
     def __init__(self) -> None:
-        self.answer = ErrorCode.none
+        self.answer = ErrorCode.NONE
         self.joined: list[tuple[str, int, int, int, tuple[str, int]]] = []
         self.two_phase: set[str] = set()
         """The transactional ids whose transactions another system decides on."""
@@ -205,7 +205,7 @@ class ObedientTransactions:
     def is_joined(
         self, transactional_id: str, producer: Producer, partition: tuple[str, int]
     ) -> bool:
-        return self.answer is ErrorCode.none
+        return self.answer is ErrorCode.NONE
 
     def hang_up_if_late(
         self, transactional_id: str, producer: Producer, connection: int, role: Role
@@ -336,4 +336,4 @@ class GroupNode:
         for _ in range(0, duration_ms, 5_000):
             self.host.pass_time(5_000)
             code = self.groups.heartbeat(member.group_id, member.member_id, None, member.generation)
-            assert code is ErrorCode.none
+            assert code is ErrorCode.NONE

@@ -143,7 +143,7 @@ def test_every_version_that_is_served_is_among_them() -> None:
 
 def test_names_that_the_version_does_not_have_are_passed_over() -> None:
     schema = load_response_schema(26, 1)
-    told = {"error_code": ErrorCode.none, "producer_id": 7, "producer_epoch": 3}
+    told = {"error_code": ErrorCode.NONE, "producer_id": 7, "producer_epoch": 3}
     assert encode(schema, told) == bytes(6)
 
 
@@ -182,7 +182,7 @@ def test_bytes_that_are_no_uuid_are_an_error() -> None:
 def test_structures_in_an_array_that_may_be_null_are_written(version: int) -> None:
     """The writer looked for their class behind arrays alone, and took them for mappings."""
     config = CreatedTopicConfig("cleanup.policy", "delete", False, 5, False)
-    topic = CreatedTopic("orders", None, ErrorCode.none, None, 1, 1, [config])
+    topic = CreatedTopic("orders", None, ErrorCode.NONE, None, 1, 1, [config])
     schema = load_response_schema(19, version)
     assert encode_body(schema, CreateTopicsResponse([topic])) == encode(
         schema, {"topics": [topic._asdict() | {"configs": [config._asdict()]}]}
@@ -190,7 +190,7 @@ def test_structures_in_an_array_that_may_be_null_are_written(version: int) -> No
 
 
 def test_neighbours_of_a_fixed_size_are_written_as_one_by_one() -> None:
-    response = EndTxnResponse(ErrorCode.producer_fenced, 7, 3)
+    response = EndTxnResponse(ErrorCode.PRODUCER_FENCED, 7, 3)
     for version in range(6):
         schema = load_response_schema(26, version)
         assert encode_body(schema, response) == encode(schema, response._asdict())

@@ -7,13 +7,13 @@ from txn.wire.error_codes import ErrorCode
 
 
 def test_every_error_code_is_a_row_of_the_table_in_rust() -> None:
-    table = {name.lower(): code for code, name, _, _ in _core.error_codes()}
+    table = {name: code for code, name, _, _ in _core.error_codes()}
     assert {each.name: each.value for each in ErrorCode} == table
 
 
 def test_the_table_agrees_with_the_schemas_of_the_protocol_library() -> None:
-    table = [(code, name.lower(), retriable) for code, name, retriable, _ in _core.error_codes()]
-    theirs = [(each.value, each.name, each.retriable) for each in SchemaErrorCode]
+    table = [(code, name, retriable) for code, name, retriable, _ in _core.error_codes()]
+    theirs = [(each.value, each.name.upper(), each.retriable) for each in SchemaErrorCode]
     assert table == sorted(theirs)
 
 

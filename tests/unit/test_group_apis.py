@@ -147,7 +147,7 @@ def test_join_from_version_4_gives_an_id_first(version: int) -> None:
     node = GroupNode()
     told = join(node, version)
     joined = join(node, version, member_id=told.member_id)
-    assert told.error_code == ErrorCode.member_id_required
+    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert told.member_id.startswith("client-")
     assert (joined.generation_id, joined.leader) == (1, told.member_id)
     assert [member.member_id for member in joined.members] == [told.member_id]
@@ -156,7 +156,7 @@ def test_join_from_version_4_gives_an_id_first(version: int) -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_join_before_version_4_takes_the_member_at_once(version: int) -> None:
     joined = join(GroupNode(), version)
-    assert (joined.error_code, joined.generation_id) == (ErrorCode.none, 1)
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
     assert joined.protocol_name == "range"
 
 
@@ -179,19 +179,19 @@ def test_member_is_recorded_with_its_address_as_java_prints_it() -> None:
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
 def test_refused_join_names_no_protocol(version: int, name: str | None) -> None:
     refused = join(GroupNode(), version, member_id="made up")
-    assert refused.error_code == ErrorCode.unknown_member_id
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert refused.protocol_name == name
 
 
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"group_id": ""}, ErrorCode.invalid_group_id),
-        ({"group_id": "g" * 32_001}, ErrorCode.invalid_group_id),
-        ({"session_timeout": 5_999}, ErrorCode.invalid_session_timeout),
-        ({"session_timeout": 1_800_001}, ErrorCode.invalid_session_timeout),
-        ({"group_instance_id": "i" * 32_001}, ErrorCode.invalid_request),
-        ({"protocols": []}, ErrorCode.inconsistent_group_protocol),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_id": "g" * 32_001}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"group_instance_id": "i" * 32_001}, ErrorCode.INVALID_REQUEST),
+        ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
 def test_join_that_can_never_succeed_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
@@ -205,14 +205,14 @@ def test_sync_answers_with_the_assignment(version: int) -> None:
     node = GroupNode()
     member_id = join(node, 3).member_id
     synced = sync(node, version, member_id)
-    assert (synced.error_code, synced.assignment) == (ErrorCode.none, b"all")
+    assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"all")
 
 
 def test_sync_from_version_5_has_to_name_its_protocol() -> None:
     node = GroupNode()
     member_id = join(node, 3).member_id
     refused = sync(node, 5, member_id, protocol_name=None)
-    assert refused.error_code == ErrorCode.inconsistent_group_protocol
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("version", versions(apis.HEARTBEAT))
@@ -223,8 +223,8 @@ def test_heartbeat_tells_members_from_strangers(version: int) -> None:
     known = ask(node, apis.HEARTBEAT, version, member_id=member.member_id, **fields)
     stranger = ask(node, apis.HEARTBEAT, version, member_id="stranger", **fields)
     assert (known.error_code, stranger.error_code) == (
-        ErrorCode.none,
-        ErrorCode.unknown_member_id,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
     )
 
 
@@ -234,7 +234,7 @@ def test_leave_before_version_3_tells_the_error_at_the_top(version: int) -> None
     member = node.form("g")
     left = ask(node, apis.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
     again = ask(node, apis.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
-    assert (left.error_code, again.error_code) == (ErrorCode.none, ErrorCode.unknown_member_id)
+    assert (left.error_code, again.error_code) == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @pytest.mark.parametrize("version", versions(apis.LEAVE_GROUP, since=3))
@@ -246,10 +246,10 @@ def test_leave_from_version_3_tells_each_member_its_error(version: int) -> None:
         for name in (member.member_id, "stranger")
     ]
     left = ask(node, apis.LEAVE_GROUP, version, group_id="g", members=members)
-    assert left.error_code == ErrorCode.none
+    assert left.error_code == ErrorCode.NONE
     assert [entry.error_code for entry in left.members] == [
-        ErrorCode.none,
-        ErrorCode.unknown_member_id,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
     ]
 
 
@@ -258,7 +258,7 @@ def test_requests_without_a_group_id_are_refused() -> None:
     beat = ask(node, apis.HEARTBEAT, 4, group_id="", generation_id=1, member_id="m")
     left = ask(node, apis.LEAVE_GROUP, 5, group_id="", members=[])
     synced = sync(node, 5, "m", group_id="")
-    assert {beat.error_code, left.error_code, synced.error_code} == {ErrorCode.invalid_group_id}
+    assert {beat.error_code, left.error_code, synced.error_code} == {ErrorCode.INVALID_GROUP_ID}
 
 
 # ---------------------------------------------------------------- offsets
@@ -268,7 +268,7 @@ def test_requests_without_a_group_id_are_refused() -> None:
 def test_offsets_are_committed_in_every_version(version: int) -> None:
     node = GroupNode()
     response = commit(node, version, offsets_of("orders", (0, 5), (2, 6)))
-    assert codes(response) == [ErrorCode.none, ErrorCode.none]
+    assert codes(response) == [ErrorCode.NONE, ErrorCode.NONE]
     assert (node.offset("g"), node.offset("g", partition=2)) == (5, 6)
 
 
@@ -282,10 +282,10 @@ def test_each_partition_tells_why_its_offset_was_not_stored() -> None:
         offsets_of("payments", (0, 8), metadata="long"),
     )
     assert codes(response) == [
-        ErrorCode.none,
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.offset_metadata_too_large,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
     ]
     assert list(node.groups.committed("g")) == [("orders", 0)]
 
@@ -293,7 +293,7 @@ def test_each_partition_tells_why_its_offset_was_not_stored() -> None:
 def test_commit_by_topic_id_tells_which_ids_are_unknown() -> None:
     node = GroupNode()
     response = commit(node, 10, offsets_of("nowhere", (0, 1)), offsets_of("orders", (0, 2)))
-    assert codes(response) == [ErrorCode.unknown_topic_id, ErrorCode.none]
+    assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE]
     assert [topic.topic_id for topic in response.topics] == [NO_ID, TOPICS["orders"]]
 
 
@@ -301,12 +301,12 @@ def test_error_of_the_group_is_told_for_every_partition() -> None:
     node = GroupNode()
     node.form("g")
     response = commit(node, 9, offsets_of("orders", (0, 5), (9, 5)))
-    assert codes(response) == [ErrorCode.unknown_member_id, ErrorCode.unknown_topic_or_partition]
+    assert codes(response) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert node.offset("g") is None
 
 
 @pytest.mark.parametrize(
-    ("version", "code"), [(8, ErrorCode.illegal_generation), (9, ErrorCode.group_id_not_found)]
+    ("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
 def test_member_of_a_group_that_is_not_there_commits_nothing(version: int, code: ErrorCode) -> None:
     response = commit(
@@ -326,7 +326,7 @@ def test_fetch_answers_group_by_group_from_version_8(version: int) -> None:
     group = fetch(node, version, [("orders", [0, 1])], stable=False)
     known, unknown = group.topics[0].partitions
     assert (known.committed_offset, known.metadata, known.committed_leader_epoch) == (5, "note", 4)
-    assert (unknown.committed_offset, unknown.error_code) == (-1, ErrorCode.none)
+    assert (unknown.committed_offset, unknown.error_code) == (-1, ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", range(1, 8))
@@ -366,7 +366,7 @@ def test_fetch_without_topics_answers_with_all_there_are(version: int) -> None:
 
 def test_fetch_by_topic_id_tells_which_ids_are_unknown() -> None:
     group = fetch(GroupNode(), 10, [("nowhere", [0])], stable=False)
-    assert codes(group) == [ErrorCode.unknown_topic_id]
+    assert codes(group) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 @pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
@@ -375,7 +375,7 @@ def test_P3_stable_fetch_is_held_back_while_a_transaction_has_offsets(version: i
     commit(node, 9, offsets_of("orders", (0, 5), (1, 6)))
     commit_in_transaction(node, 5, offsets_of("orders", (0, 9)))
     held = fetch(node, version, [("orders", [0, 1])], stable=True)
-    assert codes(held) == [ErrorCode.unstable_offset_commit, ErrorCode.none]
+    assert codes(held) == [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.NONE]
     free = fetch(node, version, [("orders", [0])], stable=False)
     assert free.topics[0].partitions[0].committed_offset == 5
     node.end_transaction("g", is_commit=True)
@@ -387,7 +387,7 @@ def test_P3_stable_fetch_is_held_back_while_a_transaction_has_offsets(version: i
 def test_transactional_offsets_join_under_the_version_of_the_request(version: int) -> None:
     node = GroupNode()
     response = commit_in_transaction(node, version, offsets_of("orders", (0, 5), (8, 5)))
-    assert codes(response) == [ErrorCode.none, ErrorCode.unknown_topic_or_partition]
+    assert codes(response) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     ((_, producer_id, _, transaction_version, _),) = node.transactions.joined
     assert (producer_id, transaction_version) == (7, 2 if version >= 5 else 1)
     assert node.is_pending("g")
@@ -402,15 +402,15 @@ def test_transaction_is_left_alone_when_no_offset_can_be_stored() -> None:
 @pytest.mark.parametrize(
     ("version", "refused", "told"),
     [
-        (5, ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch),
-        (3, ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch),
-        (3, ErrorCode.transaction_abortable, ErrorCode.invalid_txn_state),
-        (4, ErrorCode.transaction_abortable, ErrorCode.transaction_abortable),
-        (1, ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available),
-        (2, ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_load_in_progress),
-        (3, ErrorCode.concurrent_transactions, ErrorCode.concurrent_transactions),
-        (5, ErrorCode.kafka_storage_error, ErrorCode.coordinator_not_available),
-        (3, ErrorCode.invalid_txn_state, ErrorCode.invalid_txn_state),
+        (5, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+        (4, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
+        (1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (3, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (5, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (3, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
     ],
 )
 def test_P7_refused_transactional_offsets_tell_what_the_version_knows(
@@ -432,16 +432,16 @@ def test_offset_delete_spares_topics_that_members_consume() -> None:
     ]
     response = ask(node, apis.OFFSET_DELETE, 0, group_id="g", topics=topics)
     assert codes(response) == [
-        ErrorCode.group_subscribed_to_topic,
-        ErrorCode.none,
-        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert list(node.groups.committed("g")) == [("orders", 0)]
 
 
 def test_offset_delete_of_an_unknown_group_is_told_at_the_top() -> None:
     response = ask(GroupNode(), apis.OFFSET_DELETE, 0, group_id="g", topics=[])
-    assert response.error_code == ErrorCode.group_id_not_found
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # ---------------------------------------------------------------- groups
@@ -470,7 +470,7 @@ def test_stable_group_is_described_with_its_assignments(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "code"), [(5, ErrorCode.none), (6, ErrorCode.group_id_not_found)]
+    ("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
 def test_unknown_group_is_described_as_dead(version: int, code: ErrorCode) -> None:
     fields = {"groups": ["g"], "include_authorized_operations": False}
@@ -517,9 +517,9 @@ def test_groups_are_deleted_each_by_itself(version: int) -> None:
     node.form("h")
     response = ask(node, apis.DELETE_GROUPS, version, groups_names=["g", "h", "nowhere"])
     assert [(result.group_id, result.error_code) for result in response.results] == [
-        ("g", ErrorCode.none),
-        ("h", ErrorCode.non_empty_group),
-        ("nowhere", ErrorCode.group_id_not_found),
+        ("g", ErrorCode.NONE),
+        ("h", ErrorCode.NON_EMPTY_GROUP),
+        ("nowhere", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
     assert node.groups.committed_offset(OffsetKey("g", "orders", 0)) is None
 
@@ -531,4 +531,4 @@ def test_offsets_that_cannot_be_synced_are_refused_in_the_answer(is_transactiona
     node.host.sync_fault = StorageError("the disk is gone")
     offsets = offsets_of("orders", (0, 5))
     respond = commit_in_transaction if is_transactional else commit
-    assert codes(respond(node, 3, offsets)) == [ErrorCode.not_coordinator]
+    assert codes(respond(node, 3, offsets)) == [ErrorCode.NOT_COORDINATOR]

@@ -27,7 +27,7 @@ NO_ID = ""
 def test_first_join_is_told_to_come_back_with_an_id() -> None:
     rounds = Rounds()
     ticket = rounds.join(version=4)
-    assert rounds.joins[ticket] == JoinAnswer(ErrorCode.member_id_required, "m1")
+    assert rounds.joins[ticket] == JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, "m1")
     assert rounds.group.state is S.EMPTY
     assert set(rounds.group.pending) == {"m1"}
 
@@ -51,7 +51,7 @@ def test_only_member_leads_its_generation_and_learns_who_is_in_it() -> None:
     member_id, ticket = rounds.enter()
     rounds.pass_time(0)
     answer = rounds.joins[ticket]
-    assert (answer.error, answer.leader, answer.protocol) == (ErrorCode.none, member_id, "range")
+    assert (answer.error, answer.leader, answer.protocol) == (ErrorCode.NONE, member_id, "range")
     assert answer.members == ((member_id, None, b"range of it"),)
     assert rounds.group.state is S.COMPLETING_REBALANCE
 
@@ -61,7 +61,7 @@ def test_leader_sync_makes_the_group_stable_and_records_the_generation() -> None
     member_id, _ = rounds.enter()
     rounds.pass_time(0)
     ticket = rounds.sync(member_id, {member_id: b"partition 0"})
-    assert rounds.syncs[ticket] == SyncAnswer(ErrorCode.none, "consumer", "range", b"partition 0")
+    assert rounds.syncs[ticket] == SyncAnswer(ErrorCode.NONE, "consumer", "range", b"partition 0")
     assert rounds.group.state is S.STABLE
     assert rounds.records[-1] == group_value(rounds.group)
     assert rounds.records[-1].members[0].assignment == b"partition 0"
@@ -70,14 +70,14 @@ def test_leader_sync_makes_the_group_stable_and_records_the_generation() -> None
 def test_join_with_an_id_nobody_gave_out_makes_no_group() -> None:
     rounds = Rounds()
     ticket = rounds.join("made up")
-    assert rounds.joins[ticket] == JoinAnswer(ErrorCode.unknown_member_id, "made up")
+    assert rounds.joins[ticket] == JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, "made up")
     assert (rounds.found, rounds.records) == (None, [])
 
 
 def test_join_without_protocols_makes_no_group() -> None:
     rounds = Rounds()
     ticket = rounds.join(protocols=())
-    assert rounds.joins[ticket].error is ErrorCode.inconsistent_group_protocol
+    assert rounds.joins[ticket].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (rounds.found, rounds.records) == (None, [])
 
 
@@ -86,7 +86,7 @@ def test_id_that_was_given_out_lapses_after_the_session_timeout() -> None:
     given = rounds.joins[rounds.join()].member_id
     rounds.pass_time(SESSION_MS)
     assert not rounds.group.pending
-    assert rounds.joins[rounds.join(given)].error is ErrorCode.unknown_member_id
+    assert rounds.joins[rounds.join(given)].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # ---------------------------------------------------------------- rounds
@@ -97,7 +97,7 @@ def test_second_member_makes_the_first_join_again() -> None:
     (first,) = rounds.form(1)
     _, second_ticket = rounds.enter()
     assert rounds.group.state is S.PREPARING_REBALANCE
-    assert rounds.heartbeat(first) is ErrorCode.rebalance_in_progress
+    assert rounds.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
     first_ticket = rounds.join(first)
     answers = [rounds.joins[first_ticket], rounds.joins[second_ticket]]
     assert [answer.generation for answer in answers] == [2, 2]
@@ -122,7 +122,7 @@ def test_member_the_leader_forgot_gets_an_empty_assignment() -> None:
     rounds.join(first)
     rounds.join(second)
     rounds.sync(first, {first: b"all"})
-    assert rounds.syncs[rounds.sync(second)] == SyncAnswer(ErrorCode.none, "consumer", "range", b"")
+    assert rounds.syncs[rounds.sync(second)] == SyncAnswer(ErrorCode.NONE, "consumer", "range", b"")
 
 
 def test_initial_delay_lets_members_that_start_together_share_the_first_generation() -> None:
@@ -195,8 +195,8 @@ def test_silent_member_is_expelled_when_its_session_ends() -> None:
     rounds.heartbeat(second)
     rounds.pass_time(SESSION_MS // 2)
     assert set(rounds.group.members) == {second}
-    assert rounds.heartbeat(first) is ErrorCode.unknown_member_id
-    assert rounds.heartbeat(second) is ErrorCode.rebalance_in_progress
+    assert rounds.heartbeat(first) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert rounds.heartbeat(second) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_member_that_waits_for_the_others_is_not_expelled() -> None:
@@ -214,7 +214,7 @@ def test_new_member_whose_client_is_gone_does_not_hold_the_round_for_ever() -> N
     rounds = Rounds(Limits(initial_rebalance_delay_ms=2 * NEW_MEMBER_JOIN_TIMEOUT_MS))
     ticket = rounds.join(version=3, rebalance_ms=4 * NEW_MEMBER_JOIN_TIMEOUT_MS)
     rounds.pass_time(NEW_MEMBER_JOIN_TIMEOUT_MS)
-    assert rounds.joins[ticket].error is ErrorCode.unknown_member_id
+    assert rounds.joins[ticket].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_members_that_do_not_sync_in_time_are_expelled() -> None:
@@ -225,7 +225,7 @@ def test_members_that_do_not_sync_in_time_are_expelled() -> None:
     follower = rounds.sync(second)
     rounds.pass_time(REBALANCE_MS)
     assert set(rounds.group.members) == {second}
-    assert rounds.syncs[follower].error is ErrorCode.rebalance_in_progress
+    assert rounds.syncs[follower].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_member_that_never_fetches_its_assignment_is_expelled_from_a_stable_group() -> None:
@@ -247,21 +247,21 @@ def test_round_begun_while_assignments_were_awaited_sends_everybody_back() -> No
     rounds.join(second)
     follower = rounds.sync(second)
     rounds.enter()
-    assert rounds.syncs[follower] == SyncAnswer(ErrorCode.rebalance_in_progress)
-    assert rounds.syncs[rounds.sync(first)].error is ErrorCode.rebalance_in_progress
+    assert rounds.syncs[follower] == SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert rounds.syncs[rounds.sync(first)].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_sync_of_another_generation_is_refused() -> None:
     rounds = Rounds()
     (first,) = rounds.form(1)
-    assert rounds.syncs[rounds.sync(first, generation=0)].error is ErrorCode.illegal_generation
+    assert rounds.syncs[rounds.sync(first, generation=0)].error is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_sync_under_another_protocol_is_refused() -> None:
     rounds = Rounds()
     (first,) = rounds.form(1)
     ticket = rounds.sync(first, protocol="sticky")
-    assert rounds.syncs[ticket].error is ErrorCode.inconsistent_group_protocol
+    assert rounds.syncs[ticket].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_sync_in_a_stable_group_repeats_the_assignment() -> None:
@@ -310,11 +310,11 @@ def test_request_repeated_on_another_connection_answers_the_first() -> None:
     first, second = rounds.form(2)
     lost = rounds.join(first)
     rounds.join(first)
-    assert rounds.joins[lost].error is ErrorCode.rebalance_in_progress
+    assert rounds.joins[lost].error is ErrorCode.REBALANCE_IN_PROGRESS
     rounds.join(second)
     lost_sync = rounds.sync(second)
     rounds.sync(second)
-    assert rounds.syncs[lost_sync].error is ErrorCode.rebalance_in_progress
+    assert rounds.syncs[lost_sync].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 # ---------------------------------------------------------------- leaving
@@ -323,7 +323,7 @@ def test_request_repeated_on_another_connection_answers_the_first() -> None:
 def test_last_member_leaves_an_empty_group_behind() -> None:
     rounds = Rounds()
     (first,) = rounds.form(1)
-    assert rounds.leave(Leaver(first)) == (ErrorCode.none,)
+    assert rounds.leave(Leaver(first)) == (ErrorCode.NONE,)
     assert (rounds.group.state, rounds.group.generation) == (S.EMPTY, 2)
     assert rounds.records[-1] == group_value(rounds.group)
     assert (rounds.records[-1].protocol_type, rounds.records[-1].members) == ("consumer", ())
@@ -333,7 +333,7 @@ def test_several_members_leave_in_one_request() -> None:
     rounds = Rounds()
     first, second, third = rounds.form(3)
     codes = rounds.leave(Leaver(first), Leaver("nobody"), Leaver(second))
-    assert codes == (ErrorCode.none, ErrorCode.unknown_member_id, ErrorCode.none)
+    assert codes == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
     assert set(rounds.group.members) == {third}
     assert rounds.group.leader == third
     assert rounds.group.state is S.PREPARING_REBALANCE
@@ -344,7 +344,7 @@ def test_member_that_leaves_while_it_waits_is_answered() -> None:
     first, _ = rounds.form(2)
     ticket = rounds.join(first)
     rounds.leave(Leaver(first))
-    assert rounds.joins[ticket].error is ErrorCode.unknown_member_id
+    assert rounds.joins[ticket].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_member_that_leaves_while_it_waits_for_its_assignment_is_answered() -> None:
@@ -354,20 +354,20 @@ def test_member_that_leaves_while_it_waits_for_its_assignment_is_answered() -> N
     rounds.join(second)
     ticket = rounds.sync(second)
     rounds.leave(Leaver(second))
-    assert rounds.syncs[ticket].error is ErrorCode.unknown_member_id
+    assert rounds.syncs[ticket].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_pending_member_that_leaves_starts_no_round() -> None:
     rounds = Rounds()
     rounds.form(1)
     given = rounds.joins[rounds.join()].member_id
-    assert rounds.leave(Leaver(given)) == (ErrorCode.none,)
+    assert rounds.leave(Leaver(given)) == (ErrorCode.NONE,)
     assert rounds.group.state is S.STABLE
 
 
 def test_leaving_a_group_that_is_not_there_names_nobody() -> None:
     rounds = Rounds()
-    assert rounds.leave(Leaver("m")) == (ErrorCode.unknown_member_id,)
+    assert rounds.leave(Leaver("m")) == (ErrorCode.UNKNOWN_MEMBER_ID,)
 
 
 # ---------------------------------------------------------------- static members
@@ -432,14 +432,14 @@ def test_static_member_that_was_replaced_is_fenced_everywhere() -> None:
         rounds.joins[rounds.join(static_id, instance_id="i")].error,
         *rounds.leave(Leaver(static_id, "i")),
     }
-    assert codes == {ErrorCode.fenced_instance_id}
+    assert codes == {ErrorCode.FENCED_INSTANCE_ID}
 
 
 def test_static_member_that_is_replaced_while_it_waits_is_told() -> None:
     rounds, static_id, _ = stable_with_static_member()
     waiting = rounds.join(static_id, instance_id="i")
     rounds.join(instance_id="i")
-    assert rounds.joins[waiting] == JoinAnswer(ErrorCode.fenced_instance_id, static_id)
+    assert rounds.joins[waiting] == JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, static_id)
 
 
 def test_static_member_that_comes_back_with_other_protocols_starts_a_round() -> None:
@@ -460,7 +460,7 @@ def test_static_member_that_restarts_during_a_round_makes_it_begin_again() -> No
     waiting = rounds.sync(follower_id)
     rounds.join(instance_id="i")
     assert rounds.group.state is S.PREPARING_REBALANCE
-    assert rounds.syncs[waiting].error is ErrorCode.rebalance_in_progress
+    assert rounds.syncs[waiting].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_static_member_that_is_away_stays_until_its_session_ends() -> None:
@@ -487,8 +487,8 @@ def test_replaced_static_member_still_has_to_fetch_its_assignment() -> None:
 def test_administrator_removes_a_static_member_by_its_instance_id() -> None:
     rounds, _, follower_id = stable_with_static_member()
     assert rounds.leave(Leaver(NO_ID, "i"), Leaver(NO_ID, "none")) == (
-        ErrorCode.none,
-        ErrorCode.unknown_member_id,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
     )
     assert set(rounds.group.members) == {follower_id}
 
@@ -509,7 +509,7 @@ def test_member_with_no_common_protocol_is_refused() -> None:
     rounds = Rounds()
     rounds.form(2)
     ticket = rounds.join(protocols=(("sticky", b""),))
-    assert rounds.joins[ticket].error is ErrorCode.inconsistent_group_protocol
+    assert rounds.joins[ticket].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert rounds.group.state is S.STABLE
 
 
@@ -517,14 +517,14 @@ def test_member_of_another_protocol_type_is_refused() -> None:
     rounds = Rounds()
     rounds.form(1)
     ticket = rounds.join(protocol_type="connect")
-    assert rounds.joins[ticket].error is ErrorCode.inconsistent_group_protocol
+    assert rounds.joins[ticket].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_full_group_takes_nobody_else() -> None:
     rounds = Rounds(Limits(initial_rebalance_delay_ms=0, group_max_size=2))
     rounds.form(2)
     ticket = rounds.join()
-    assert rounds.joins[ticket] == JoinAnswer(ErrorCode.group_max_size_reached)
+    assert rounds.joins[ticket] == JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED)
     assert rounds.group.state is S.STABLE
 
 
@@ -535,7 +535,7 @@ def test_in_a_round_the_places_go_to_those_who_join_first() -> None:
     rounds.join(first)
     rounds.join(second)
     late = rounds.join(third)
-    assert rounds.joins[late].error is ErrorCode.group_max_size_reached
+    assert rounds.joins[late].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert rounds.group.state is S.COMPLETING_REBALANCE
     assert set(rounds.group.members) == {first, second}
 
@@ -546,14 +546,14 @@ def test_in_a_round_the_places_go_to_those_who_join_first() -> None:
 @pytest.mark.parametrize(
     ("generation", "member_id", "is_transactional", "expected"),
     [
-        (1, "leader", False, ErrorCode.none),
-        (1, "leader", True, ErrorCode.none),
-        (0, "leader", False, ErrorCode.illegal_generation),
-        (0, "leader", True, ErrorCode.illegal_generation),
-        (1, "ghost", False, ErrorCode.unknown_member_id),
-        (1, "ghost", True, ErrorCode.unknown_member_id),
-        (-1, "", False, ErrorCode.unknown_member_id),
-        (-1, "", True, ErrorCode.none),
+        (1, "leader", False, ErrorCode.NONE),
+        (1, "leader", True, ErrorCode.NONE),
+        (0, "leader", False, ErrorCode.ILLEGAL_GENERATION),
+        (0, "leader", True, ErrorCode.ILLEGAL_GENERATION),
+        (1, "ghost", False, ErrorCode.UNKNOWN_MEMBER_ID),
+        (1, "ghost", True, ErrorCode.UNKNOWN_MEMBER_ID),
+        (-1, "", False, ErrorCode.UNKNOWN_MEMBER_ID),
+        (-1, "", True, ErrorCode.NONE),
     ],
 )
 def test_P7_only_members_of_this_generation_commit_offsets(
@@ -578,7 +578,7 @@ def test_P7_replaced_static_member_commits_nothing() -> None:
     refusal = commit_refusal(
         rounds.group, static_id, "i", 2, is_transactional=True, knows_group_not_found=True
     )
-    assert refusal is ErrorCode.fenced_instance_id
+    assert refusal is ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_commit_while_assignments_are_awaited_is_put_off() -> None:
@@ -588,17 +588,17 @@ def test_commit_while_assignments_are_awaited_is_put_off() -> None:
     refusal = commit_refusal(
         rounds.group, member_id, None, 1, is_transactional=False, knows_group_not_found=True
     )
-    assert refusal is ErrorCode.rebalance_in_progress
+    assert refusal is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
     ("generation", "is_transactional", "knows_group_not_found", "expected"),
     [
-        (-1, False, True, ErrorCode.none),
-        (-1, True, False, ErrorCode.none),
-        (3, False, True, ErrorCode.group_id_not_found),
-        (3, False, False, ErrorCode.illegal_generation),
-        (3, True, True, ErrorCode.illegal_generation),
+        (-1, False, True, ErrorCode.NONE),
+        (-1, True, False, ErrorCode.NONE),
+        (3, False, True, ErrorCode.GROUP_ID_NOT_FOUND),
+        (3, False, False, ErrorCode.ILLEGAL_GENERATION),
+        (3, True, True, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
 def test_commit_to_a_group_that_is_not_there(
@@ -619,7 +619,7 @@ def test_consumer_outside_the_group_commits_while_the_group_is_empty() -> None:
     refusal = commit_refusal(
         Group("g"), "", None, -1, is_transactional=False, knows_group_not_found=True
     )
-    assert refusal is ErrorCode.none
+    assert refusal is ErrorCode.NONE
 
 
 # ---------------------------------------------------------------- restarts and subscriptions
@@ -632,7 +632,7 @@ def test_P8_members_and_assignments_survive_a_restart() -> None:
     rounds.pass_time(SESSION_MS // 2)
     rounds.restart()
     assert group_value(rounds.group) == before
-    assert rounds.heartbeat(first) is ErrorCode.none
+    assert rounds.heartbeat(first) is ErrorCode.NONE
     assert rounds.syncs[rounds.sync(second)].assignment == second.encode()
 
 

@@ -22,7 +22,7 @@ RETENTION = {"offsets_retention_minutes": 10, "offsets_retention_check_interval_
 def test_P3_offsets_of_a_transaction_count_only_once_it_is_committed() -> None:
     node = GroupNode()
     node.commit("g", 5)
-    assert node.commit_in_transaction("g", 9) is ErrorCode.none
+    assert node.commit_in_transaction("g", 9) is ErrorCode.NONE
     assert (node.offset("g"), node.is_pending("g")) == (5, True)
     node.end_transaction("g", is_commit=True)
     assert (node.offset("g"), node.is_pending("g")) == (9, False)
@@ -86,8 +86,8 @@ def test_P8_later_commit_wins_whichever_became_visible_first() -> None:
 
 def test_P7_offsets_are_not_written_when_the_transaction_refuses_them() -> None:
     node = GroupNode()
-    node.transactions.answer = ErrorCode.invalid_producer_epoch
-    assert node.commit_in_transaction("g", 1) is ErrorCode.invalid_producer_epoch
+    node.transactions.answer = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert node.commit_in_transaction("g", 1) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert node.log_of("g").log_end_offset == 0
 
 
@@ -97,7 +97,7 @@ def test_P7_offsets_of_a_member_that_was_left_behind_are_not_written() -> None:
     node.groups.leave("g", (Leaver(member.member_id),))
     node.form("g")
     end = node.log_of("g").log_end_offset
-    assert node.commit_in_transaction("g", 1, committer=member) is ErrorCode.unknown_member_id
+    assert node.commit_in_transaction("g", 1, committer=member) is ErrorCode.UNKNOWN_MEMBER_ID
     assert node.log_of("g").log_end_offset == end
 
 
@@ -106,7 +106,7 @@ def test_P7_offsets_of_a_past_generation_are_not_written() -> None:
     member = node.form("g")
     stale = Committer("g", member.generation - 1, member.member_id)
     end = node.log_of("g").log_end_offset
-    assert node.commit_in_transaction("g", 1, committer=stale) is ErrorCode.illegal_generation
+    assert node.commit_in_transaction("g", 1, committer=stale) is ErrorCode.ILLEGAL_GENERATION
     assert node.log_of("g").log_end_offset == end
 
 
@@ -119,8 +119,8 @@ def test_transaction_is_asked_for_the_partition_of_the_group() -> None:
 
 def test_P7_old_epoch_is_refused_by_the_log_even_if_the_transaction_consents() -> None:
     node = GroupNode()
-    node.host.break_disk(ErrorCode.invalid_producer_epoch)
-    assert node.commit_in_transaction("g", 1) is ErrorCode.invalid_producer_epoch
+    node.host.break_disk(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert node.commit_in_transaction("g", 1) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert not node.is_pending("g")
 
 
@@ -129,7 +129,7 @@ def test_P7_old_epoch_is_refused_by_the_log_even_if_the_transaction_consents() -
 
 def test_commit_outside_any_group_makes_a_group_without_members() -> None:
     node = GroupNode()
-    assert node.commit("g", 3) is ErrorCode.none
+    assert node.commit("g", 3) is ErrorCode.NONE
     group = node.groups.group("g")
     assert group is not None
     assert (group.state, group.protocol_type) == (GroupState.EMPTY, None)
@@ -149,14 +149,14 @@ def test_commit_that_cannot_be_written_does_not_count() -> None:
     node = GroupNode()
     node.commit("g", 3)
     node.host.break_disk()
-    assert node.commit("g", 4) is ErrorCode.not_coordinator
+    assert node.commit("g", 4) is ErrorCode.NOT_COORDINATOR
     assert node.offset("g") == 3
 
 
 def test_commit_that_is_too_large_is_told_so() -> None:
     node = GroupNode()
-    node.host.break_disk(ErrorCode.message_too_large)
-    assert node.commit("g", 4) is ErrorCode.invalid_commit_offset_size
+    node.host.break_disk(ErrorCode.MESSAGE_TOO_LARGE)
+    assert node.commit("g", 4) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
 def test_commit_prolongs_the_session_of_its_member() -> None:
@@ -166,7 +166,7 @@ def test_commit_prolongs_the_session_of_its_member() -> None:
     key = OffsetKey("g", "orders", 0)
     node.groups.commit(member, {key: node.value(1)}, knows_group_not_found=True)
     node.host.pass_time(9_000)
-    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
+    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
@@ -176,10 +176,10 @@ def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_session(step_ms: int) -
     member = node.form("g")
     node.host.clock_step_ms = step_ms
     node.host.pass_time(9_000)
-    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
+    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.NONE
     node.host.pass_time(11_000)
     refused = node.groups.heartbeat("g", member.member_id, None, 1)
-    assert refused is ErrorCode.unknown_member_id
+    assert refused is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_the_time_at_which_a_group_came_to_its_state_is_a_time_of_day() -> None:
@@ -216,7 +216,7 @@ def test_a_commit_that_cannot_be_synced_is_to_be_tried_again() -> None:
     node.host.durability = Durability.ALWAYS
     node.host.sync_fault = StorageError("the disk is gone")
     node.commit("g", 3)
-    assert asyncio.run(node.coordinator.sync_offsets("g")) is ErrorCode.not_coordinator
+    assert asyncio.run(node.coordinator.sync_offsets("g")) is ErrorCode.NOT_COORDINATOR
 
 
 def test_durability_commit_leaves_plain_commits_to_the_page_cache() -> None:
@@ -255,7 +255,7 @@ def test_deleted_group_leaves_nothing_even_of_an_open_transaction() -> None:
     node = GroupNode()
     node.commit("g", 1)
     node.commit_in_transaction("g", 2, partition=1)
-    assert node.groups.delete_group("g") is ErrorCode.none
+    assert node.groups.delete_group("g") is ErrorCode.NONE
     node.end_transaction("g", is_commit=True)
     node.restart()
     assert node.groups.group("g") is None
@@ -265,8 +265,8 @@ def test_deleted_group_leaves_nothing_even_of_an_open_transaction() -> None:
 def test_group_with_members_is_not_deleted() -> None:
     node = GroupNode()
     node.form("g")
-    assert node.groups.delete_group("g") is ErrorCode.non_empty_group
-    assert node.groups.delete_group("h") is ErrorCode.group_id_not_found
+    assert node.groups.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
+    assert node.groups.delete_group("h") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # ---------------------------------------------------------------- expiry
@@ -339,7 +339,7 @@ def test_P8_members_survive_a_restart_and_time_out_afterwards() -> None:
     node = GroupNode()
     member = node.form("g")
     node.restart()
-    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.none
+    assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.NONE
     node.host.pass_time(10_000)
     group = node.groups.group("g")
     assert group is not None
@@ -350,7 +350,7 @@ def test_join_that_cannot_be_written_is_refused_and_makes_no_group() -> None:
     node = GroupNode()
     node.host.break_disk()
     (answer,) = node.join("g")
-    assert answer.error is ErrorCode.not_coordinator
+    assert answer.error is ErrorCode.NOT_COORDINATOR
     assert node.groups.group("g") is None
 
 
@@ -361,7 +361,7 @@ def test_generation_that_cannot_be_written_is_not_handed_out() -> None:
     (answer,) = joined
     node.host.break_disk()
     (refused,) = node.sync("g", answer.member_id, answer.generation)
-    assert refused.error is ErrorCode.not_coordinator
+    assert refused.error is ErrorCode.NOT_COORDINATOR
     node.host.mend_disk()
     (assigned,) = node.sync("g", answer.member_id, answer.generation)
     assert assigned.assignment == b"all"
@@ -418,10 +418,10 @@ OTHER_GROUP = "h"
 def test_P9_groups_of_a_damaged_partition_are_not_coordinated_here() -> None:
     """Their members would be told that they are unknown, and consume from the beginning."""
     node, member = damaged()
-    assert node.commit("g", 2) is ErrorCode.not_coordinator
+    assert node.commit("g", 2) is ErrorCode.NOT_COORDINATOR
     heartbeat = node.groups.heartbeat("g", member.member_id, None, 1)
-    assert heartbeat is ErrorCode.not_coordinator
-    assert node.commit_in_transaction("g", 3) is ErrorCode.not_coordinator
+    assert heartbeat is ErrorCode.NOT_COORDINATOR
+    assert node.commit_in_transaction("g", 3) is ErrorCode.NOT_COORDINATOR
     with pytest.raises(StorageError, match="which keeps group 'g'"):
         node.groups.leave("g", (Leaver(member.member_id),))
     with pytest.raises(StorageError, match="which keeps group 'g'"):
@@ -433,7 +433,7 @@ def test_P9_groups_of_other_partitions_go_on_beside_a_damaged_one() -> None:
     node, _ = damaged()
     assert node.groups.group_partition(OTHER_GROUP) != node.groups.group_partition("g")
     assert node.offset(OTHER_GROUP) == 5
-    assert node.commit(OTHER_GROUP, 6) is ErrorCode.none
+    assert node.commit(OTHER_GROUP, 6) is ErrorCode.NONE
     node.host.pass_time(20 * MINUTE_MS)
     assert node.offset(OTHER_GROUP) == 6
 

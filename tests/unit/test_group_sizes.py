@@ -67,27 +67,27 @@ def node() -> GroupNode:
 
 def test_a_member_that_tells_more_than_a_batch_holds_is_refused() -> None:
     refused = join(node(), BATCH_BYTES_MIN)
-    assert refused.error_code is ErrorCode.message_too_large
-    assert join(node(), BATCH_BYTES_MIN - KIB).error_code is ErrorCode.none
+    assert refused.error_code is ErrorCode.MESSAGE_TOO_LARGE
+    assert join(node(), BATCH_BYTES_MIN - KIB).error_code is ErrorCode.NONE
 
 
 def test_a_member_with_a_hundred_protocols_is_let_in_and_with_more_refused() -> None:
-    assert join(node(), 1, protocols=apis.PROTOCOLS_MAX).error_code is ErrorCode.none
+    assert join(node(), 1, protocols=apis.PROTOCOLS_MAX).error_code is ErrorCode.NONE
     refused = join(node(), 1, protocols=apis.PROTOCOLS_MAX + 1)
-    assert refused.error_code is ErrorCode.invalid_request
+    assert refused.error_code is ErrorCode.INVALID_REQUEST
 
 
 def test_what_all_groups_hold_is_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "HELD_BYTES_MAX", 100 * KIB)
     many = node()
-    assert join(many, 60 * KIB, group_id="a").error_code is ErrorCode.none
+    assert join(many, 60 * KIB, group_id="a").error_code is ErrorCode.NONE
     refused = join(many, 60 * KIB, group_id="b")
-    assert refused.error_code is ErrorCode.coordinator_not_available
+    assert refused.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     many.host.pass_time(120_000)  # the member's session ends
     group = many.groups.group("a")
     assert group is not None
     assert group.state is GroupState.EMPTY
-    assert join(many, 60 * KIB, group_id="b").error_code is ErrorCode.none
+    assert join(many, 60 * KIB, group_id="b").error_code is ErrorCode.NONE
 
 
 def test_assignments_that_no_batch_holds_are_refused() -> None:
@@ -102,7 +102,7 @@ def test_assignments_that_no_batch_holds_are_refused() -> None:
         member_id=member_id,
         assignments=[{"member_id": member_id, "assignment": bytes(BATCH_BYTES_MIN + 1)}],
     )
-    assert synced.error_code is ErrorCode.unknown_server_error
+    assert synced.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_offsets_that_no_batch_holds_are_refused_whole() -> None:
@@ -110,7 +110,7 @@ def test_offsets_that_no_batch_holds_are_refused_whole() -> None:
     value = one.value(5)
     offsets = {OffsetKey("g", "orders", index): value for index in range(30_000)}
     code = one.groups.commit(Committer("g"), offsets, knows_group_not_found=True)
-    assert code is ErrorCode.invalid_commit_offset_size
+    assert code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert one.groups.group("g") is None
 
 
@@ -118,7 +118,7 @@ def test_a_group_takes_no_member_beyond_the_bytes_it_may_hold() -> None:
     rounds = Rounds(Limits(initial_rebalance_delay_ms=0, group_bytes_max=100))
     rounds.join(version=3, protocols=(("range", bytes(60)),))
     full = rounds.join(version=3, protocols=(("range", bytes(60)),))
-    assert rounds.joins[full].error is ErrorCode.group_max_size_reached
+    assert rounds.joins[full].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert len(rounds.group.members) == 1
     rounds.join(version=3, protocols=(("range", bytes(20)),))
     assert len(rounds.group.members) == 2
@@ -132,7 +132,7 @@ def test_ids_that_are_given_out_and_not_used_are_bounded_and_lapse(
     for _ in range(10):
         rounds.join()
     full = rounds.join()
-    assert rounds.joins[full].error is ErrorCode.group_max_size_reached
+    assert rounds.joins[full].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     rounds.pass_time(300_000)
     again = rounds.join()
-    assert rounds.joins[again].error is ErrorCode.member_id_required
+    assert rounds.joins[again].error is ErrorCode.MEMBER_ID_REQUIRED

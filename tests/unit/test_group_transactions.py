@@ -52,7 +52,7 @@ class Both:
 
     async def end(self, producer: Producer, outcome: TxnResult) -> Producer:
         identity = await self.transactions.end("t", producer, outcome, bumps_epoch=True)
-        assert identity.code is ErrorCode.none
+        assert identity.code is ErrorCode.NONE
         return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
 
     def offset(self) -> int | None:
@@ -82,7 +82,7 @@ def play(story: Callable[[Both], Coroutine[Any, Any, None]], durability: Durabil
 def test_P3_offsets_are_committed_with_their_transaction() -> None:
     async def story(both: Both) -> None:
         producer = await both.begin()
-        assert await both.commit(producer, 5) is ErrorCode.none
+        assert await both.commit(producer, 5) is ErrorCode.NONE
         assert both.offset() is None
         await both.end(producer, TxnResult.COMMIT)
 
@@ -137,7 +137,7 @@ def test_P7_offsets_that_had_to_wait_until_their_transaction_ended_are_not_writt
         await ending
 
     both = play(story, Durability.ALWAYS)
-    assert codes == [ErrorCode.concurrent_transactions]
+    assert codes == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert (both.offset(), both.groups.is_pending(KEY), both.open_transactions()) == (
         None,
         False,
@@ -154,5 +154,5 @@ def test_P7_offsets_of_a_fenced_producer_are_not_written() -> None:
         codes.append(await both.commit(zombie, 5))
 
     both = play(story, Durability.PROCESS)
-    assert codes == [ErrorCode.invalid_producer_epoch]
+    assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert not both.groups.is_pending(KEY)

@@ -17,7 +17,7 @@ DESCRIBE_CONFIGS = 32
 def result(name: str) -> DescribeConfigsResult:
     synonym = ConfigSynonym("log.retention.ms", "6", 4)
     entry = DescribedConfig("retention.ms", "5", False, 1, False, [synonym], 5, None)
-    return DescribeConfigsResult(ErrorCode.none, None, 2, name, [entry, entry])
+    return DescribeConfigsResult(ErrorCode.NONE, None, 2, name, [entry, entry])
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])

@@ -155,7 +155,7 @@ def fetched(answer: Any) -> Any:
 def still_serves(sockets: Sockets) -> bool:
     with sockets.connect() as connection:
         ((error, _),) = produced(connection.call(produce(9, one_batch())))
-        return error == ErrorCode.none
+        return error == ErrorCode.NONE
 
 
 # ---------------------------------------------------------------- every version
@@ -165,7 +165,7 @@ def still_serves(sockets: Sockets) -> bool:
 def test_another_codec_agrees_on_every_version_of_produce(sockets: Sockets, version: int) -> None:
     with sockets.connect() as connection:
         answer = connection.call(produce(version, one_batch(), one_batch()[:-1]))
-    assert produced(answer) == [(ErrorCode.none, 0), (ErrorCode.invalid_record, -1)]
+    assert produced(answer) == [(ErrorCode.NONE, 0), (ErrorCode.INVALID_RECORD, -1)]
     (topic,) = answer.responses
     assert vars_of(topic).items() >= topic_key(version >= 13).items()
     assert [log.log_end_offset for log in sockets.logs] == [1, 0]
@@ -182,12 +182,12 @@ def test_another_codec_agrees_on_every_version_of_fetch(sockets: Sockets, versio
     (topic,) = answer.responses
     assert vars_of(topic).items() >= topic_key(version >= 13, "topic").items()
     found = fetched(answer)
-    assert (found.error_code, found.high_watermark) == (ErrorCode.none, 2)
+    assert (found.error_code, found.high_watermark) == (ErrorCode.NONE, 2)
     assert (found.last_stable_offset, found.aborted_transactions) == (2, ())
     assert bytes(found.records) == sockets.logs[0].read(1, 1)
     assert fetched(plain).aborted_transactions is None
     assert not fetched(plain).records
-    assert fetched(outside).error_code == ErrorCode.offset_out_of_range
+    assert fetched(outside).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def vars_of(entity: Any) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def test_a_log_is_asked_for_when_a_request_first_names_its_partition(sockets: So
 
 
 @pytest.mark.parametrize(
-    "fault", [ErrorCode.unknown_topic_or_partition, ErrorCode.kafka_storage_error]
+    "fault", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR]
 )
 def test_a_partition_without_a_log_is_answered_with_the_reason_until_it_has_one(
     sockets: Sockets, fault: ErrorCode
@@ -217,7 +217,7 @@ def test_a_partition_without_a_log_is_answered_with_the_reason_until_it_has_one(
         stored = produced(connection.call(produce(9, one_batch())))
     assert refused == [(fault, -1)]
     assert unread == fault
-    assert stored == [(ErrorCode.none, 0)]
+    assert stored == [(ErrorCode.NONE, 0)]
 
 
 def test_aborted_transactions_are_named_in_the_layout_of_every_client(sockets: Sockets) -> None:
@@ -313,7 +313,7 @@ def test_what_is_no_request_costs_its_connection_alone(sockets: Sockets, data: b
     with sockets.connect() as bystander, sockets.connect() as connection:
         connection.send_raw(data)
         assert connection.is_closed_by_peer()
-        assert produced(bystander.call(produce(9, one_batch()))) == [(ErrorCode.none, 0)]
+        assert produced(bystander.call(produce(9, one_batch()))) == [(ErrorCode.NONE, 0)]
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -104,9 +104,9 @@ def test_an_idempotent_producer_gets_its_id_in_every_version(version: int) -> No
 @pytest.mark.parametrize(
     ("version", "code"),
     [
-        (3, ErrorCode.invalid_producer_epoch),
-        (4, ErrorCode.producer_fenced),
-        (5, ErrorCode.producer_fenced),
+        (3, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (4, ErrorCode.PRODUCER_FENCED),
+        (5, ErrorCode.PRODUCER_FENCED),
     ],
 )
 def test_a_fenced_start_is_told_in_words_its_version_knows(version: int, code: int) -> None:
@@ -120,7 +120,7 @@ def test_a_fenced_start_is_told_in_words_its_version_knows(version: int, code: i
 @pytest.mark.parametrize("shown", [(1_000, -1), (-1, 0)])
 def test_half_an_identity_is_no_identity(shown: tuple[int, int]) -> None:
     answer = Api().init(producer_id=shown[0], producer_epoch=shown[1])
-    assert answer.error_code == ErrorCode.invalid_request
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -134,10 +134,10 @@ def test_a_partition_that_cannot_be_added_keeps_the_others_out() -> None:
     api = Api()
     api.init()
     assert api.add(3, 0, (TOPIC, 0), (TOPIC, 9), ("nowhere", 0), (OFFSETS_TOPIC, 0)) == {
-        (TOPIC, 0): ErrorCode.operation_not_attempted,
-        (TOPIC, 9): ErrorCode.unknown_topic_or_partition,
-        ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
-        (OFFSETS_TOPIC, 0): ErrorCode.topic_authorization_failed,
+        (TOPIC, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        (TOPIC, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (OFFSETS_TOPIC, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
@@ -146,7 +146,7 @@ def test_a_partition_that_cannot_be_added_keeps_the_others_out() -> None:
 
 @pytest.mark.parametrize(
     ("version", "code"),
-    [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced)],
+    [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)],
 )
 def test_a_fenced_add_is_told_in_words_its_version_knows(version: int, code: int) -> None:
     api = Api()
@@ -167,7 +167,7 @@ def test_a_groups_partition_is_added_in_every_version(version: int) -> None:
         producer_epoch=0,
         group_id="readers",
     )
-    assert answer.error_code == ErrorCode.none
+    assert answer.error_code == ErrorCode.NONE
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
     assert txn.partitions == {api.coordinator.offsets_partition("readers")}
@@ -178,9 +178,9 @@ def test_a_transaction_ends_without_a_bump_in_old_versions(version: int) -> None
     api = Api()
     api.init()
     api.add(3, 0, (TOPIC, 0))
-    assert api.end(version, 0).error_code == ErrorCode.none
-    assert api.end(version, 0).error_code == ErrorCode.none
-    assert api.end(version, 0, committed=False).error_code == ErrorCode.invalid_txn_state
+    assert api.end(version, 0).error_code == ErrorCode.NONE
+    assert api.end(version, 0).error_code == ErrorCode.NONE
+    assert api.end(version, 0, committed=False).error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_version_5_tells_the_epoch_to_go_on_with() -> None:
@@ -190,19 +190,19 @@ def test_version_5_tells_the_epoch_to_go_on_with() -> None:
     answer = api.end(5, 0)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1_000, 1)
     assert api.end(5, 0) == answer
-    assert api.end(5, 0, committed=False).error_code == ErrorCode.invalid_txn_state
-    assert api.end(5, 1).error_code == ErrorCode.invalid_txn_state
+    assert api.end(5, 0, committed=False).error_code == ErrorCode.INVALID_TXN_STATE
+    assert api.end(5, 1).error_code == ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize(
     ("version", "code"),
     [
-        (0, ErrorCode.transaction_abortable),
-        (1, ErrorCode.transaction_abortable),
-        (2, ErrorCode.unknown_producer_id),
-        (3, ErrorCode.unknown_producer_id),
-        (4, ErrorCode.transaction_abortable),
-        (5, ErrorCode.transaction_abortable),
+        (0, ErrorCode.TRANSACTION_ABORTABLE),
+        (1, ErrorCode.TRANSACTION_ABORTABLE),
+        (2, ErrorCode.UNKNOWN_PRODUCER_ID),
+        (3, ErrorCode.UNKNOWN_PRODUCER_ID),
+        (4, ErrorCode.TRANSACTION_ABORTABLE),
+        (5, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
 def test_a_commit_that_the_broker_had_to_abort_is_abortable_in_every_version(
@@ -213,12 +213,12 @@ def test_a_commit_that_the_broker_had_to_abort_is_abortable_in_every_version(
     api.add(3, 0, (TOPIC, 0))
     api.host.unopenable.add((TOPIC, 0))
     assert api.end(version, 0).error_code == code
-    assert api.end(version, 0, committed=False).error_code == ErrorCode.none
+    assert api.end(version, 0, committed=False).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
     ("version", "code"),
-    [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced)],
+    [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)],
 )
 def test_a_fenced_end_is_told_in_words_its_version_knows(version: int, code: int) -> None:
     api = Api()
@@ -228,7 +228,7 @@ def test_a_fenced_end_is_told_in_words_its_version_knows(version: int, code: int
 
 
 def test_ends_of_unknown_ids_are_refused() -> None:
-    assert Api().end(5, 0).error_code == ErrorCode.invalid_producer_id_mapping
+    assert Api().end(5, 0).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_transactions_are_described() -> None:
@@ -238,18 +238,18 @@ def test_transactions_are_described() -> None:
     known, unknown, empty = api.ask(
         DESCRIBE, 0, transactional_ids=["pay", "nobody", ""]
     ).transaction_states
-    assert known.error_code == ErrorCode.none
+    assert known.error_code == ErrorCode.NONE
     assert known.transaction_state == "Ongoing"
     assert known.transaction_timeout == datetime.timedelta(seconds=1)
     assert known.transaction_start_time.timestamp() * 1000 == api.host.now
     assert (known.producer_id, known.producer_epoch) == (1_000, 0)
     assert [(topic.topic, topic.partitions) for topic in known.topics] == [(TOPIC, (0, 1))]
-    assert unknown.error_code == ErrorCode.transactional_id_not_found
-    assert empty.error_code == ErrorCode.invalid_request
+    assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
 def names(answer: Any) -> list[str]:
-    assert answer.error_code == ErrorCode.none
+    assert answer.error_code == ErrorCode.NONE
     return [found.transactional_id for found in answer.transaction_states]
 
 
@@ -278,7 +278,7 @@ def test_a_pattern_has_to_match_the_whole_id() -> None:
     api.init(transactional_id="repay-1")
     assert names(api.ask(LIST, 2, transactional_id_pattern="pay-[0-9]+")) == ["pay-1"]
     refused = api.ask(LIST, 2, transactional_id_pattern="pay-[")
-    assert refused.error_code == ErrorCode.invalid_regular_expression
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.parametrize("pattern", ["pay-[", "a**", "(?=a)", r"(a)\1", "a{1001}"])
@@ -286,7 +286,7 @@ def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
     api = Api()
     api.init()
     answer = api.ask(LIST, 2, transactional_id_pattern=pattern)
-    assert answer.error_code == ErrorCode.invalid_regular_expression
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_no_pattern_holds_up_the_broker() -> None:
@@ -322,11 +322,11 @@ def test_producers_of_a_partition_are_described() -> None:
         0,
         0,
     )
-    assert missing.error_code == ErrorCode.unknown_topic_or_partition
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert missing.error_message is None
     nowhere = api.ask(PRODUCERS, 0, topics=[{"name": "nowhere", "partition_indexes": [0]}])
     (unknown,) = nowhere.topics[0].partitions
-    assert unknown.error_code == ErrorCode.unknown_topic_or_partition
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert unknown.error_message == "This server does not host this topic-partition."
 
 
@@ -343,7 +343,7 @@ def add_batched(api: Api, *partitions: tuple[str, int], epoch: int = 0, **fields
         "topics": [{"name": name, "partitions": [index]} for name, index in partitions],
     }
     answer = api.ask(ADD, version, transactions=[wanted | fields])
-    assert answer.error_code == ErrorCode.none
+    assert answer.error_code == ErrorCode.NONE
     (result,) = answer.results_by_transaction
     return {
         (topic.name, one.partition_index): one.partition_error_code
@@ -357,8 +357,8 @@ def test_partitions_are_added_by_the_rules_of_version_2(version: int) -> None:
     api = Api()
     api.init()
     assert add_batched(api, (TOPIC, 0), (OFFSETS_TOPIC, 1), version=version) == {
-        (TOPIC, 0): ErrorCode.none,
-        (OFFSETS_TOPIC, 1): ErrorCode.none,
+        (TOPIC, 0): ErrorCode.NONE,
+        (OFFSETS_TOPIC, 1): ErrorCode.NONE,
     }
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
@@ -369,9 +369,9 @@ def test_a_partition_that_cannot_be_added_keeps_the_others_of_its_transaction_ou
     api = Api()
     api.init()
     assert add_batched(api, (TOPIC, 0), ("nowhere", 0), ("__transaction_state", 0)) == {
-        (TOPIC, 0): ErrorCode.operation_not_attempted,
-        ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
-        ("__transaction_state", 0): ErrorCode.topic_authorization_failed,
+        (TOPIC, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
 
 
@@ -397,10 +397,10 @@ def test_transactions_of_one_request_are_answered_each() -> None:
         (one.transactional_id, one.topic_results[0].results_by_partition[0].partition_error_code)
         for one in answer.results_by_transaction
     ] == [
-        ("pay", ErrorCode.none),
-        ("pay", ErrorCode.producer_fenced),
-        ("nobody", ErrorCode.invalid_producer_id_mapping),
-        ("", ErrorCode.invalid_request),
+        ("pay", ErrorCode.NONE),
+        ("pay", ErrorCode.PRODUCER_FENCED),
+        ("nobody", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("", ErrorCode.INVALID_REQUEST),
     ]
 
 
@@ -417,16 +417,16 @@ def test_partitions_are_verified_and_nothing_is_changed(version: int) -> None:
     def verify(**fields: Any) -> Any:
         return add_batched(api, (TOPIC, 0), (TOPIC, 1), version=version, verify_only=True, **fields)
 
-    abortable = ErrorCode.transaction_abortable
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
     assert verify() == dict.fromkeys([(TOPIC, 0), (TOPIC, 1)], abortable)
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
     assert txn.state is TxnState.EMPTY
     add_batched(api, (TOPIC, 0))
-    assert verify() == {(TOPIC, 0): ErrorCode.none, (TOPIC, 1): abortable}
-    assert set(verify(epoch=1).values()) == {ErrorCode.producer_fenced}
-    assert set(verify(producer_id=7).values()) == {ErrorCode.invalid_producer_id_mapping}
-    assert set(verify(transactional_id="").values()) == {ErrorCode.invalid_request}
+    assert verify() == {(TOPIC, 0): ErrorCode.NONE, (TOPIC, 1): abortable}
+    assert set(verify(epoch=1).values()) == {ErrorCode.PRODUCER_FENCED}
+    assert set(verify(producer_id=7).values()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert set(verify(transactional_id="").values()) == {ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("key", [ADD, ADD_OFFSETS, END])
@@ -438,10 +438,10 @@ def test_no_transactional_id_is_an_invalid_request(key: int) -> None:
         topics = [{"name": TOPIC, "partitions": [0]}]
         answer = api.ask(key, 3, v3_and_below_topics=topics, **fields)
         (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
-        assert result.partition_error_code == ErrorCode.invalid_request
+        assert result.partition_error_code == ErrorCode.INVALID_REQUEST
         return
     more: dict[str, Any] = {"committed": True} if key == END else {"group_id": "g"}
-    assert api.ask(key, 3, **fields, **more).error_code == ErrorCode.invalid_request
+    assert api.ask(key, 3, **fields, **more).error_code == ErrorCode.INVALID_REQUEST
 
 
 # ---------------------------------------------------------------- an operator's markers
@@ -479,7 +479,7 @@ def hanging(transaction_version: int = 1) -> Api:
 @pytest.mark.parametrize("version", versions_of(MARKERS))
 def test_P5_an_operator_ends_a_hanging_transaction(version: int) -> None:
     api = hanging()
-    assert write_marker(api, (TOPIC, 0), version=version) == {(TOPIC, 0): ErrorCode.none}
+    assert write_marker(api, (TOPIC, 0), version=version) == {(TOPIC, 0): ErrorCode.NONE}
     assert api.host.store(TOPIC, 0).producer_state.first_unstable_offset() == -1
     assert api.host.store(TOPIC, 0).committed() == []
 
@@ -487,10 +487,10 @@ def test_P5_an_operator_ends_a_hanging_transaction(version: int) -> None:
 @pytest.mark.parametrize(
     ("partition", "fields", "code"),
     [
-        (("nowhere", 0), {}, ErrorCode.unknown_topic_or_partition),
-        ((TOPIC, 9), {}, ErrorCode.unknown_topic_or_partition),
-        ((TOPIC, 0), {"producer_id": -1}, ErrorCode.invalid_request),
-        ((TOPIC, 0), {"producer_epoch": -1}, ErrorCode.invalid_request),
+        (("nowhere", 0), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ((TOPIC, 9), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ((TOPIC, 0), {"producer_id": -1}, ErrorCode.INVALID_REQUEST),
+        ((TOPIC, 0), {"producer_epoch": -1}, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_markers_that_lead_nowhere_are_refused(
@@ -503,10 +503,10 @@ def test_P7_markers_of_earlier_producers_and_coordinators_are_refused() -> None:
     api = Api()
     assert write_marker(api, (TOPIC, 0), producer_epoch=3, coordinator_epoch=5) == {(TOPIC, 0): 0}
     assert write_marker(api, (TOPIC, 0), producer_epoch=2, coordinator_epoch=5) == {
-        (TOPIC, 0): ErrorCode.invalid_producer_epoch
+        (TOPIC, 0): ErrorCode.INVALID_PRODUCER_EPOCH
     }
     assert write_marker(api, (TOPIC, 0), producer_epoch=4, coordinator_epoch=4) == {
-        (TOPIC, 0): ErrorCode.transaction_coordinator_fenced
+        (TOPIC, 0): ErrorCode.TRANSACTION_COORDINATOR_FENCED
     }
 
 
@@ -514,7 +514,7 @@ def test_a_late_marker_cannot_end_the_next_transaction_of_version_2() -> None:
     """Source: KIP-1228. The marker of a transaction has the epoch of the next one's records."""
     api = hanging(transaction_version=2)
     late = {"version": 2, "transaction_version": 2}
-    assert write_marker(api, (TOPIC, 0), **late) == {(TOPIC, 0): ErrorCode.invalid_producer_epoch}
+    assert write_marker(api, (TOPIC, 0), **late) == {(TOPIC, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     assert write_marker(api, (TOPIC, 0), producer_epoch=1, **late) == {(TOPIC, 0): 0}
     assert write_marker(api, (TOPIC, 0), producer_epoch=1, **late) == {(TOPIC, 0): 0}
 
@@ -525,12 +525,12 @@ def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
     api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
     for index in (0, 1):
         api.host.store(TOPIC, index).client_append(Producer(1_000, 0), 0, b"a", 1)
-    assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.none}
+    assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.NONE}
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
     assert txn.state is TxnState.COMPLETE_ABORT
     assert api.host.store(TOPIC, 1).producer_state.first_unstable_offset() == -1
-    assert api.end(3, 0).error_code == ErrorCode.producer_fenced
+    assert api.end(3, 0).error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
@@ -539,7 +539,7 @@ def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
     api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
     api.host.store(TOPIC, 0).client_append(Producer(1_000, 0), 0, b"a", 1)
     assert write_marker(api, (TOPIC, 0), transaction_result=True) == {
-        (TOPIC, 0): ErrorCode.invalid_txn_state
+        (TOPIC, 0): ErrorCode.INVALID_TXN_STATE
     }
     assert api.host.store(TOPIC, 0).producer_state.first_unstable_offset() == 0
 
@@ -553,7 +553,7 @@ def test_P3_no_marker_comes_between_a_decision_and_its_markers() -> None:
     store.is_read_only = True
     api.end(3, 0)
     store.is_read_only = False
-    assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.concurrent_transactions}
+    assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.CONCURRENT_TRANSACTIONS}
     api.host.advance(1_000)
     assert store.committed() == [b"a"]
 
@@ -562,5 +562,5 @@ def test_nobody_writes_markers_into_the_coordinators_log() -> None:
     api = Api()
     api.init()
     assert write_marker(api, ("__transaction_state", 0)) == {
-        ("__transaction_state", 0): ErrorCode.topic_authorization_failed
+        ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED
     }

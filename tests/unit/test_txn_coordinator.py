@@ -44,7 +44,7 @@ class Bench:
     ) -> Producer:
         identity = self.coordinator.init_producer_id(transactional_id, timeout_ms, shown)
         assert isinstance(identity, Identity)
-        assert identity.code is ErrorCode.none
+        assert identity.code is ErrorCode.NONE
         return identity.producer
 
     def write(
@@ -152,7 +152,7 @@ def test_P7_a_new_instance_aborts_what_the_old_one_left_and_gets_its_epoch_at_on
     bench.write(old, P0, 0, b"a")
     new = bench.init()
     assert new == Producer(old.producer_id, old.producer_epoch + 2)
-    assert bench.end(old, COMMIT).code is ErrorCode.producer_fenced
+    assert bench.end(old, COMMIT).code is ErrorCode.PRODUCER_FENCED
     assert bench.host.store(*P0).client_append(old, 1, b"b", TV2) == (3, 47)
     assert bench.host.store(*P0).committed() == []
 
@@ -173,8 +173,8 @@ def test_version_1_joins_nothing_that_was_not_added() -> None:
     )
     assert joined == {
         P0: 0,
-        P1: ErrorCode.transaction_abortable,
-        ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
+        P1: ErrorCode.TRANSACTION_ABORTABLE,
+        ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 
 
@@ -184,7 +184,7 @@ def test_version_2_joins_what_exists() -> None:
     joined = bench.coordinator.join(
         "pay", producer.producer_id, producer.producer_epoch, TV2, [P0, (TOPIC, 9)]
     )
-    assert joined == {P0: 0, (TOPIC, 9): ErrorCode.unknown_topic_or_partition}
+    assert joined == {P0: 0, (TOPIC, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert bench.coordinator.is_joined("pay", producer, P0)
     assert not bench.coordinator.is_joined("pay", producer, (TOPIC, 9))
 
@@ -194,7 +194,7 @@ def test_P7_a_fenced_batch_is_told_so_in_the_words_of_produce() -> None:
     old = bench.init()
     bench.init()
     joined = bench.coordinator.join("pay", old.producer_id, old.producer_epoch, TV2, [P0])
-    assert joined == {P0: ErrorCode.invalid_producer_epoch}
+    assert joined == {P0: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 def test_groups_are_told_of_markers_in_their_partitions() -> None:
@@ -221,14 +221,14 @@ def test_an_idempotent_producer_gets_an_id_of_its_own() -> None:
 def test_a_timeout_beyond_the_limit_is_refused(timeout_ms: int) -> None:
     identity = Bench().coordinator.init_producer_id("pay", timeout_ms, None)
     assert isinstance(identity, Identity)
-    assert identity.code is ErrorCode.invalid_transaction_timeout
+    assert identity.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 @pytest.mark.parametrize("transactional_id", ["", "x" * 32_768, "ü" * 16_384])
 def test_an_id_that_no_record_can_hold_is_refused(transactional_id: str) -> None:
     identity = Bench().coordinator.init_producer_id(transactional_id, 1, None)
     assert isinstance(identity, Identity)
-    assert identity.code is ErrorCode.invalid_request
+    assert identity.code is ErrorCode.INVALID_REQUEST
 
 
 # ---------------------------------------------------------------- time
@@ -243,7 +243,7 @@ def test_P5_an_abandoned_transaction_is_aborted_when_its_time_is_up() -> None:
     bench.host.advance(1)
     assert bench.host.store(*P0).last_stable_offset == 2
     assert bench.state() is TxnState.COMPLETE_ABORT
-    assert bench.end(producer, COMMIT).code is ErrorCode.producer_fenced
+    assert bench.end(producer, COMMIT).code is ErrorCode.PRODUCER_FENCED
 
 
 def test_P5_writing_on_does_not_prolong_a_transaction() -> None:
@@ -300,7 +300,7 @@ def test_P5_a_deleted_topic_holds_nothing_up() -> None:
     bench.write(producer, P0, 0, b"a")
     bench.write(producer, OFFSETS, 0, b"b")
     del bench.host.topics[TOPIC]
-    assert bench.end(producer, COMMIT).code is ErrorCode.none
+    assert bench.end(producer, COMMIT).code is ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_COMMIT
     assert bench.host.store(*OFFSETS).committed() == [b"b"]
 
@@ -365,7 +365,7 @@ def test_P3_a_decision_that_cannot_be_written_is_not_taken() -> None:
     bench.write(producer, P0, 0, b"a")
     for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
         log.is_read_only = True
-    assert bench.end(producer, COMMIT).code is ErrorCode.coordinator_not_available
+    assert bench.end(producer, COMMIT).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.state() is TxnState.ONGOING
     assert bench.host.store(*P0).markers() == []
 
@@ -381,7 +381,7 @@ def test_P3_a_marker_that_cannot_be_written_is_written_later() -> None:
     joined = bench.coordinator.join(
         "pay", following.producer_id, following.producer_epoch, TV2, [P0]
     )
-    assert joined == {P0: ErrorCode.concurrent_transactions}
+    assert joined == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}
     bench.host.advance(3 * RETRY_MS)
     assert bench.state() is TxnState.PREPARE_COMMIT
     bench.host.store(*P1).is_read_only = False
@@ -396,7 +396,7 @@ def test_P3_a_partition_that_cannot_be_opened_is_joined_and_gets_its_marker_late
     producer = bench.init()
     bench.host.unopenable.add(P1)
     joined = bench.coordinator.add_partitions("pay", producer, [P0, P1])
-    assert joined is ErrorCode.none
+    assert joined is ErrorCode.NONE
     assert bench.host.store(*P0).client_append(producer, 0, b"a", 1)[0] == ADMIT
     bench.end(producer, ABORT)
     assert bench.state() is TxnState.PREPARE_ABORT
@@ -412,7 +412,7 @@ def test_P2_nothing_is_committed_with_a_partition_that_cannot_be_opened() -> Non
     bench.write(producer, P0, 0, b"a")
     bench.coordinator.add_partitions("pay", producer, [P1])
     bench.host.unopenable.add(P1)
-    assert bench.end(producer, COMMIT).code is ErrorCode.transaction_abortable
+    assert bench.end(producer, COMMIT).code is ErrorCode.TRANSACTION_ABORTABLE
     assert bench.state() is TxnState.PREPARE_ABORT
     assert bench.host.store(*P0).committed() == []
 
@@ -422,7 +422,7 @@ def test_an_operators_marker_for_a_partition_that_cannot_be_opened_is_refused() 
     bench.host.unopenable.add(P1)
     marker = Marker(5, 0, 0, False, 0)
     written = bench.coordinator.write_marker(P1, marker, must_bump=False)
-    assert written is ErrorCode.kafka_storage_error
+    assert written is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_P7_an_operator_is_not_told_of_an_abort_that_a_disk_refused() -> None:
@@ -435,11 +435,11 @@ def test_P7_an_operator_is_not_told_of_an_abort_that_a_disk_refused() -> None:
         log.is_read_only = True
     marker = Marker(producer.producer_id, producer.producer_epoch, 0, False, 0)
     refused = bench.coordinator.write_marker(P0, marker, must_bump=False)
-    assert refused is ErrorCode.kafka_storage_error
+    assert refused is ErrorCode.KAFKA_STORAGE_ERROR
     assert bench.state() is TxnState.ONGOING
     for log in logs:
         log.is_read_only = False
-    assert bench.coordinator.write_marker(P0, marker, must_bump=False) is ErrorCode.none
+    assert bench.coordinator.write_marker(P0, marker, must_bump=False) is ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_ABORT
 
 
@@ -505,23 +505,23 @@ def with_unread_pay() -> Bench:
 
 def test_P9_ids_of_a_damaged_partition_are_not_coordinated_here() -> None:
     bench = with_unread_pay()
-    producer, code = Producer(1_000, 0), ErrorCode.not_coordinator
+    producer, code = Producer(1_000, 0), ErrorCode.NOT_COORDINATOR
     coordinator = bench.coordinator
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, code)
     assert coordinator.add_partitions("pay", producer, [P0]) is code
     assert coordinator.verify_partitions("pay", producer, [P0]) == {P0: code}
     assert bench.end(producer, COMMIT) == Identity(NOBODY, code)
-    retriable = int(ErrorCode.kafka_storage_error)
+    retriable = int(ErrorCode.KAFKA_STORAGE_ERROR)
     assert coordinator.join("pay", 1_000, 0, TV2, [P0]) == {P0: retriable}
 
 
 def test_P9_ids_of_other_partitions_go_on_beside_a_damaged_one() -> None:
     bench = with_unread_pay()
     producer = bench.init(OTHER)
-    assert bench.coordinator.add_partitions(OTHER, producer, [P1]) is ErrorCode.none
+    assert bench.coordinator.add_partitions(OTHER, producer, [P1]) is ErrorCode.NONE
     ended = bench.coordinator.end(OTHER, producer, COMMIT, bumps_epoch=True)
     assert isinstance(ended, Identity)
-    assert ended.code is ErrorCode.none
+    assert ended.code is ErrorCode.NONE
 
 
 def test_P3_what_the_ids_of_a_damaged_partition_hold_open_stays_open() -> None:
@@ -532,7 +532,7 @@ def test_P3_what_the_ids_of_a_damaged_partition_hold_open_stays_open() -> None:
     bench.host.advance(2 * TIMEOUT_MS)
     marker = Marker(1_000, 0, 0, is_commit=False, timestamp_ms=0)
     code = bench.coordinator.write_marker(P0, marker, must_bump=False)
-    assert code is ErrorCode.coordinator_not_available
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.host.store(*P0).markers() == []
 
 
@@ -675,7 +675,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
         store.log_end_offset for store in host.stores()
     ]
     assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == Identity(
-        Producer(-1, -1), ErrorCode.invalid_producer_id_mapping
+        Producer(-1, -1), ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
 
 
@@ -695,7 +695,7 @@ def test_P3_an_orphan_on_a_full_disk_is_ended_when_there_is_room_and_takes_nothi
     coordinator.recover(power_failed=True, stores=host.stores())
     assert store.last_stable_offset == 0
     store.is_read_only = False
-    refused = (REFUSE, int(ErrorCode.invalid_producer_epoch))
+    refused = (REFUSE, int(ErrorCode.INVALID_PRODUCER_EPOCH))
     assert store.client_append(producer, 1, b"late", 1)[:2] == refused
     host.advance(RETRY_MS)
     assert store.last_stable_offset == store.log_end_offset
@@ -816,14 +816,14 @@ async def commit_with_a_bug_in_syncing(is_begun: bool) -> None:
     broken = Mock(return_value=begun, side_effect=None if is_begun else bug)
     with patch.object(bench.host, "sync", broken):
         end = bench.end(producer, COMMIT)
-    assert (await end).code is ErrorCode.transaction_abortable
+    assert (await end).code is ErrorCode.TRANSACTION_ABORTABLE
     assert bench.host.store(*P0).committed() == []
 
     opened = bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
     assert not isinstance(opened, Identity)
     following = (await opened).producer
     bench.write(following, P0, 0, b"next")
-    assert (await bench.end(following, COMMIT)).code is ErrorCode.none
+    assert (await bench.end(following, COMMIT)).code is ErrorCode.NONE
     assert bench.host.store(*P0).committed() == [b"next"]
 
 
@@ -866,7 +866,7 @@ async def test_P7_a_late_batch_that_waited_in_line_finds_its_transaction_over() 
     for _ in range(4):
         await let_run()
         await bench.finish_sync()
-    assert await joining == {OFFSETS: ErrorCode.invalid_producer_epoch}
+    assert await joining == {OFFSETS: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 @in_loop
@@ -892,7 +892,7 @@ async def test_a_timeout_that_comes_during_a_commit_changes_nothing() -> None:
     bench.host.advance(TIMEOUT_MS)
     for _ in range(4):
         await bench.finish_sync()
-    assert (await end).code is ErrorCode.none
+    assert (await end).code is ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_COMMIT
 
 
@@ -911,7 +911,7 @@ async def test_P2_records_that_cannot_be_synced_are_aborted() -> None:
     producer = await bench.start()
     bench.host.unfinished_syncs = None
     bench.host.store(*P1).is_unsyncable = True
-    assert (await bench.end(producer, COMMIT)).code is ErrorCode.transaction_abortable
+    assert (await bench.end(producer, COMMIT)).code is ErrorCode.TRANSACTION_ABORTABLE
     bench.host.store(*P1).is_unsyncable = False
     bench.host.advance(RETRY_MS)
     await let_run()
@@ -928,18 +928,18 @@ async def test_P2_a_tv1_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     bench.host.unfinished_syncs = None
     bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = True
     refused = await bench.end(producer, COMMIT, bumps_epoch=False)
-    assert refused.code is ErrorCode.transaction_abortable
+    assert refused.code is ErrorCode.TRANSACTION_ABORTABLE
     again = bench.end(producer, COMMIT, bumps_epoch=False)
-    assert again.code is ErrorCode.transaction_abortable
+    assert again.code is ErrorCode.TRANSACTION_ABORTABLE
     for _ in range(2):
         assert bench.end(producer, ABORT, bumps_epoch=False) == Identity(producer)
     joined = bench.coordinator.add_partitions("pay", producer, [P0])
-    assert joined is ErrorCode.concurrent_transactions
+    assert joined is ErrorCode.CONCURRENT_TRANSACTIONS
 
     bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = False
     bench.host.advance(RETRY_MS)
     await let_run()
-    assert bench.coordinator.add_partitions("pay", producer, [P0]) is ErrorCode.none
+    assert bench.coordinator.add_partitions("pay", producer, [P0]) is ErrorCode.NONE
     assert bench.host.store(*P0).client_append(producer, 1, b"c", 1)[0] == ADMIT
     assert (await bench.end(producer, COMMIT, bumps_epoch=False)) == Identity(producer)
     assert bench.host.store(*P0).committed() == [b"c"]
@@ -952,8 +952,8 @@ async def test_P2_a_tv2_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     producer = await bench.start()
     bench.host.unfinished_syncs = None
     bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = True
-    assert (await bench.end(producer, COMMIT)).code is ErrorCode.transaction_abortable
-    assert bench.end(producer, COMMIT).code is ErrorCode.transaction_abortable
+    assert (await bench.end(producer, COMMIT)).code is ErrorCode.TRANSACTION_ABORTABLE
+    assert bench.end(producer, COMMIT).code is ErrorCode.TRANSACTION_ABORTABLE
     following = Producer(producer.producer_id, producer.producer_epoch + 1)
     assert [bench.end(producer, ABORT) for _ in range(2)] == [Identity(following)] * 2
 
@@ -961,8 +961,8 @@ async def test_P2_a_tv2_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     bench.host.advance(RETRY_MS)
     await let_run()
     assert bench.write(following, P0, 0, b"c") == ADMIT
-    assert bench.end(producer, COMMIT).code is ErrorCode.producer_fenced
-    assert (await bench.end(following, COMMIT)).code is ErrorCode.none
+    assert bench.end(producer, COMMIT).code is ErrorCode.PRODUCER_FENCED
+    assert (await bench.end(following, COMMIT)).code is ErrorCode.NONE
     assert bench.host.store(*P0).committed() == [b"c"]
 
 
@@ -976,11 +976,11 @@ def test_P3_an_end_that_waits_for_a_marker_is_answered_again_as_it_was(
     bench.write(producer, P0, 0, b"a")
     bench.host.store(*P0).is_read_only = True
     answers = [bench.end(producer, outcome, bumps_epoch=bumps_epoch) for _ in range(3)]
-    assert answers[0].code is ErrorCode.none
+    assert answers[0].code is ErrorCode.NONE
     assert answers[1:] == answers[:1] * 2
     assert len(bench.states()) == 3
     other = next(each for each in TxnResult if each is not outcome)
-    assert bench.end(producer, other, bumps_epoch=bumps_epoch).code is not ErrorCode.none
+    assert bench.end(producer, other, bumps_epoch=bumps_epoch).code is not ErrorCode.NONE
 
 
 @in_loop
@@ -991,7 +991,7 @@ async def test_P2_a_decision_that_cannot_be_synced_reaches_no_partition() -> Non
     log = bench.host.store(*log_of(bench))
     log.is_unsyncable = True
     answer = await bench.end(producer, COMMIT)
-    assert answer.code is ErrorCode.coordinator_not_available
+    assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.host.store(*P0).markers() == []
     log.is_unsyncable = False
     bench.host.advance(RETRY_MS)
@@ -1144,7 +1144,7 @@ def test_P5_after_a_restart_the_stored_start_counts_up_to_the_timeout(
 
 def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
     coordinator = EagerCalls(TransactionCoordinator(MemoryHost()))
-    loading = ErrorCode.coordinator_load_in_progress
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     producer = Producer(1_000, 0)
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, loading)
     assert coordinator.add_partitions("pay", producer, [P0]) is loading
@@ -1153,7 +1153,7 @@ def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
 
 def test_requests_for_an_unknown_id_make_no_log_for_it() -> None:
     bench = Bench()
-    unknown = ErrorCode.invalid_producer_id_mapping
+    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert bench.coordinator.add_partitions("pay", Producer(1_000, 0), [P0]) is unknown
     assert bench.end(Producer(1_000, 0), COMMIT) == Identity(NOBODY, unknown)
     assert TRANSACTIONS_TOPIC not in bench.host.topics

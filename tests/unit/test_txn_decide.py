@@ -64,11 +64,11 @@ def ended(txn: Txn, outcome: TxnResult) -> Txn:
     return complete(decision.prepare, now_ms=301)
 
 
-FENCED = Refuse(ErrorCode.producer_fenced)
-INVALID_STATE = Refuse(ErrorCode.invalid_txn_state)
-ABORTABLE = Refuse(ErrorCode.transaction_abortable)
-CONCURRENT = Refuse(ErrorCode.concurrent_transactions)
-UNKNOWN = Refuse(ErrorCode.invalid_producer_id_mapping)
+FENCED = Refuse(ErrorCode.PRODUCER_FENCED)
+INVALID_STATE = Refuse(ErrorCode.INVALID_TXN_STATE)
+ABORTABLE = Refuse(ErrorCode.TRANSACTION_ABORTABLE)
+CONCURRENT = Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+UNKNOWN = Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 # ---------------------------------------------------------------- InitProducerId

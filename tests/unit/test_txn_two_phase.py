@@ -114,21 +114,21 @@ def test_a_transaction_that_another_system_decides_on_never_times_out() -> None:
     after = crashed(bench)
     after.host.advance(LONG_MS)
     assert after.txn().state is TxnState.ONGOING
-    assert after.end(producer).code is ErrorCode.none
+    assert after.end(producer).code is ErrorCode.NONE
     assert after.committed() == [b"a", b"a"]
 
 
 def test_two_phase_commit_has_to_be_allowed() -> None:
     bench = Bench()
     bench.host.settings["transaction.two.phase.commit.enable"] = False
-    assert bench.start().code is ErrorCode.transactional_id_authorization_failed
+    assert bench.start().code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_the_limit_of_timeouts_does_not_hold_for_what_has_none() -> None:
     bench = Bench()
     identity = bench.coordinator.init_producer_id("pay", 0, None, is_two_phase=True)
     assert isinstance(identity, Identity)
-    assert identity.code is ErrorCode.none
+    assert identity.code is ErrorCode.NONE
 
 
 def test_keeping_an_ordinary_transaction_gives_it_no_less_time() -> None:
@@ -200,7 +200,7 @@ def test_P3_whoever_took_over_decides_for_all_partitions(
     assert bench.committed() == seen
     assert bench.txn().producer == following.producer
     assert bench.write(following.producer, P0, 0, b"b") == ADMIT
-    assert bench.end(following.producer).code is ErrorCode.none
+    assert bench.end(following.producer).code is ErrorCode.NONE
     assert bench.host.store(*P0).committed()[-1] == b"b"
 
 
@@ -212,7 +212,7 @@ def test_a_lost_answer_to_the_end_is_given_again(then: Callable[[Bench], Bench])
     following = bench.end(client)
     bench = then(bench)
     assert bench.end(client) == following
-    assert bench.end(client, ABORT).code is ErrorCode.invalid_txn_state
+    assert bench.end(client, ABORT).code is ErrorCode.INVALID_TXN_STATE
 
 
 def test_taking_over_can_be_repeated() -> None:
@@ -228,10 +228,10 @@ def test_version_1_may_end_what_was_kept() -> None:
     bench = Bench()
     bench.prepared()
     client = bench.start(keep_prepared=True).producer
-    assert bench.end(client, bumps=False).code is ErrorCode.none
+    assert bench.end(client, bumps=False).code is ErrorCode.NONE
     assert bench.committed() == [b"a", b"a"]
     assert bench.txn().producer == client
-    assert bench.end(client, bumps=False).code is ErrorCode.none
+    assert bench.end(client, bumps=False).code is ErrorCode.NONE
 
 
 def test_a_plain_start_aborts_what_was_kept() -> None:
@@ -239,10 +239,10 @@ def test_a_plain_start_aborts_what_was_kept() -> None:
     bench.prepared()
     kept = bench.start(keep_prepared=True).producer
     fresh = bench.start()
-    assert (fresh.code, fresh.ongoing) == (ErrorCode.none, NOBODY)
+    assert (fresh.code, fresh.ongoing) == (ErrorCode.NONE, NOBODY)
     assert fresh.producer.producer_epoch > kept.producer_epoch
     assert bench.committed() == []
-    assert bench.end(kept, ABORT).code is ErrorCode.producer_fenced
+    assert bench.end(kept, ABORT).code is ErrorCode.PRODUCER_FENCED
 
 
 @either
@@ -283,10 +283,10 @@ def test_P7_whoever_prepared_it_is_fenced(then: Callable[[Bench], Bench]) -> Non
     old = bench.prepared()
     client = bench.start(keep_prepared=True).producer
     bench = then(bench)
-    assert bench.end(old).code is ErrorCode.producer_fenced
-    assert bench.join(old, P0) is ErrorCode.invalid_producer_epoch
-    assert bench.start(shown=old).code is ErrorCode.producer_fenced
-    assert bench.end(client).code is ErrorCode.none
+    assert bench.end(old).code is ErrorCode.PRODUCER_FENCED
+    assert bench.join(old, P0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert bench.start(shown=old).code is ErrorCode.PRODUCER_FENCED
+    assert bench.end(client).code is ErrorCode.NONE
 
 
 @either
@@ -299,7 +299,7 @@ def test_P7_nothing_gets_into_a_prepared_transaction(then: Callable[[Bench], Ben
     store = bench.host.store(*P0)
     assert store.client_append(old, 1, b"late", TV2) == (REFUSE, INVALID_PRODUCER_EPOCH)
     assert store.client_append(client, 0, b"early", TV2)[0] == ASK_TO_JOIN
-    assert bench.join(client, P0) is ErrorCode.invalid_txn_state
+    assert bench.join(client, P0) is ErrorCode.INVALID_TXN_STATE
     assert not bench.coordinator.is_joined("pay", old, P0)
     assert not bench.coordinator.is_joined("pay", client, P0)
     bench.end(client)
@@ -311,9 +311,9 @@ def test_P7_an_earlier_take_over_is_fenced_by_a_later_one() -> None:
     bench.prepared()
     first = bench.start(keep_prepared=True).producer
     second = bench.start(keep_prepared=True).producer
-    assert bench.end(first).code is ErrorCode.producer_fenced
-    assert bench.start(shown=first, keep_prepared=True).code is ErrorCode.producer_fenced
-    assert bench.end(second).code is ErrorCode.none
+    assert bench.end(first).code is ErrorCode.PRODUCER_FENCED
+    assert bench.start(shown=first, keep_prepared=True).code is ErrorCode.PRODUCER_FENCED
+    assert bench.end(second).code is ErrorCode.NONE
 
 
 # ---------------------------------------------------------------- power failures
@@ -395,7 +395,7 @@ def test_P2_what_is_prepared_is_ended_as_decided_whatever_the_power_failure_took
         taken_over = await bench.start(is_two_phase=True, keep_prepared=True)
         assert taken_over.ongoing == producer
         bench.lose_power()
-        assert (await bench.end(taken_over.producer, outcome)).code is ErrorCode.none
+        assert (await bench.end(taken_over.producer, outcome)).code is ErrorCode.NONE
         await bench.settled()
         assert bench.committed() == ([b"a", b"a"] if outcome is COMMIT else [])
 
@@ -408,7 +408,7 @@ def test_P2_its_own_client_may_end_it_too_after_a_power_failure(durability: Dura
         bench = Prepared(durability)
         producer = await bench.prepare()
         bench.lose_power()
-        assert (await bench.end(producer)).code is ErrorCode.none
+        assert (await bench.end(producer)).code is ErrorCode.NONE
         assert bench.committed() == [b"a", b"a"]
 
     asyncio.run(run())
@@ -485,7 +485,7 @@ def test_P2_what_a_process_that_promised_less_had_open_is_forced_by_the_next() -
         bench.coordinator = EagerCalls(TransactionCoordinator(bench.host))
         bench.coordinator.recover()
         bench.lose_power()
-        assert (await bench.end(producer)).code is ErrorCode.none
+        assert (await bench.end(producer)).code is ErrorCode.NONE
         assert bench.committed() == [b"a", b"a"]
 
     asyncio.run(run())
@@ -497,7 +497,7 @@ def test_P2_an_ordinary_transaction_is_on_the_disk_before_another_system_decides
         await bench.prepare()
         taken_over = await bench.start(is_two_phase=True, keep_prepared=True)
         bench.lose_power()
-        assert (await bench.end(taken_over.producer)).code is ErrorCode.none
+        assert (await bench.end(taken_over.producer)).code is ErrorCode.NONE
         assert bench.committed() == [b"a", b"a"]
 
     asyncio.run(run())
@@ -509,7 +509,7 @@ def test_P2_an_ordinary_transaction_that_cannot_be_forced_is_not_handed_over() -
         await bench.prepare()
         bench.host.store(*P1).is_unsyncable = True
         refused = await bench.start(is_two_phase=True, keep_prepared=True)
-        assert refused.code is ErrorCode.coordinator_not_available
+        assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         txn = bench.txn()
         assert txn is not None
         assert not txn.is_prepared
@@ -529,7 +529,7 @@ def test_what_cannot_be_handed_over_has_its_batches_forced_no_longer() -> None:
         for store in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
             store.is_read_only = True
         refused = await bench.start(is_two_phase=True, keep_prepared=True)
-        assert refused.code is ErrorCode.coordinator_not_available
+        assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert bench.host.forced == set()
 
     asyncio.run(run())
@@ -540,11 +540,11 @@ def test_P2_a_disk_that_refuses_puts_a_prepared_commit_off_and_does_not_undo_it(
         bench = Prepared(Durability.COMMIT)
         producer = await bench.prepare()
         bench.host.store(*P1).is_unsyncable = True
-        assert (await bench.end(producer)).code is ErrorCode.coordinator_not_available
+        assert (await bench.end(producer)).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         bench.host = bench.host.after_crash()
         bench.coordinator = EagerCalls(TransactionCoordinator(bench.host))
         bench.coordinator.recover()
-        assert (await bench.end(producer)).code is ErrorCode.none
+        assert (await bench.end(producer)).code is ErrorCode.NONE
         assert bench.committed() == [b"a", b"a"]
 
     asyncio.run(run())
@@ -560,7 +560,7 @@ def test_P2_a_partition_that_joined_is_not_told_of_before_it_is_on_the_disk() ->
             store.is_unsyncable = True
         for _ in range(2):
             joined = bench.coordinator.add_partitions("pay", producer, [P0])
-            assert await done(joined) is ErrorCode.coordinator_not_available
+            assert await done(joined) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert bench.host.store(*P0).client_append(producer, 0, b"a", 1)[0] == ASK_TO_JOIN
 
     asyncio.run(run())
@@ -582,6 +582,6 @@ def test_P3_a_late_end_of_what_was_kept_is_known_by_its_connection() -> None:
     bench.prepared()
     client = bench.start(keep_prepared=True).producer
     bench.coordinator.hang_up_if_late("pay", client, 2, Role.TRANSACTION)
-    assert bench.end(client, bumps=False).code is ErrorCode.none
+    assert bench.end(client, bumps=False).code is ErrorCode.NONE
     with pytest.raises(HangUpError):
         bench.coordinator.hang_up_if_late("pay", client, 1, Role.TRANSACTION)

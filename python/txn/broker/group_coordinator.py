@@ -208,7 +208,7 @@ class GroupCoordinator:
     def refusal(self, group_id: str) -> ErrorCode:
         """Why a group is not served: its shard loads, or could not be read; or NONE."""
         if not self._shards:
-            return ErrorCode.coordinator_load_in_progress
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self._shard_of(group_id).refusal
 
     def forget_partition(self, index: int) -> None:
@@ -245,10 +245,10 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: Join) -> JoinAnswer:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
-        if (refusal := self.refusal(group_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
         if self._held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
-            return JoinAnswer(ErrorCode.coordinator_not_available, request.member_id)
+            return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         joining = self._shard_of(group_id).run_or_wait(self._join(group_id, request))
         del request  # the wait may be long
         return await joining
@@ -275,7 +275,7 @@ class GroupCoordinator:
 
     async def sync(self, group_id: str, request: Sync) -> SyncAnswer:
         """Give a member its assignment; returns once the leader has handed all of them in."""
-        if (refusal := self.refusal(group_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return SyncAnswer(refusal)
         syncing = self._shard_of(group_id).run_or_wait(self._sync(group_id, request))
         del request  # the wait may be long
@@ -298,7 +298,7 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """Prolong a member's session; the code says if it has to join again."""
-        if (refusal := self.refusal(group_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return refusal
         now_ms = self.host.monotonic_ms()
         group = self.group(group_id)
@@ -328,7 +328,7 @@ class GroupCoordinator:
         knows_group_not_found: bool,
     ) -> ErrorCode:
         """Commit offsets, all or none. NONE: they are stored and count."""
-        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
             return refusal
         group = self.group(committer.group_id)
         error = commit_refusal(
@@ -339,7 +339,7 @@ class GroupCoordinator:
             is_transactional=False,
             knows_group_not_found=knows_group_not_found,
         )
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             return error
         if group is not None and group.state in (
             GroupState.STABLE,
@@ -364,7 +364,7 @@ class GroupCoordinator:
         would stay pending for ever. So it is asked once more, with nothing between the question and
         the append; the client tries again and learns how it ended.
         """
-        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
             return refusal
         place = (OFFSETS_TOPIC, self.group_partition(committer.group_id))
         joined = await self.transactions.join(
@@ -377,8 +377,8 @@ class GroupCoordinator:
         error = ErrorCode(joined[place])
         owner = Producer(producer.producer_id, producer.producer_epoch)
         if not error and not self.transactions.is_joined(transactional_id, owner, place):
-            error = ErrorCode.concurrent_transactions
-        if error is ErrorCode.none:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error is ErrorCode.NONE:
             error = commit_refusal(
                 self.group(committer.group_id),
                 committer.member_id,
@@ -387,7 +387,7 @@ class GroupCoordinator:
                 is_transactional=True,
                 knows_group_not_found=False,
             )
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             return error
         return await self._put(committer.group_id, offsets, producer)
 
@@ -411,7 +411,7 @@ class GroupCoordinator:
             transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
         )
         if not is_forced:
-            return ErrorCode.none
+            return ErrorCode.NONE
         return await self._shard_of(group_id).run(None, _committed())
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
@@ -460,11 +460,11 @@ class GroupCoordinator:
         self._require_loaded(group_id)
         group = self.group(group_id)
         if group is None:
-            return ErrorCode.group_id_not_found
+            return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
-            return ErrorCode.non_empty_group
+            return ErrorCode.NON_EMPTY_GROUP
         self._delete_empty(group_id)
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def _delete_empty(self, group_id: str) -> None:
         """Delete a group without members and all its offsets. Raises StorageError."""
@@ -525,14 +525,14 @@ class GroupCoordinator:
             for key, value in offsets.items()
         )
         if least_bytes > self.batch_bytes_max:
-            return ErrorCode.invalid_commit_offset_size
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         producer_id = None if producer is None else producer.producer_id
         records = [OffsetRecord(key, value, producer_id) for key, value in offsets.items()]
         try:
             self._shard_of(group_id).append(records, producer)
         except StorageError as error:
             return commit_error(error)
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def _replay_appended(self, shard: GroupShard, record: GroupLogRecord, offset: int) -> None:
         """Fold in a record that was appended."""
@@ -581,7 +581,7 @@ class GroupCoordinator:
 
     def _require_loaded(self, group_id: str) -> None:
         """Raises StorageError: what is stored of a group could not be read."""
-        if self.refusal(group_id) is not ErrorCode.none:
+        if self.refusal(group_id) is not ErrorCode.NONE:
             index = self.group_partition(group_id)
             raise StorageError(
                 f"{OFFSETS_TOPIC}-{index}, which keeps group {group_id!r}, cannot be read",
@@ -683,7 +683,7 @@ def _committed() -> Request[ErrorCode]:
         yield COMMITTED
     except StorageError as error:
         return commit_error(error)
-    return ErrorCode.none
+    return ErrorCode.NONE
 
 
 def _delete_offsets(shard: GroupShard, keys: Iterable[OffsetKey]) -> None:
@@ -699,8 +699,8 @@ def group_error(error: StorageError) -> ErrorCode:
 
     Source: Kafka, which sends the client to look for a coordinator whose disk works.
     """
-    is_too_large = error.code in (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
-    return ErrorCode.unknown_server_error if is_too_large else ErrorCode.not_coordinator
+    is_too_large = error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+    return ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else ErrorCode.NOT_COORDINATOR
 
 
 def commit_error(error: StorageError) -> ErrorCode:
@@ -709,9 +709,9 @@ def commit_error(error: StorageError) -> ErrorCode:
     A refusal by the partition's rules (an old producer epoch, above all) is passed on.
     """
     match ErrorCode(error.code):
-        case ErrorCode.kafka_storage_error:
-            return ErrorCode.not_coordinator
-        case ErrorCode.message_too_large | ErrorCode.record_list_too_large:
-            return ErrorCode.invalid_commit_offset_size
+        case ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         case code:
             return code

@@ -11,7 +11,7 @@ from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, PartitionLog
 from txn.wire.error_codes import ErrorCode
 
-INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 
 MarkerListener = Callable[[int, int, bool], object]
 """Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""

@@ -82,7 +82,7 @@ class Shard(Generic[S, R]):
         self.index = index
         self.state = state
         self.phase = Phase.LOADING
-        self.refusal = ErrorCode.coordinator_load_in_progress
+        self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """The answer to a request for this shard; NONE: it is served."""
         self.fault = ""
         """Why it failed."""
@@ -103,11 +103,11 @@ class Shard(Generic[S, R]):
 
     def activate(self) -> None:
         """Serve requests: the log was replayed."""
-        self.phase, self.refusal = Phase.ACTIVE, ErrorCode.none
+        self.phase, self.refusal = Phase.ACTIVE, ErrorCode.NONE
 
     def fail(self, fault: str, state: S) -> None:
         """Serve nothing of this shard until the next start."""
-        self.phase, self.refusal = Phase.FAILED, ErrorCode.not_coordinator
+        self.phase, self.refusal = Phase.FAILED, ErrorCode.NOT_COORDINATOR
         self.fault, self.state = fault, state
 
     def is_held(self, key: str) -> bool:
@@ -141,7 +141,7 @@ class Shard(Generic[S, R]):
                 f"{largest}",
                 topic=log.topic,
                 partition=self.index,
-                code=ErrorCode.message_too_large,
+                code=ErrorCode.MESSAGE_TOO_LARGE,
             )
 
     # ------------------------------------------------------------ requests

@@ -106,7 +106,7 @@ class Identity:
     """
 
     producer: Producer
-    code: ErrorCode = ErrorCode.none
+    code: ErrorCode = ErrorCode.NONE
     ongoing: Producer = NOBODY
 
 
@@ -215,20 +215,20 @@ class TransactionCoordinator:
         """
         if transactional_id is None:
             return self._new_producer()
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return _refused(refusal)
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
-            return _refused(ErrorCode.invalid_request)
+            return _refused(ErrorCode.INVALID_REQUEST)
         if is_two_phase:
             if not self._host.setting("transaction.two.phase.commit.enable"):
-                return _refused(ErrorCode.transactional_id_authorization_failed)
+                return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             timeout_ms = NO_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
-            return _refused(ErrorCode.invalid_transaction_timeout)
+            return _refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         try:
             self._make_shards()
         except StorageError:  # `__transaction_state` cannot be made
-            return _refused(ErrorCode.coordinator_not_available)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return await self._run(
             transactional_id,
             self._initialize(transactional_id, timeout_ms, shown, keep_prepared),
@@ -244,8 +244,8 @@ class TransactionCoordinator:
     ) -> ErrorCode:
         """Join partitions, all of which exist, to a transaction."""
         if not transactional_id:
-            return ErrorCode.invalid_request
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return ErrorCode.INVALID_REQUEST
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return refusal
         return await self._run(
             transactional_id, self._add(transactional_id, producer, partitions, client_version)
@@ -256,8 +256,8 @@ class TransactionCoordinator:
     ) -> dict[TopicPartition, ErrorCode]:
         """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
         if not transactional_id:
-            return dict.fromkeys(partitions, ErrorCode.invalid_request)
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return dict.fromkeys(partitions, refusal)
         return await self._run(
             transactional_id, self._verify_all(transactional_id, producer, partitions)
@@ -280,7 +280,7 @@ class TransactionCoordinator:
             Kafka's error code for each partition, 0 where the batch may be stored.
         """
         producer = Producer(producer_id, producer_epoch)
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return dict.fromkeys(partitions, int(_as_of_a_batch(refusal)))
         return await self._run(
             transactional_id,
@@ -340,8 +340,8 @@ class TransactionCoordinator:
             bumps_epoch: EndTxn v5 (TV2); else the producer keeps its epoch.
         """
         if not transactional_id:
-            return _refused(ErrorCode.invalid_request)
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.none:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return _refused(refusal)
         return await self._run(
             transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
@@ -355,9 +355,9 @@ class TransactionCoordinator:
     def refusal(self, transactional_id: str) -> ErrorCode:
         """Why nothing of an id is served: its shard loads, or could not be read; or NONE."""
         if self._is_loading:
-            return ErrorCode.coordinator_load_in_progress
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         shard = self._shard_of(transactional_id)
-        return ErrorCode.none if shard is None else shard.refusal
+        return ErrorCode.NONE if shard is None else shard.refusal
 
     def find(self, wanted: Filter) -> Iterator[tuple[str, Txn] | None]:
         """Every transactional id that passes a filter, and None for each that does not.
@@ -387,13 +387,13 @@ class TransactionCoordinator:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
             if self._unread() and _is_open_at(store, marker.producer_id, 0):
-                return ErrorCode.coordinator_not_available  # it may be another's, and decided
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
-                return ErrorCode.invalid_producer_epoch
+                return ErrorCode.INVALID_PRODUCER_EPOCH
             self.markers.append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
         except StorageError as error:
             return _code_of(error)
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The partition, or None when there is none. Raises StorageError."""
@@ -422,7 +422,7 @@ class TransactionCoordinator:
         try:
             return Identity(Producer(self._producer_ids.take(), 0))
         except StorageError:
-            return _refused(ErrorCode.coordinator_not_available)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _initialize(
         self, transactional_id: str, timeout_ms: int, shown: Producer | None, keep_prepared: bool
@@ -461,7 +461,7 @@ class TransactionCoordinator:
             self._let_in(transactional_id, decision.txn)
             yield COMMITTED
         except StorageError:
-            return _refused(ErrorCode.coordinator_not_available)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         ongoing = decision.txn.producer if decision.txn.is_prepared else NOBODY
         return Identity(decision.txn.client, ongoing=ongoing)
 
@@ -473,7 +473,7 @@ class TransactionCoordinator:
         client_version: int,
     ) -> Request[ErrorCode]:
         if not transactional_id:
-            return ErrorCode.invalid_request
+            return ErrorCode.INVALID_REQUEST
         decision = decide_add(
             self.transactions.get(transactional_id),
             producer,
@@ -489,9 +489,9 @@ class TransactionCoordinator:
             if self._forces_answers_of(decision.txn):  # written before, it may not be forced yet
                 yield COMMITTED
         except StorageError:
-            return ErrorCode.coordinator_not_available
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self._allow_txn(transactional_id, producer, partitions)
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def _join(
         self,
@@ -501,7 +501,7 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
     ) -> Request[dict[TopicPartition, int]]:
         existing = [p for p in partitions if self._host.has_partition(*p)]
-        codes = dict.fromkeys(partitions, ErrorCode.unknown_topic_or_partition)
+        codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if transaction_version >= TV2 and existing:
             code = yield from self._add(transactional_id, producer, existing, TV2)
             codes.update(dict.fromkeys(existing, code))
@@ -519,24 +519,24 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> ErrorCode:
         if not transactional_id:
-            return ErrorCode.invalid_request
+            return ErrorCode.INVALID_REQUEST
         txn = self.transactions.get(transactional_id)
         decision = decide_verify(txn, producer, partition)
         if isinstance(decision, Refuse):
             return decision.code
         self._allow_txn(transactional_id, producer, [partition])
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def _end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, bumps_epoch: bool
     ) -> Request[Identity]:
         if not transactional_id:
-            return _refused(ErrorCode.invalid_request)
+            return _refused(ErrorCode.INVALID_REQUEST)
         txn = self.transactions.get(transactional_id)
         try:
             decision = self._decide_end(txn, producer, outcome, bumps_epoch)
         except StorageError:  # no new producer id to be had
-            return _refused(ErrorCode.coordinator_not_available)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if isinstance(decision, Refuse):
             return self._answer_to_refused_end(transactional_id, producer, outcome, decision.code)
         if isinstance(decision, Done):
@@ -552,13 +552,13 @@ class TransactionCoordinator:
                     reason=error.message,
                 )
                 if decision.prepare.is_two_phase:  # it is not ours to decide
-                    return _refused(ErrorCode.coordinator_not_available)
+                    return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 yield from self._give_up(transactional_id, producer, bumps_epoch)
-                return _refused(ErrorCode.transaction_abortable)
+                return _refused(ErrorCode.TRANSACTION_ABORTABLE)
         try:
             ending = yield from self._begin_end(transactional_id, decision)
         except StorageError:
-            return _refused(ErrorCode.coordinator_not_available)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         following = Identity(decision.following)
         try:
             yield from finish(
@@ -566,7 +566,7 @@ class TransactionCoordinator:
             )
         except StorageError as error:
             self._retry_later(transactional_id, ending, error)
-            return _refused(ErrorCode.coordinator_not_available)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return following
 
     def _begin_end(self, transactional_id: str, end: End) -> Request[Ending]:
@@ -620,10 +620,10 @@ class TransactionCoordinator:
         if volatile is None:
             return _refused(code)
         ending = volatile.ending
-        if code is ErrorCode.concurrent_transactions and ending is not None and ending.is_put_off:
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and ending is not None and ending.is_put_off:
             return Identity(ending.plan.following)  # it is on the disk; a marker has to wait
         if outcome is TxnResult.COMMIT and volatile.given_up == producer:
-            return _refused(ErrorCode.transaction_abortable)
+            return _refused(ErrorCode.TRANSACTION_ABORTABLE)
         return _refused(code)
 
     def _abort_for(
@@ -632,19 +632,19 @@ class TransactionCoordinator:
         """Abort a transaction of which an operator wants to abort a part."""
         txn = self.transactions.get(transactional_id)
         if txn is None or partition not in txn.partitions:  # it ended meanwhile
-            return ErrorCode.none
+            return ErrorCode.NONE
         if marker.producer_epoch < txn.producer_epoch:
-            return ErrorCode.invalid_producer_epoch
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         if txn.state is not TxnState.ONGOING:
-            return ErrorCode.concurrent_transactions
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         if marker.is_commit:
-            return ErrorCode.invalid_txn_state
+            return ErrorCode.INVALID_TXN_STATE
         log.warning("txn.aborted_by_operator", transactional_id=transactional_id)
         yield from self._fence(transactional_id)
         fenced = self.transactions.get(transactional_id)
         if fenced is not None and fenced.state not in AT_REST:  # a disk refuses
-            return ErrorCode.kafka_storage_error
-        return ErrorCode.none
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
 
     def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
         """Whose transaction it is that is open on a partition, as far as it is known here."""
@@ -1187,17 +1187,17 @@ def _is_open_at(store: PartitionLog, producer_id: int, producer_epoch: int) -> b
 
 def _code_of(error: StorageError) -> ErrorCode:
     """What a partition answers for not taking a marker."""
-    return ErrorCode(error.code) if error.code else ErrorCode.kafka_storage_error
+    return ErrorCode(error.code) if error.code else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def _as_of_a_batch(code: ErrorCode) -> ErrorCode:
     """Say it as Produce and TxnOffsetCommit do; their clients act on these codes."""
-    if code is ErrorCode.producer_fenced:
-        return ErrorCode.invalid_producer_epoch
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
     if code in (
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.not_coordinator,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
     ):
-        return ErrorCode.kafka_storage_error
+        return ErrorCode.KAFKA_STORAGE_ERROR
     return code

@@ -167,7 +167,7 @@ def _fence(cluster: Cluster, owner: Owner) -> str:
     for _ in range(TRIES_MAX):
         broker = cluster.coordinator(owner.transactional_id)
         answer = broker.call(INIT_PRODUCER_ID, range(5), wanted)
-        if answer.error_code != ErrorCode.concurrent_transactions:
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         cluster.wait(RETRY_S)
     require(answer.error_code, f"transactional id {owner.transactional_id!r}")

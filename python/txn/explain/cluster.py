@@ -55,11 +55,11 @@ LATEST, EARLIEST = -1, -2
 
 MOVING: Final = frozenset(
     {
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.leader_not_available,
-        ErrorCode.not_coordinator,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
 """Somebody else will answer, or the same one in a moment."""
@@ -68,12 +68,12 @@ TRIES_MAX: Final = 5
 RETRY_S: Final = 0.2
 
 ADVICE: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.transactional_id_authorization_failed: (
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "Its user needs Describe on the transactional id, Write to abort"
     ),
-    ErrorCode.topic_authorization_failed: "Its user needs Read and Describe on the topic",
-    ErrorCode.cluster_authorization_failed: "Its user needs Alter on the cluster",
-    ErrorCode.unknown_topic_or_partition: "It may have been deleted just now",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Its user needs Read and Describe on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Its user needs Alter on the cluster",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "It may have been deleted just now",
 }
 
 
@@ -278,7 +278,7 @@ class Cluster:
         with broker.reading(DESCRIBE_TRANSACTIONS):
             descriptions, extras = decode_descriptions(body)
             for each in descriptions:
-                if each.code is ErrorCode.transactional_id_not_found:
+                if each.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
                 require(each.code, f"transactional id {each.transactional_id!r}")
                 known.append(_owner(each, extras.get(each.transactional_id, {})))
@@ -413,9 +413,9 @@ def addresses_of(servers: str) -> list[tuple[str, int]]:
 
 def require(code: ErrorCode, what: str) -> None:
     """Go on if there is no error. Raises RejectedError, RetriableError."""
-    if code == ErrorCode.none:
+    if code == ErrorCode.NONE:
         return
-    said = f"{code.name.upper()}{f' for {what}' if what else ''}"
+    said = f"{code.name}{f' for {what}' if what else ''}"
     if code in MOVING:
         raise RetriableError(f"the cluster keeps answering {said}. Try again in a moment")
     advice = ADVICE.get(code, "See its log")

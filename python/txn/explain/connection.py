@@ -103,7 +103,7 @@ class Connection:
             body = self._exchange(API_VERSIONS, 0, b"", False)
             with self.reading(API_VERSIONS):
                 answer = decode_untrusted(load_response_schema(API_VERSIONS, 0), body)
-                assert answer.error_code == ErrorCode.none, answer.error_code
+                assert answer.error_code == ErrorCode.NONE, answer.error_code
         except TxnError as error:
             self.close()
             raise RetriableError(

@@ -226,7 +226,7 @@ class Driver:
         try:
             self._client.partition_count(topic)
         except KafkaError as error:
-            if code_of(error) != ErrorCode.unknown_topic_or_partition:
+            if code_of(error) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             self._client.create_topic(topic, 1, dict(PROGRESS_TOPIC_CONFIGS))
 

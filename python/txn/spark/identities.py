@@ -85,7 +85,7 @@ def _made(client: Client, name: str, timeout_ms: int) -> Identity:
     try:
         return Identity(name, *client.init_producer_id(name, timeout_ms))
     except KafkaError as error:
-        if code_of(error) == ErrorCode.invalid_transaction_timeout:
+        if code_of(error) == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise ConfigError(
                 f"the cluster refuses txn.timeout.ms={timeout_ms}: it is above its "
                 "transaction.max.timeout.ms. Set txn.timeout.ms to that or less",

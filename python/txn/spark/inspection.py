@@ -59,7 +59,7 @@ def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TO
             end = client.list_offsets(progress_topic, [0], -1)[0]
             progress = read_progress(client, progress_topic, id, end)
         except KafkaError as error:
-            if code_of(error) != ErrorCode.unknown_topic_or_partition:
+            if code_of(error) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             progress = None
         listed = client.list_transactions(["Ongoing"], f"{id}.")

@@ -19,14 +19,14 @@ from txn.wire.error_codes import ErrorCode
 
 FENCED: Final = frozenset(
     {
-        ErrorCode.invalid_producer_epoch,
-        ErrorCode.invalid_producer_id_mapping,
-        ErrorCode.producer_fenced,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
     }
 )
 """Answers to an identity that is not the current one of its transactional id."""
 
-GONE: Final = FENCED | {ErrorCode.invalid_txn_state, ErrorCode.transactional_id_not_found}
+GONE: Final = FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
 """Answers to the commit of a transaction that is not open and was not committed."""
 
 
@@ -171,7 +171,7 @@ def told(what: str, connection: Connection) -> Iterator[None]:
             raise RejectedError(
                 f"{servers} refuses to {what}: {error.args[0]}. {FINAL[code]}", code=code
             ) from error
-        if is_retriable(error) and code != ErrorCode.unknown_topic_or_partition:
+        if is_retriable(error) and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoAnswerError(f"{servers}: {error.args[0]}", code=code) from error
         raise
 

@@ -348,9 +348,9 @@ class _Records:
             yield from self._fetch(client, self._span.start)
         except KafkaError as error:
             match code_of(error):
-                case ErrorCode.unknown_topic_or_partition:
+                case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     self._tell_it_is_gone(client)
-                case ErrorCode.offset_out_of_range | ErrorCode.request_timed_out:
+                case ErrorCode.OFFSET_OUT_OF_RANGE | ErrorCode.REQUEST_TIMED_OUT:
                     self._check_topic(client)
                     yield from self._fetch(client, self._next(client, error))
                 case _:

@@ -201,7 +201,7 @@ def _write_open(
         try:
             return _write_with(shared_client(settings.connection), work, task, first, others)
         except KafkaError as error:
-            if kafka.code_of(error) != ErrorCode.unknown_topic_or_partition or is_retriable(error):
+            if kafka.code_of(error) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or is_retriable(error):
                 raise
             servers = settings.connection.bootstrap_servers
             raise ConfigError(f"{error.args[0]} (at {servers})", option="topic") from error

@@ -112,7 +112,7 @@ def _described(
         for setting in found
         if setting.name in wanted
     ]
-    return DescribeConfigsResult(ErrorCode.none, None, kind, name, configs)
+    return DescribeConfigsResult(ErrorCode.NONE, None, kind, name, configs)
 
 
 def _settings_of(node: Node, kind: int, name: str) -> list[Described]:
@@ -144,20 +144,20 @@ def _require_topic(node: Node, name: str) -> None:
         return
     fault = name_fault(name)
     if fault is not None:
-        raise _Fault(ErrorCode.invalid_topic_exception, fault)
-    raise _Fault(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+        raise _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    raise _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
 def _require_broker(node: Node, kind: int, name: str) -> None:
     if kind != BROKER_RESOURCE:
         raise _Fault(
-            ErrorCode.invalid_request,
+            ErrorCode.INVALID_REQUEST,
             f"resources of type {kind} have no settings here; known are {TOPIC_RESOURCE} (topic) "
             f"and {BROKER_RESOURCE} (broker)",
         )
     if name not in (EVERY_BROKER, str(node.node_id)):
         raise _Fault(
-            ErrorCode.invalid_request,
+            ErrorCode.INVALID_REQUEST,
             f"there is no broker {name!r}: this one is {node.node_id}, and an empty name stands "
             "for every broker",
         )
@@ -207,14 +207,14 @@ def _operation(number: int) -> Operation:
     except ValueError:
         known = ", ".join(f"{operation} ({operation.name})" for operation in Operation)
         raise _Fault(
-            ErrorCode.invalid_request, f"there is no operation {number}; known are {known}"
+            ErrorCode.INVALID_REQUEST, f"there is no operation {number}; known are {known}"
         ) from None
 
 
 def _require_values(entries: Iterable[AlterableConfig | IncrementalConfig]) -> None:
     without = [entry.name for entry in entries if entry.value is None]
     if without:
-        raise _Fault(ErrorCode.invalid_request, f"a value is missing: {', '.join(without)}")
+        raise _Fault(ErrorCode.INVALID_REQUEST, f"a value is missing: {', '.join(without)}")
 
 
 async def _altered(
@@ -230,10 +230,10 @@ async def _altered(
     for resource in resources:
         await turns.next(ALTERATION_ITEMS)
         place = (resource.resource_type, resource.resource_name)
-        code, message = ErrorCode.none, None
+        code, message = ErrorCode.NONE, None
         try:
             if named[place] > 1:
-                raise _Fault(ErrorCode.invalid_request, "the request names the resource twice")
+                raise _Fault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
             _require_each_once(resource.configs)
             changes = _checked(node, *place, changes_by(resource))
             if changes and not validate_only:
@@ -251,7 +251,7 @@ def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -
     twice = sorted(name for name, times in named.items() if times > 1)
     if twice:
         raise _Fault(
-            ErrorCode.invalid_request, f"the request names settings twice: {', '.join(twice)}"
+            ErrorCode.INVALID_REQUEST, f"the request names settings twice: {', '.join(twice)}"
         )
 
 
@@ -273,10 +273,10 @@ def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
             {key: text for key, text in altered.items() if key in changes or _is_fit(key, text)}
         )
     except ConfigError as error:
-        raise _Fault(ErrorCode.invalid_config, error.message) from error
+        raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
     if is_reserved(name) and topic_setting("cleanup.policy", altered, node.settings) != "compact":
         raise _Fault(
-            ErrorCode.invalid_config, f"topic {name!r} is internal: its cleanup.policy is compact"
+            ErrorCode.INVALID_CONFIG, f"topic {name!r} is internal: its cleanup.policy is compact"
         )
     return changes
 
@@ -291,13 +291,13 @@ def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
         for key in changes.keys() - own.keys():
             known_property(BROKER_PROPERTIES, "broker", key)
     except ConfigError as error:
-        raise _Fault(ErrorCode.invalid_config, error.message) from error
+        raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
     fixed = sorted(
         key for key in changes.keys() - own.keys() if not BROKER_PROPERTIES[key].is_dynamic
     )
     if fixed:
         raise _Fault(
-            ErrorCode.invalid_request,
+            ErrorCode.INVALID_REQUEST,
             f"not to be changed while the broker runs: {', '.join(fixed)}. Give it at the start",
         )
     try:
@@ -305,7 +305,7 @@ def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
             if text is not None:
                 parse_property(BROKER_PROPERTIES, "broker", key, text)
     except ConfigError as error:
-        raise _Fault(ErrorCode.invalid_request, error.message) from error
+        raise _Fault(ErrorCode.INVALID_REQUEST, error.message) from error
     return changes
 
 
@@ -315,11 +315,11 @@ async def list_config_resources(
     """Answer with what has settings; client metrics, all that version 0 asks for, have none."""
     wanted = set(request.resource_types) or LISTED_KINDS
     if not wanted <= LISTED_KINDS:
-        return ListConfigResourcesResponse(ErrorCode.unsupported_version, [])
+        return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION, [])
     there = [ConfigResource(name, TOPIC_RESOURCE) for name in sorted(node.image.topics)]
     there.append(ConfigResource(str(node.node_id), BROKER_RESOURCE))
     return ListConfigResourcesResponse(
-        ErrorCode.none, [one for one in there if one.resource_type in wanted]
+        ErrorCode.NONE, [one for one in there if one.resource_type in wanted]
     )
 
 

@@ -117,7 +117,7 @@ async def join_group(
 ) -> JoinGroupResponse:
     """Answer when the member's next generation begins, or at once with what is wrong."""
     fault = _join_fault(groups, request)
-    if fault is not ErrorCode.none:
+    if fault is not ErrorCode.NONE:
         return _joined(JoinAnswer(fault, request.member_id), context)
     instance_id = request.group_instance_id
     has_rebalance_timeout = context.api_version >= 1
@@ -144,21 +144,21 @@ async def join_group(
 
 def _join_fault(groups: GroupCoordinator, request: JoinGroupRequest) -> ErrorCode:
     if not _is_group_id(request.group_id):
-        return ErrorCode.invalid_group_id
+        return ErrorCode.INVALID_GROUP_ID
     low = groups.host.setting("group.min.session.timeout.ms")
     high = groups.host.setting("group.max.session.timeout.ms")
     if not low <= request.session_timeout_ms <= high:
-        return ErrorCode.invalid_session_timeout
+        return ErrorCode.INVALID_SESSION_TIMEOUT
     instance_id = request.group_instance_id or ""
     if len(request.protocols) > PROTOCOLS_MAX:
-        return ErrorCode.invalid_request
+        return ErrorCode.INVALID_REQUEST
     sizes = (len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
     if sum(sizes) > groups.batch_bytes_max:
-        return ErrorCode.message_too_large  # no generation with it could be written
+        return ErrorCode.MESSAGE_TOO_LARGE  # no generation with it could be written
     names = (protocol.name for protocol in request.protocols)
     if not all(map(_fits, (instance_id, request.protocol_type, *names))):
-        return ErrorCode.invalid_request
-    return ErrorCode.none
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
 
 
 def _joined(answer: JoinAnswer, context: Context) -> JoinGroupResponse:
@@ -180,13 +180,13 @@ async def sync_group(
 ) -> SyncGroupResponse:
     """Answer with the member's assignment, when the leader has sent it."""
     if not _is_group_id(request.group_id):
-        return SyncGroupResponse(ErrorCode.invalid_group_id)
+        return SyncGroupResponse(ErrorCode.INVALID_GROUP_ID)
     has_protocol = None not in (request.protocol_type, request.protocol_name)
     if context.api_version >= 5 and not has_protocol:
-        return SyncGroupResponse(ErrorCode.inconsistent_group_protocol)
+        return SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assigned_bytes = sum(len(entry.assignment) for entry in request.assignments)
     if assigned_bytes > groups.batch_bytes_max:
-        return SyncGroupResponse(ErrorCode.unknown_server_error)  # as Kafka answers
+        return SyncGroupResponse(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka answers
     sync = Sync(
         generation=request.generation_id,
         member_id=request.member_id,
@@ -206,7 +206,7 @@ async def heartbeat(
 ) -> HeartbeatResponse:
     """Prolong a member's session."""
     if not _is_group_id(request.group_id):
-        return HeartbeatResponse(ErrorCode.invalid_group_id)
+        return HeartbeatResponse(ErrorCode.INVALID_GROUP_ID)
     code = await groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -218,7 +218,7 @@ async def leave_group(
 ) -> LeaveGroupResponse:
     """Remove one member (before version 3) or several."""
     if not _is_group_id(request.group_id):
-        return LeaveGroupResponse(ErrorCode.invalid_group_id)
+        return LeaveGroupResponse(ErrorCode.INVALID_GROUP_ID)
     is_single = context.api_version < 3
     leavers = (
         (Leaver(request.member_id),)
@@ -235,7 +235,7 @@ async def leave_group(
         LeftMember(leaver.member_id, leaver.instance_id, code)
         for leaver, code in zip(leavers, codes, strict=True)
     ]
-    return LeaveGroupResponse(ErrorCode.none, left)
+    return LeaveGroupResponse(ErrorCode.NONE, left)
 
 
 # ---------------------------------------------------------------- offsets
@@ -248,17 +248,17 @@ async def offset_commit(
     retention_ms = request.retention_time_ms
     codes, offsets = await _check_offsets(groups, request.group_id, request.topics, retention_ms)
     if not _fits(request.group_id):
-        fault = ErrorCode.invalid_group_id
+        fault = ErrorCode.INVALID_GROUP_ID
     elif offsets:
         fault = await groups.commit(
             _committer(request),
             offsets,
             knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_FROM,
         )
-        if fault is ErrorCode.none:
+        if fault is ErrorCode.NONE:
             fault = await groups.sync_offsets(request.group_id)
     else:
-        fault = ErrorCode.none
+        fault = ErrorCode.NONE
     return await _committed(request.topics, codes, fault)
 
 
@@ -274,7 +274,7 @@ async def txn_offset_commit(
         )
     codes, offsets = await _check_offsets(groups, request.group_id, request.topics)
     if not _is_group_id(request.group_id):
-        fault = ErrorCode.invalid_group_id
+        fault = ErrorCode.INVALID_GROUP_ID
     elif offsets:
         fault = await groups.commit_in_transaction(
             _committer(request),
@@ -283,25 +283,25 @@ async def txn_offset_commit(
             producer=ProducerIdentity(request.producer_id, request.producer_epoch),
             transaction_version=2 if has_own_epoch else 1,
         )
-        if fault is ErrorCode.none:
+        if fault is ErrorCode.NONE:
             fault = await groups.sync_offsets(
                 request.group_id, transactional_id=request.transactional_id
             )
     else:
-        fault = ErrorCode.none
+        fault = ErrorCode.NONE
     return await _committed(request.topics, codes, _known_to(context.api_version, fault))
 
 
 def _known_to(api_version: int, code: ErrorCode) -> ErrorCode:
     """The code a TxnOffsetCommit client of a version understands; see the top."""
-    if code is ErrorCode.producer_fenced:
-        return ErrorCode.invalid_producer_epoch
-    if code is ErrorCode.kafka_storage_error:
-        return ErrorCode.coordinator_not_available
-    if code is ErrorCode.transaction_abortable and api_version < 4:
-        return ErrorCode.invalid_txn_state
-    if code is ErrorCode.coordinator_load_in_progress and api_version < 2:
-        return ErrorCode.coordinator_not_available
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.KAFKA_STORAGE_ERROR:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < 4:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < 2:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
 
 
@@ -331,15 +331,15 @@ async def _check_offsets(
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             metadata = partition.committed_metadata or ""
-            code = ErrorCode.none
+            code = ErrorCode.NONE
             if name is None:
-                code = ErrorCode.unknown_topic_id
+                code = ErrorCode.UNKNOWN_TOPIC_ID
             elif not groups.host.has_partition(name, partition.partition_index):
-                code = ErrorCode.unknown_topic_or_partition
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata) > groups.host.setting("offset.metadata.max.bytes") or not _fits(
                 metadata
             ):
-                code = ErrorCode.offset_metadata_too_large
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 key = OffsetKey(group_id, name, partition.partition_index)
                 offsets[key] = OffsetValue(
@@ -399,10 +399,10 @@ async def _fetched_of_group(
     is_stable_only: bool,
     turns: Turns,
 ) -> FetchedGroup:
-    if groups.refusal(asked.group_id) is ErrorCode.none:
+    if groups.refusal(asked.group_id) is ErrorCode.NONE:
         topics = await _fetched(groups, asked, context, is_stable_only, turns)
-        return FetchedGroup(asked.group_id, ErrorCode.none, topics)
-    code = ErrorCode.not_coordinator
+        return FetchedGroup(asked.group_id, ErrorCode.NONE, topics)
+    code = ErrorCode.NOT_COORDINATOR
     topics = []
     if context.api_version < OFFSET_FETCH_FAILS_WHOLE_FROM:
         for topic in asked.topics or ():
@@ -429,7 +429,7 @@ async def _fetched(
         for index in topic.partition_indexes:
             await turns.next()
             partitions.append(
-                FetchedOffset(index, ErrorCode.unknown_topic_id)
+                FetchedOffset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
                 else _fetched_offset(groups, OffsetKey(asked.group_id, name, index), is_stable_only)
             )
@@ -462,13 +462,13 @@ def _fetched_offset(
     groups: GroupCoordinator, key: OffsetKey, is_stable_only: bool
 ) -> FetchedOffset:
     if is_stable_only and groups.is_pending(key):
-        return FetchedOffset(key.partition, ErrorCode.unstable_offset_commit)
+        return FetchedOffset(key.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     stored = groups.committed_offset(key)
     if stored is None:
-        return FetchedOffset(key.partition, ErrorCode.none)
+        return FetchedOffset(key.partition, ErrorCode.NONE)
     value = stored.value
     return FetchedOffset(
-        key.partition, ErrorCode.none, value.offset, value.leader_epoch, value.metadata
+        key.partition, ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
     )
 
 
@@ -476,11 +476,11 @@ async def offset_delete(
     groups: GroupCoordinator, request: OffsetDeleteRequest, context: Context
 ) -> OffsetDeleteResponse:
     """Delete offsets of topics that the group's members do not consume."""
-    if groups.refusal(request.group_id) is not ErrorCode.none:
-        return OffsetDeleteResponse(ErrorCode.not_coordinator)
+    if groups.refusal(request.group_id) is not ErrorCode.NONE:
+        return OffsetDeleteResponse(ErrorCode.NOT_COORDINATOR)
     group = groups.group(request.group_id)
     fault = _delete_fault(group)
-    if fault is not ErrorCode.none:
+    if fault is not ErrorCode.NONE:
         return OffsetDeleteResponse(fault)
     turns = Turns()
     codes = {}
@@ -490,7 +490,7 @@ async def offset_delete(
             await turns.next()
             key = OffsetKey(request.group_id, topic.name, partition.partition_index)
             codes[key] = _delete_code(groups, key, is_subscribed=is_subscribed)
-    wanted = [key for key, code in codes.items() if code is ErrorCode.none]
+    wanted = [key for key, code in codes.items() if code is ErrorCode.NONE]
     try:
         await groups.delete_offsets(request.group_id, wanted)
     except StorageError as error:
@@ -503,23 +503,23 @@ async def offset_delete(
             for index in indexes
         ]
         deleted.append(DeletedOffsets(topic.name, partitions))
-    return OffsetDeleteResponse(ErrorCode.none, deleted)
+    return OffsetDeleteResponse(ErrorCode.NONE, deleted)
 
 
 def _delete_fault(group: Group | None) -> ErrorCode:
     if group is None:
-        return ErrorCode.group_id_not_found
+        return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return ErrorCode.non_empty_group
-    return ErrorCode.none
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
 
 
 def _delete_code(groups: GroupCoordinator, key: OffsetKey, *, is_subscribed: bool) -> ErrorCode:
     if not groups.host.has_partition(key.topic, key.partition):
-        return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if is_subscribed:
-        return ErrorCode.group_subscribed_to_topic
-    return ErrorCode.none
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return ErrorCode.NONE
 
 
 # ---------------------------------------------------------------- groups
@@ -543,17 +543,17 @@ async def describe_groups(
 
 def _described(groups: GroupCoordinator, group_id: str, context: Context) -> DescribedGroup:
     group = groups.group(group_id)
-    if groups.refusal(group_id) is not ErrorCode.none:
+    if groups.refusal(group_id) is not ErrorCode.NONE:
         partition = groups.group_partition(group_id)
         message = f"Partition {partition} of {OFFSETS_TOPIC}, which keeps it, cannot be read."
-        return DescribedGroup(ErrorCode.not_coordinator, message, group_id, "")
+        return DescribedGroup(ErrorCode.NOT_COORDINATOR, message, group_id, "")
     if group is None:
-        code = ErrorCode.group_id_not_found if context.api_version >= 6 else ErrorCode.none
+        code = ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 6 else ErrorCode.NONE
         message = f"Group {group_id} not found."
         return DescribedGroup(code, message, group_id, GroupState.DEAD.value)
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
-        ErrorCode.none,
+        ErrorCode.NONE,
         None,
         group_id,
         group.state.value,
@@ -593,7 +593,7 @@ async def list_groups(
             continue
         protocol_type = group.protocol_type or ""
         listed.append(ListedGroup(group.group_id, protocol_type, group.state.value, CLASSIC))
-    return ListGroupsResponse(ErrorCode.none, listed)
+    return ListGroupsResponse(ErrorCode.NONE, listed)
 
 
 async def delete_groups(

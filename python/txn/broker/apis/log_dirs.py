@@ -43,9 +43,9 @@ async def describe_log_dirs(
         if sizes:
             topics.append(DescribedTopic(name, sizes))
     directory = DescribedLogDir(
-        ErrorCode.none, space.directory, topics, space.total_bytes, space.usable_bytes
+        ErrorCode.NONE, space.directory, topics, space.total_bytes, space.usable_bytes
     )
-    return DescribeLogDirsResponse(ErrorCode.none, [directory])
+    return DescribeLogDirsResponse(ErrorCode.NONE, [directory])
 
 
 async def _sizes(

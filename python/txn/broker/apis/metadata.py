@@ -124,7 +124,7 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
         answer = await node.in_worker(
             lambda: encode_response(METADATA, context.api_version, response)
         )
-    if is_kept and all(topic.error_code is ErrorCode.none for topic in topics):
+    if is_kept and all(topic.error_code is ErrorCode.NONE for topic in topics):
         node.response_cache.keep(key, answer, version=version)
     return answer
 
@@ -133,13 +133,13 @@ def _topic(node: Node, topic: Topic) -> MetadataTopic:
     replicas = [node.node_id]
     partitions = node.partitions[topic.name]
     return MetadataTopic(
-        ErrorCode.none,
+        ErrorCode.NONE,
         topic.name,
         topic.topic_id,
         topic.is_internal,
         [
             MetadataPartition(
-                ErrorCode.none,
+                ErrorCode.NONE,
                 index,
                 node.node_id,
                 partitions.leader_epoch(index),
@@ -176,15 +176,15 @@ def _wanted_topic(node: Node, entry: MetadataRequestTopic, creation: _Creation) 
     if name is None:
         found = None if topic_id is None else node.topic_name(topic_id)
         if found is None:
-            return _no_topic(None, topic_id, ErrorCode.unknown_topic_id)
+            return _no_topic(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
         name = found
     if name in node.image.topics:
         return _topic(node, node.image.topics[name])
     is_internal = name in PARTITION_COUNT_SETTING
     if not is_internal and name_fault(name, node.image.alike(name)) is not None:
-        return _no_topic(name, None, ErrorCode.invalid_topic_exception)
+        return _no_topic(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not is_internal and not creation.takes():
-        return _no_topic(name, None, ErrorCode.unknown_topic_or_partition)
+        return _no_topic(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         if is_internal:
             node.coordinator_partitions(name)
@@ -206,13 +206,13 @@ async def describe_cluster(
     """Answer with the one broker there is."""
     if request.endpoint_type != BROKERS_ENDPOINT:
         return DescribeClusterResponse(
-            ErrorCode.mismatched_endpoint_type,
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             node.cluster_id,
             [],
             error_message="this endpoint serves brokers (type 1), not controllers",
         )
     return DescribeClusterResponse(
-        ErrorCode.none,
+        ErrorCode.NONE,
         node.cluster_id,
         [ClusterBroker(node.node_id, *node.advertised)],
         controller_id=node.node_id,
@@ -238,18 +238,18 @@ async def find_coordinator(
 def _coordinator(node: Node, kind: int, key: str) -> Coordinator:
     topic = None
     if kind not in (GROUP_KEY, TRANSACTION_KEY):
-        code = ErrorCode.invalid_request
+        code = ErrorCode.INVALID_REQUEST
         message = f"coordinators of type {kind} are not there; known are 0 (group), 1 (transaction)"
         return Coordinator(key, -1, "", -1, code, message)
-    if kind == GROUP_KEY and node.groups.refusal(key) is not ErrorCode.none:
+    if kind == GROUP_KEY and node.groups.refusal(key) is not ErrorCode.NONE:
         topic = OFFSETS_TOPIC
-    elif kind == TRANSACTION_KEY and node.transactions.refusal(key) is not ErrorCode.none:
+    elif kind == TRANSACTION_KEY and node.transactions.refusal(key) is not ErrorCode.NONE:
         topic = TRANSACTIONS_TOPIC
     if topic is not None:
-        code = ErrorCode.coordinator_not_available
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         message = f"The partition of {topic} that keeps {key!r} is out of service."
         return Coordinator(key, -1, "", -1, code, message)
-    return Coordinator(key, node.node_id, *node.advertised, ErrorCode.none, None)
+    return Coordinator(key, node.node_id, *node.advertised, ErrorCode.NONE, None)
 
 
 async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
@@ -262,7 +262,7 @@ async def create_topics(node: Node, request: CreateTopicsRequest, context: Conte
     for topic in request.topics:
         fault = excess
         if fault is None and times[topic.name] > 1:
-            fault = _Fault(ErrorCode.invalid_request, "Duplicate topic name.")
+            fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         fault = fault or _creation_fault(node, topic)
         result, own = _create(node, topic, fault, is_trial=request.validate_only)
         results.append(result)
@@ -290,7 +290,7 @@ def _excess(partitions: int) -> "_Fault | None":
     if partitions <= PARTITIONS_PER_REQUEST:
         return None
     return _Fault(
-        ErrorCode.policy_violation,
+        ErrorCode.POLICY_VIOLATION,
         f"Excessively large number of partitions per request. It asks for {partitions}, and one "
         f"request makes at most {PARTITIONS_PER_REQUEST}; send several",
     )
@@ -301,7 +301,7 @@ def _full(node: Node, partitions: int) -> "_Fault | None":
     if partitions <= _room(node):
         return None
     return _Fault(
-        ErrorCode.policy_violation,
+        ErrorCode.POLICY_VIOLATION,
         f"the broker has {node.image.partition_count} partitions and takes at most "
         f"{node.settings['max.partitions']}; {partitions} more were asked for. Delete topics, or "
         "raise max.partitions",
@@ -350,24 +350,24 @@ class _Fault(Exception):
 
 def _creation_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
     if topic.name in node.image.topics:
-        return _Fault(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
+        return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     fault = name_fault(topic.name, node.image.alike(topic.name))
     if fault is not None or is_reserved(topic.name):
         return _Fault(
-            ErrorCode.invalid_topic_exception, fault or f"topic {topic.name!r} is internal"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, fault or f"topic {topic.name!r} is internal"
         )
     if topic.assignments:
         return _assignment_fault(node, topic)
     if topic.num_partitions != -1 and not 1 <= topic.num_partitions <= PARTITIONS_MAX:
         return _Fault(
-            ErrorCode.invalid_partitions,
+            ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value."
             if topic.num_partitions < 1
             else f"a topic has at most {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
         )
     if topic.replication_factor not in (-1, 1):
         return _Fault(
-            ErrorCode.invalid_replication_factor,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value."
             if topic.replication_factor < 1
             else f"Unable to replicate the partition {topic.replication_factor} time(s): The "
@@ -380,14 +380,14 @@ def _creation_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
 def _assignment_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         return _Fault(
-            ErrorCode.invalid_request,
+            ErrorCode.INVALID_REQUEST,
             "with an assignment, partitions and replication factor have to be -1",
         )
     partitions = sorted(entry.partition_index for entry in topic.assignments)
     nodes = {broker for entry in topic.assignments for broker in entry.broker_ids}
     if partitions != list(range(len(partitions))) or nodes != {node.node_id}:
         return _Fault(
-            ErrorCode.invalid_replica_assignment,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"an assignment has to number partitions from 0 and name node {node.node_id} alone",
         )
     return None
@@ -412,7 +412,7 @@ def _create(
         return CreatedTopic(topic.name, None, refused.code, refused.message), None
     except StorageError as error:
         return CreatedTopic(topic.name, None, ErrorCode(error.code), str(error)), None
-    return CreatedTopic(topic.name, topic_id, ErrorCode.none, None, count, 1), settings
+    return CreatedTopic(topic.name, topic_id, ErrorCode.NONE, None, count, 1), settings
 
 
 def _told_settings(node: Node, settings: Mapping[str, str]) -> list[CreatedTopicConfig]:
@@ -429,7 +429,7 @@ def _checked_settings(given: Mapping[str, str | None]) -> dict[str, str]:
     try:
         return parse_topic_settings(given)
     except ConfigError as error:
-        raise _Fault(ErrorCode.invalid_config, str(error)) from error
+        raise _Fault(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 async def delete_topics(
@@ -452,19 +452,19 @@ async def _delete(node: Node, name: str | None, topic_id: UUID | None) -> Delete
     if name is None:
         name = node.topic_name(topic_id) if topic_id is not None else None
         if name is None:
-            code = ErrorCode.unknown_topic_id
+            code = ErrorCode.UNKNOWN_TOPIC_ID
             return DeletedTopic(None, topic_id, code, "This server does not host this topic ID.")
     topic_id = node.topic_id(name)
     if name not in node.image.topics:
-        return DeletedTopic(name, topic_id, ErrorCode.unknown_topic_or_partition, NOT_HOSTED)
+        return DeletedTopic(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
     if is_reserved(name):
-        code = ErrorCode.topic_authorization_failed
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return DeletedTopic(name, topic_id, code, f"topic {name!r} is internal")
     try:
         await node.delete_topic(name)
     except StorageError as error:
         return DeletedTopic(name, topic_id, ErrorCode(error.code), error.message)
-    return DeletedTopic(name, topic_id, ErrorCode.none, None)
+    return DeletedTopic(name, topic_id, ErrorCode.NONE, None)
 
 
 async def create_partitions(
@@ -479,7 +479,7 @@ async def create_partitions(
         await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
         fault = excess
         if fault is None and times[entry.name] > 1:
-            fault = _Fault(ErrorCode.invalid_request, "Duplicate topic name.")
+            fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if fault is None:
             code, message = _grow(node, entry, is_trial=request.validate_only)
         else:
@@ -499,28 +499,28 @@ def _grow(
 ) -> tuple[ErrorCode, str | None]:
     topic = node.image.topics.get(entry.name)
     if topic is None:
-        return ErrorCode.unknown_topic_or_partition, NOT_HOSTED
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED
     if is_reserved(entry.name):
-        return ErrorCode.invalid_topic_exception, f"topic {entry.name!r} is internal"
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {entry.name!r} is internal"
     if entry.count == topic.partition_count:
         message = f"Topic already has {entry.count} partition(s)."
-        return ErrorCode.invalid_partitions, message
+        return ErrorCode.INVALID_PARTITIONS, message
     if entry.count < topic.partition_count:
         return (
-            ErrorCode.invalid_partitions,
+            ErrorCode.INVALID_PARTITIONS,
             f"The topic {entry.name} currently has {topic.partition_count} partition(s); "
             f"{entry.count} would not be an increase.",
         )
     if entry.count > PARTITIONS_MAX:
         return (
-            ErrorCode.invalid_partitions,
+            ErrorCode.INVALID_PARTITIONS,
             f"a topic has at most {PARTITIONS_MAX} partitions, not {entry.count}",
         )
     if entry.assignments is not None and any(
         list(assigned.broker_ids) != [node.node_id] for assigned in entry.assignments
     ):
         return (
-            ErrorCode.invalid_replica_assignment,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"an assignment has to name node {node.node_id} alone",
         )
     full = _full(node, _growth(node, entry))
@@ -531,7 +531,7 @@ def _grow(
             node.add_partitions(topic, entry.count)
     except StorageError as error:
         return ErrorCode(error.code), error.message
-    return ErrorCode.none, None
+    return ErrorCode.NONE, None
 
 
 APIS: Final[tuple[Api[Node], ...]] = (

@@ -68,7 +68,7 @@ async def list_offsets(
         for index, asked in of_topic.items():
             await turns.next()
             if (name, index) in twice:
-                partitions.append(ListedOffset(index, ErrorCode.invalid_request))
+                partitions.append(ListedOffset(index, ErrorCode.INVALID_REQUEST))
             else:
                 offset = await _offset(node, name, asked, is_committed, context.api_version)
                 partitions.append(offset)
@@ -81,7 +81,7 @@ async def _offset(
 ) -> ListedOffset:
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < EARLIEST_PENDING or version < KNOWN_FROM.get(timestamp, 0):
-        return ListedOffset(index, ErrorCode.unsupported_version)
+        return ListedOffset(index, ErrorCode.UNSUPPORTED_VERSION)
     if node.is_untouched(topic, index):
         return _offset_of_nothing(node, topic, wanted)
     store, code = _led(node, topic, index, wanted.current_leader_epoch)
@@ -91,14 +91,14 @@ async def _offset(
     try:
         offset, found_ms = await _lookup(node, store, timestamp, end)
     except CorruptLogError:  # the log tells of it, once and not whenever a client asks
-        return ListedOffset(index, ErrorCode.corrupt_message)
+        return ListedOffset(index, ErrorCode.CORRUPT_MESSAGE)
     except StorageError as error:
         if node.partition(topic, index) is not store:  # deleted meanwhile
-            return ListedOffset(index, ErrorCode.unknown_topic_or_partition)
+            return ListedOffset(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log.error("partition.not_read", reason=error.message)
         return ListedOffset(index, ErrorCode(error.code))
     leader_epoch = store.epoch_of(offset) if offset >= 0 else NO_LEADER_EPOCH
-    return ListedOffset(index, ErrorCode.none, found_ms, offset, leader_epoch)
+    return ListedOffset(index, ErrorCode.NONE, found_ms, offset, leader_epoch)
 
 
 def _offset_of_nothing(node: Node, topic: str, wanted: ListOffsetsPartition) -> ListedOffset:
@@ -106,7 +106,7 @@ def _offset_of_nothing(node: Node, topic: str, wanted: ListOffsetsPartition) -> 
     index = wanted.partition_index
     leader_epoch = node.partitions[topic].leader_epoch(index)
     code = _epoch_fault(leader_epoch, wanted.current_leader_epoch)
-    if code is not ErrorCode.none:
+    if code is not ErrorCode.NONE:
         return ListedOffset(index, code)
     if wanted.timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL):
         return ListedOffset(index, code, offset=0, leader_epoch=leader_epoch)
@@ -138,7 +138,7 @@ def _opened(node: Node, topic: str, index: int) -> tuple[PartitionLog | None, Er
     except StorageError as error:
         return None, ErrorCode(error.code)
     is_known = store is not None
-    return store, ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
+    return store, ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _led(
@@ -148,15 +148,15 @@ def _led(
     store, code = _opened(node, topic, index)
     if store is not None:
         code = _epoch_fault(store.leader_epoch, current_leader_epoch)
-    return (store if code is ErrorCode.none else None), code
+    return (store if code is ErrorCode.NONE else None), code
 
 
 def _epoch_fault(leader_epoch: int, current_leader_epoch: int) -> ErrorCode:
     if current_leader_epoch > leader_epoch:
-        return ErrorCode.unknown_leader_epoch
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
     if NO_LEADER_EPOCH != current_leader_epoch < leader_epoch:
-        return ErrorCode.fenced_leader_epoch
-    return ErrorCode.none
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.NONE
 
 
 async def offset_for_leader_epoch(
@@ -179,7 +179,7 @@ def _epoch_end(node: Node, topic: str, asked: OffsetForLeaderPartition) -> Epoch
     if store is None:
         return EpochEndOffset(asked.partition, code)
     leader_epoch, end_offset = store.end_of_epoch(asked.leader_epoch) or NOTHING
-    return EpochEndOffset(asked.partition, ErrorCode.none, leader_epoch, end_offset)
+    return EpochEndOffset(asked.partition, ErrorCode.NONE, leader_epoch, end_offset)
 
 
 async def delete_records(
@@ -203,28 +203,28 @@ async def _deleted(node: Node, topic: str, index: int, offset: int) -> DeletedRe
     if store is None:
         return DeletedRecords(index, code)
     code = _deletion_fault(node, store, offset)
-    if code is not ErrorCode.none:
+    if code is not ErrorCode.NONE:
         return DeletedRecords(index, code)
     start = store.high_watermark if offset == HIGH_WATERMARK else offset
     try:
         low_watermark = await node.delete_records(store, start)
     except StorageError as error:
         if node.partition(topic, index) is not store:  # its topic was deleted meanwhile
-            return DeletedRecords(index, ErrorCode.unknown_topic_or_partition)
+            return DeletedRecords(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log.error("partition.records_not_deleted", reason=error.message)
         return DeletedRecords(index, ErrorCode(error.code))
-    return DeletedRecords(index, ErrorCode.none, low_watermark)
+    return DeletedRecords(index, ErrorCode.NONE, low_watermark)
 
 
 def _deletion_fault(node: Node, store: PartitionLog, offset: int) -> ErrorCode:
     if is_reserved(store.topic):
-        return ErrorCode.invalid_topic_exception
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     settings = node.image.topics[store.topic].settings
     if topic_setting("cleanup.policy", settings, node.settings) == "compact":
-        return ErrorCode.policy_violation
+        return ErrorCode.POLICY_VIOLATION
     if offset != HIGH_WATERMARK and not 0 <= offset <= store.high_watermark:
-        return ErrorCode.offset_out_of_range
-    return ErrorCode.none
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return ErrorCode.NONE
 
 
 APIS: Final[tuple[Api[Node], ...]] = (

@@ -96,7 +96,7 @@ class _ApiVersions:
     async def __call__(self, request: object, context: Context) -> bytes:
         version = context.api_version
         if version not in self._answers:
-            response = self.response(version, ErrorCode.none)
+            response = self.response(version, ErrorCode.NONE)
             self._answers[version] = encode_response(API_VERSIONS, version, response)
         return self._answers[version]
 
@@ -129,4 +129,4 @@ def unsupported_api_versions(table: Mapping[int, BoundApi]) -> bytes:
     """
     answer = table[API_VERSIONS].answer
     assert isinstance(answer, _ApiVersions)
-    return encode_response(API_VERSIONS, 0, answer.response(0, ErrorCode.unsupported_version))
+    return encode_response(API_VERSIONS, 0, answer.response(0, ErrorCode.UNSUPPORTED_VERSION))

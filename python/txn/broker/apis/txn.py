@@ -80,13 +80,13 @@ ADD_PARTITIONS_BATCHED_FROM: Final = 4
 def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     """Say an error with a code that clients of this version know."""
     key, version = context.api_key, context.api_version
-    if code is ErrorCode.transaction_abortable and version < TRANSACTION_ABORTABLE_FROM[key]:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_FROM[key]:
         if key == END_TXN:
             knows_abort = version >= END_TXN_ABORTS_UNKNOWN_FROM
-            return ErrorCode.unknown_producer_id if knows_abort else code
-        code = ErrorCode.producer_fenced
-    if code is ErrorCode.producer_fenced and version < PRODUCER_FENCED_FROM[key]:
-        code = ErrorCode.invalid_producer_epoch
+            return ErrorCode.UNKNOWN_PRODUCER_ID if knows_abort else code
+        code = ErrorCode.PRODUCER_FENCED
+    if code is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM[key]:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
@@ -105,7 +105,7 @@ def _note(
     code: ErrorCode,
 ) -> None:
     """Remember who acted for a transactional id, unless it was refused."""
-    if transactional_id and code is ErrorCode.none:
+    if transactional_id and code is ErrorCode.NONE:
         coordinator.clients.note(transactional_id, context, REQUEST_NAMES[context.api_key])
 
 
@@ -119,7 +119,7 @@ async def init_producer_id(
     shown = Producer(request.producer_id, request.producer_epoch)
     is_new = shown == NOBODY
     if not is_new and (shown.producer_id == NO_PRODUCER_ID or shown.producer_epoch < 0):
-        return _initialized(context, Identity(NOBODY, ErrorCode.invalid_request))
+        return _initialized(context, Identity(NOBODY, ErrorCode.INVALID_REQUEST))
     identity = await coordinator.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
@@ -154,7 +154,7 @@ async def add_partitions_to_txn(
         coordinator, request.topics, _refusal_of_partition, Turns()
     )
     if errors:
-        codes = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
         return AddPartitionsToTxnResponse(_topic_results(codes))
     code = await coordinator.add_partitions(transactional_id, producer, partitions)
     _note(coordinator, transactional_id, context, code)
@@ -186,9 +186,9 @@ def _refusal_of_partition(
     coordinator: TransactionCoordinator, partition: TopicPartition
 ) -> ErrorCode | None:
     if partition[0] in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        return ErrorCode.topic_authorization_failed
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not coordinator.has_partition(*partition):
-        return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return None
 
 
@@ -209,7 +209,7 @@ async def _add_one(
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions, errors = await _looked_at(coordinator, wanted.topics, _refusal_of_part, turns)
     if errors:
-        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
     if wanted.verify_only:
         return await coordinator.verify_partitions(wanted.transactional_id, producer, partitions)

@@ -87,14 +87,14 @@ def _description(
 ) -> DescribedTransaction:
     txn = coordinator.transactions.get(transactional_id)
     if txn is None:
-        unknown = ErrorCode.transactional_id_not_found
+        unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         if not transactional_id:
-            unknown = ErrorCode.invalid_request
-        elif (refusal := coordinator.refusal(transactional_id)) is not ErrorCode.none:
+            unknown = ErrorCode.INVALID_REQUEST
+        elif (refusal := coordinator.refusal(transactional_id)) is not ErrorCode.NONE:
             unknown = refusal
         return _described(unknown, transactional_id, "", 0, 0, NOBODY, [])
     return _described(
-        ErrorCode.none,
+        ErrorCode.NONE,
         transactional_id,
         txn.state.label,
         txn.timeout_ms,
@@ -139,9 +139,9 @@ async def list_transactions(
         pattern_text = request.transactional_id_pattern
         pattern = compile_pattern(pattern_text) if pattern_text else None
     except ValueError:
-        return _listing(ErrorCode.invalid_regular_expression, [], [])
+        return _listing(ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])
     if labels and not states:
-        return _listing(ErrorCode.none, unknown, [])
+        return _listing(ErrorCode.NONE, unknown, [])
     wanted = Filter(
         states=states,
         producer_ids=request.producer_id_filters,
@@ -154,7 +154,7 @@ async def list_transactions(
         await turns.next()
         if one is not None:
             found.append(one)
-    return _listing(ErrorCode.none, unknown, found)
+    return _listing(ErrorCode.NONE, unknown, found)
 
 
 def _listing(
@@ -190,7 +190,7 @@ def _active_producers(
     coordinator: TransactionCoordinator, topic: str, index: int
 ) -> ProducersOfPartition:
     is_there = coordinator.has_partition(topic, index)
-    code = ErrorCode.none if is_there else ErrorCode.unknown_topic_or_partition
+    code = ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     message = None if coordinator.has_topic(topic) else NOT_HOSTED
     known = []
     try:
@@ -198,7 +198,7 @@ def _active_producers(
             store = coordinator.partition(topic, index)
             known = [] if store is None else store.producers()
     except StorageError as error:
-        code, message = ErrorCode.kafka_storage_error, error.message
+        code, message = ErrorCode.KAFKA_STORAGE_ERROR, error.message
     return ProducersOfPartition(
         index,
         code,
@@ -246,11 +246,11 @@ async def _write_marker(
     coordinator: TransactionCoordinator, wanted: WritableTxnMarker, partition: TopicPartition
 ) -> ErrorCode:
     if not coordinator.has_partition(*partition):
-        return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition[0] == TRANSACTIONS_TOPIC:
-        return ErrorCode.topic_authorization_failed
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if wanted.producer_id < 0 or wanted.producer_epoch < 0:
-        return ErrorCode.invalid_request
+        return ErrorCode.INVALID_REQUEST
     marker = Marker(
         wanted.producer_id,
         wanted.producer_epoch,

@@ -289,7 +289,7 @@ def join(
     if group is not None:
         return _join(_Draft(group), request, now_ms, limits).outcome()
     if request.member_id:
-        return _refused_join(request, ErrorCode.unknown_member_id)
+        return _refused_join(request, ErrorCode.UNKNOWN_MEMBER_ID)
     made = Group(group_id, state_timestamp_ms=now_ms)
     draft = _join(_Draft(made), request, now_ms, limits)
     if draft.group is made:
@@ -303,7 +303,7 @@ def sync(group: Group | None, request: Sync, *, now_ms: int) -> GroupTransition:
     """Hand a member its assignment, now or once the leader has handed all of them in."""
     draft = _Draft(group) if group is not None else None
     error = _sync_refusal(group, request)
-    if draft is None or error is not ErrorCode.none:
+    if draft is None or error is not ErrorCode.NONE:
         return GroupTransition(group, ((request.ticket, SyncAnswer(error)),))
     draft.mark_synced(request.member_id)
     if draft.group.state is S.STABLE:
@@ -320,10 +320,10 @@ def heartbeat(
 ) -> tuple[Group | None, ErrorCode]:
     """Prolong a member's session; REBALANCE_IN_PROGRESS tells it to join again."""
     error = _generation_refusal(group, member_id, instance_id, generation)
-    if group is None or error is not ErrorCode.none:
+    if group is None or error is not ErrorCode.NONE:
         return group, error
     is_rebalancing = group.state is S.PREPARING_REBALANCE
-    code = ErrorCode.rebalance_in_progress if is_rebalancing else ErrorCode.none
+    code = ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE
     return touch(group, member_id, now_ms=now_ms), code
 
 
@@ -336,7 +336,7 @@ def leave(
         The outcome, and one code for each leaver, in order.
     """
     if group is None:
-        return GroupTransition(None), (ErrorCode.unknown_member_id,) * len(leavers)
+        return GroupTransition(None), (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leavers)
     draft = _Draft(group)
     codes = tuple(_leave_one(draft, leaver) for leaver in leavers)
     if len(draft.group.members) < len(group.members):
@@ -394,20 +394,20 @@ def commit_refusal(
     """
     if group is None:
         if generation < 0:
-            return ErrorCode.none
+            return ErrorCode.NONE
         is_old = is_transactional or not knows_group_not_found
-        return ErrorCode.illegal_generation if is_old else ErrorCode.group_id_not_found
+        return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
     if generation < 0 and group.state is S.EMPTY:
-        return ErrorCode.none
+        return ErrorCode.NONE
     if generation >= 0 or member_id or instance_id is not None:
         error = _generation_refusal(group, member_id, instance_id, generation)
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             return error
     elif not is_transactional:
-        return ErrorCode.unknown_member_id
+        return ErrorCode.UNKNOWN_MEMBER_ID
     if not is_transactional and group.state is S.COMPLETING_REBALANCE:
-        return ErrorCode.rebalance_in_progress
-    return ErrorCode.none
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
 
 
 def touch(group: Group, member_id: str, *, now_ms: int) -> Group:
@@ -546,7 +546,7 @@ class _Draft:
         if member.awaiting_join is not None:
             # The client asked again, on another connection.
             self.answer(
-                member.awaiting_join, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id)
+                member.awaiting_join, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             )
         self.put(
             member._replace(
@@ -561,7 +561,7 @@ class _Draft:
         """Drop a member; its waiting requests are answered, and the next in line leads."""
         members = dict(self.group.members)
         removed = members.pop(member_id)
-        self._answer_waiting(removed, ErrorCode.unknown_member_id)
+        self._answer_waiting(removed, ErrorCode.UNKNOWN_MEMBER_ID)
         is_leader = self.group.leader == member_id
         self.group = self.group._replace(
             members=members,
@@ -571,7 +571,7 @@ class _Draft:
 
     def replace_static(self, old: Member, request: Join, now_ms: int) -> Member:
         """Give a static member's place, assignment and leadership to its new id."""
-        self._answer_waiting(old, ErrorCode.fenced_instance_id)
+        self._answer_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
         fresh = _new_member(request, request.fresh_member_id, now_ms)
         new = fresh._replace(
             assignment=old.assignment,
@@ -601,7 +601,7 @@ class _Draft:
 
     def _answer_waiting(self, member: Member, error: ErrorCode) -> None:
         if member.awaiting_join is not None:
-            is_fenced = error is ErrorCode.fenced_instance_id
+            is_fenced = error is ErrorCode.FENCED_INSTANCE_ID
             named = member.member_id if is_fenced else ""
             self.answer(member.awaiting_join, JoinAnswer(error, named))
         if member.awaiting_sync is not None:
@@ -720,7 +720,7 @@ class _Draft:
         member = self.group.members[member_id]
         if member.awaiting_sync is not None:
             # The client asked again, on another connection.
-            self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.rebalance_in_progress))
+            self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         self.put(member._replace(awaiting_sync=ticket))
 
     def become_stable(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
@@ -767,9 +767,9 @@ def _join(draft: _Draft, request: Join, now_ms: int, limits: Limits) -> _Draft:
         if request.member_id in group.members:
             draft.remove(request.member_id)
             draft.complete_if_all_joined(now_ms)
-        draft.answer(request.ticket, JoinAnswer(ErrorCode.group_max_size_reached))
+        draft.answer(request.ticket, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not _supports(group, request.protocol_type, request.protocols):
-        code = ErrorCode.inconsistent_group_protocol
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         draft.answer(request.ticket, JoinAnswer(code, request.member_id))
     elif not request.member_id:
         _join_without_id(draft, request, now_ms)
@@ -778,7 +778,7 @@ def _join(draft: _Draft, request: Join, now_ms: int, limits: Limits) -> _Draft:
         draft.rebalance_or_complete(now_ms)
     else:
         error = _member_refusal(group, request.member_id, request.instance_id)
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             draft.answer(request.ticket, JoinAnswer(error, request.member_id))
         else:
             _join_again(draft, request, now_ms)
@@ -795,7 +795,7 @@ def _join_without_id(draft: _Draft, request: Join, now_ms: int) -> None:
             return
     elif request.api_version >= MEMBER_ID_REQUIRED_FROM:
         draft.add_pending(request.fresh_member_id, now_ms + request.session_timeout_ms)
-        code = ErrorCode.member_id_required
+        code = ErrorCode.MEMBER_ID_REQUIRED
         draft.answer(request.ticket, JoinAnswer(code, request.fresh_member_id))
         return
     draft.add(request, request.fresh_member_id, now_ms)
@@ -862,17 +862,17 @@ def _leave_one(draft: _Draft, leaver: Leaver) -> ErrorCode:
     if not member_id:
         known = group.static_member(leaver.instance_id) if leaver.instance_id is not None else None
         if known is None:
-            return ErrorCode.unknown_member_id
+            return ErrorCode.UNKNOWN_MEMBER_ID
         member_id = known.member_id
     elif member_id in group.pending:
         draft.forget_pending(member_id)
-        return ErrorCode.none
+        return ErrorCode.NONE
     else:
         error = _member_refusal(group, member_id, leaver.instance_id)
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             return error
     draft.remove(member_id)
-    return ErrorCode.none
+    return ErrorCode.NONE
 
 
 # ---------------------------------------------------------------- questions
@@ -941,7 +941,7 @@ def _generation_answer(group: Group, member_id: str) -> JoinAnswer:
             for member in group.members.values()
         )
     return JoinAnswer(
-        ErrorCode.none,
+        ErrorCode.NONE,
         member_id,
         group.generation,
         group.protocol_type,
@@ -954,23 +954,23 @@ def _generation_answer(group: Group, member_id: str) -> JoinAnswer:
 def _assignment(group: Group, member_id: str) -> SyncAnswer:
     """A member's assignment; before it is known, the news that there will be none."""
     if group.state is not S.STABLE:
-        return SyncAnswer(ErrorCode.rebalance_in_progress)
+        return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
     return SyncAnswer(
-        ErrorCode.none, group.protocol_type, group.protocol, group.members[member_id].assignment
+        ErrorCode.NONE, group.protocol_type, group.protocol, group.members[member_id].assignment
     )
 
 
 def _sync_refusal(group: Group | None, request: Sync) -> ErrorCode:
     error = _generation_refusal(group, request.member_id, request.instance_id, request.generation)
-    if group is None or error is not ErrorCode.none:
+    if group is None or error is not ErrorCode.NONE:
         return error
     if _differs(request.protocol_type, group.protocol_type) or _differs(
         request.protocol, group.protocol
     ):
-        return ErrorCode.inconsistent_group_protocol
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is S.PREPARING_REBALANCE:
-        return ErrorCode.rebalance_in_progress
-    return ErrorCode.none
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
 
 
 def _differs(said: str | None, known: str | None) -> bool:
@@ -981,10 +981,10 @@ def _generation_refusal(
     group: Group | None, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
     if group is None:
-        return ErrorCode.unknown_member_id
+        return ErrorCode.UNKNOWN_MEMBER_ID
     error = _member_refusal(group, member_id, instance_id)
-    if error is ErrorCode.none and generation != group.generation:
-        return ErrorCode.illegal_generation
+    if error is ErrorCode.NONE and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
     return error
 
 
@@ -993,10 +993,10 @@ def _member_refusal(group: Group, member_id: str, instance_id: str | None) -> Er
     if instance_id is not None:
         known = group.static_member(instance_id)
         if known is None:
-            return ErrorCode.unknown_member_id
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if known.member_id != member_id:
-            return ErrorCode.fenced_instance_id
-    return ErrorCode.none if member_id in group.members else ErrorCode.unknown_member_id
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def _is_due(deadline_ms: int | None, now_ms: int) -> bool:

@@ -129,12 +129,12 @@ def decide_init(
     if txn is None:
         return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
     if shown is not None and not _may_go_on(txn, shown):
-        return Refuse(ErrorCode.producer_fenced)
+        return Refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED:
-        return Refuse(ErrorCode.concurrent_transactions)
+        return Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn.state is TxnState.ONGOING:
         if shown is not None and shown != txn.client:
-            return Refuse(ErrorCode.producer_fenced)
+            return Refuse(ErrorCode.PRODUCER_FENCED)
         if keep_prepared:
             return Write(_kept(txn, timeout_ms, now_ms, new_producer_id))
         last_epoch = NO_PRODUCER_EPOCH if shown is None else shown.producer_epoch
@@ -259,7 +259,7 @@ def decide_verify(txn: Txn | None, producer: Producer, partition: TopicPartition
         return refused
     assert txn is not None, "an unknown id was refused"
     if partition not in txn.partitions:
-        return Refuse(ErrorCode.transaction_abortable)
+        return Refuse(ErrorCode.TRANSACTION_ABORTABLE)
     return Done(txn)
 
 
@@ -269,20 +269,20 @@ def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
         return refused
     assert txn is not None, "an unknown id was refused"
     if txn.state in PREPARED:
-        return Refuse(ErrorCode.concurrent_transactions)
+        return Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn.is_prepared:
-        return Refuse(ErrorCode.invalid_txn_state)
+        return Refuse(ErrorCode.INVALID_TXN_STATE)
     return None
 
 
 def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
     if txn is None:
-        return Refuse(ErrorCode.invalid_producer_id_mapping)
+        return Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     client = txn.client
     if client == producer:
         return None
     is_fenced = client.producer_id == producer.producer_id
-    return Refuse(ErrorCode.producer_fenced if is_fenced else ErrorCode.invalid_producer_id_mapping)
+    return Refuse(ErrorCode.PRODUCER_FENCED if is_fenced else ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 # -------------------------------------------------------------------- EndTxn
@@ -301,8 +301,8 @@ def decide_end(
     if txn.state is COMPLETE[outcome]:
         return Done(txn)
     if txn.state is PREPARE[outcome]:
-        return Refuse(ErrorCode.concurrent_transactions)
-    return Refuse(ErrorCode.invalid_txn_state)
+        return Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return Refuse(ErrorCode.INVALID_TXN_STATE)
 
 
 class Shown(Enum):
@@ -318,9 +318,9 @@ class Verdict(Enum):
     END = "end the transaction"
     ABORT_NOTHING = "write an abort of no partition, which bumps the epoch"
     DONE = "give the answer that was given before"
-    FENCED = ErrorCode.producer_fenced
-    CONCURRENT = ErrorCode.concurrent_transactions
-    INVALID = ErrorCode.invalid_txn_state
+    FENCED = ErrorCode.PRODUCER_FENCED
+    CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+    INVALID = ErrorCode.INVALID_TXN_STATE
 
 
 _FENCED, _CONCURRENT, _INVALID = Verdict.FENCED, Verdict.CONCURRENT, Verdict.INVALID
@@ -354,7 +354,7 @@ def decide_end_and_bump(
 ) -> Refuse | Done | End:
     """Decide how EndTxn v5 (TV2) ends a transaction, by `END_AND_BUMP`."""
     if txn is None:
-        return Refuse(ErrorCode.invalid_producer_id_mapping)
+        return Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     shown = Shown.AGAIN if ended_as(txn, producer) else Shown.NOW
     if shown is Shown.NOW:
         refused = _refusal_of_stranger(txn, producer)

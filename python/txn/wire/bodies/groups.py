@@ -277,7 +277,7 @@ class FetchedGroup(NamedTuple):
 class OffsetFetchResponse(NamedTuple):
     """Committed offsets by group; before version 8 those of one group."""
 
-    error_code: ErrorCode = ErrorCode.none
+    error_code: ErrorCode = ErrorCode.NONE
     topics: Sequence[FetchedTopic] = ()
     groups: Sequence[FetchedGroup] = ()
 

@@ -68,7 +68,7 @@ class MetadataResponse(NamedTuple):
     cluster_id: str
     controller_id: int
     topics: Sequence[MetadataTopic]
-    error_code: ErrorCode = ErrorCode.none
+    error_code: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class FindCoordinatorResponse(NamedTuple):
     node_id: int = -1
     host: str = ""
     port: int = -1
-    error_code: ErrorCode = ErrorCode.none
+    error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
     coordinators: Sequence[Coordinator] = ()
 

@@ -92,7 +92,7 @@ class AddPartitionsToTxnResponse(NamedTuple):
     """Results by topic; from version 4 on by transaction."""
 
     results_by_topic_v3_and_below: Sequence[AddedTopic] = ()
-    error_code: ErrorCode = ErrorCode.none
+    error_code: ErrorCode = ErrorCode.NONE
     results_by_transaction: Sequence[AddedToTransaction] = ()
 
 
