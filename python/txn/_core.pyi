@@ -595,8 +595,6 @@ class Server:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's
         next request is read after it.
         """
-    def no_reply(self, token: int) -> None:
-        """Go on with the connection without an answer."""
     def resume(self, token: int, refused: Sequence[tuple[str, int, int]]) -> None:
         """Go on with a parked Produce; refused: (topic, partition, kafka_error_code) of partitions
         that could not join.

@@ -79,6 +79,11 @@ class RareLog:
         if self._is_due(event):
             self._events.warning(event, **facts, **self._silence(event))
 
+    def error(self, event: str, *, exc_info: BaseException | None = None, **facts: object) -> None:
+        """A promise is at risk."""
+        if self._is_due(event):
+            self._events.error(event, exc_info=exc_info, **facts, **self._silence(event))
+
     def exception(self, event: str, **facts: object) -> None:
         """An error, with the exception that is being handled."""
         if self._is_due(event):

@@ -10,9 +10,9 @@ import pytest
 
 import txn
 from support.brokers import BrokerProcess
+from support.varints import varint
 from support.wire_client import RawConnection
 from txn._core import encode_batch
-from txn.wire.varint import unsigned_varint
 
 PRODUCE, METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 2, 10, 19
 INVALID_REQUEST = 42
@@ -38,10 +38,6 @@ def offsets_since(wanted: Iterable[tuple[int, int]]) -> Mapping[str, Any]:
     """The fields of ListOffsets 1 for these (partition, timestamp)."""
     partitions = [{"partition_index": index, "timestamp": time} for index, time in wanted]
     return {"replica_id": -1, "topics": [{"name": "orders", "partitions": partitions}]}
-
-
-def varint(number: int) -> bytes:
-    return unsigned_varint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def bomb(records: int, record_bytes: int) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from support.varints import varint
 from txn.wire.checksums import crc32c
 
 CREATED_MS: Final = 1_700_000_000_000
@@ -135,23 +136,12 @@ def decode(data: bytes) -> list[dict[str, Any]]:
 
 def record(number: int, key: bytes | None, value: bytes | None) -> bytes:
     """One record without headers, its length before it."""
-    body = b"\0" + _varint(number) + _varint(number) + _nullable(key) + _nullable(value) + b"\0"
-    return _varint(len(body)) + body
+    body = b"\0" + varint(number) + varint(number) + _nullable(key) + _nullable(value) + b"\0"
+    return varint(len(body)) + body
 
 
 def _nullable(data: bytes | None) -> bytes:
-    return _varint(-1) if data is None else _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    """Zigzag, then seven bits at a time."""
-    left = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
+    return varint(-1) if data is None else varint(len(data)) + data
 
 
 def batches(produce: Mapping[str, Any]) -> Iterator[tuple[int, Batch]]:

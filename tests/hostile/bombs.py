@@ -8,6 +8,8 @@ from typing import Final
 
 import pyarrow
 
+from support.varints import varint
+
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 CHECKED_FROM: Final = 21
 CODECS: Final[Mapping[str, int]] = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -47,17 +49,8 @@ def record(value_bytes: int, *, after_ms: int = 0) -> bytes:
 
 
 def _record_head(value_bytes: int, after_ms: int = 0) -> bytes:
-    head = b"\0" + _varint(after_ms) + b"\0" + _varint(3) + b"key" + _varint(value_bytes)
-    return _varint(len(head) + value_bytes + 1) + head
-
-
-def _varint(number: int) -> bytes:
-    """Zigzag, for numbers that are not negative."""
-    left, found = number << 1, bytearray()
-    while left >= 0x80:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*found, left])
+    head = b"\0" + varint(after_ms) + b"\0" + varint(3) + b"key" + varint(value_bytes)
+    return varint(len(head) + value_bytes + 1) + head
 
 
 def _gzip(data: bytes) -> bytes:

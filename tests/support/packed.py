@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 from support.entities import entity_builder
+from support.varints import varint
 from support.wire_client import RawConnection, request
 from txn import _core
 from txn.wire.checksums import crc32c
@@ -57,17 +58,6 @@ def gzip_bomb(content_bytes: int) -> bytes:
     for at in range(0, content_bytes, len(zeros)):
         packed += packer.compress(zeros[: content_bytes - at])
     return packed + packer.compress(b"\0") + packer.flush()
-
-
-def varint(number: int) -> bytes:
-    """Zigzag, then seven bits at a time."""
-    left = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
 
 
 def unreadable() -> dict[str, bytes]:

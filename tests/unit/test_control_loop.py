@@ -20,6 +20,7 @@ from txn.broker.host import Durability
 from txn.broker.shared_sync import SharedSync
 from txn.config import BrokerSettings
 from txn.errors import StorageError
+from txn.logs import RareLog, log
 from txn.metadata.image import Topic
 from txn.server import control_loop
 from txn.server.control_loop import ControlLoop
@@ -140,17 +141,21 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     assert not server.decide([], [])
 
 
-def test_a_bug_in_joining_costs_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its Produce was parked, and would wait for good."""
+def test_a_bug_in_joining_costs_the_connection_and_one_log_line_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its Produce was parked, and would wait for good. A client could fill the log with it."""
+    monkeypatch.setattr(control_loop, "rare_log", RareLog(log, clock=lambda: 0.0))
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = LentLoop()
     server: Any = StoppedServer(loop)
     control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
-    control._serve([], [(8, "pay", 1, 0, 2, [("orders", 0)])])
+    control._serve([], [(token, "pay", 1, 0, 2, [("orders", 0)]) for token in (8, 9, 10)])
     control.start()
     control._thread.join(timeout=10)
     os.close(server.wakeup_fd)
-    assert server.disconnected[0] == 8
+    assert server.disconnected[:3] == [8, 9, 10]
+    assert [each.getMessage() for each in caplog.records].count("request.failed") == 1
 
 
 def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(

@@ -312,7 +312,7 @@ class ControlLoop:
         try:
             task = eager.run(self._loop, work)
         except Exception:
-            log.exception("request.failed")
+            rare_log.exception("request.failed")
             self._server.disconnect(token)
             return
         if task is not None:
@@ -322,5 +322,5 @@ class ControlLoop:
     def _ended(self, task: asyncio.Task[None], token: int) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("request.failed", exc_info=task.exception())
+            rare_log.error("request.failed", exc_info=task.exception())
             self._server.disconnect(token)

@@ -77,8 +77,6 @@ pub enum Message {
     /// A whole frame for the request, and when it was ready; the reactor fills in the
     /// correlation id.
     Reply(RequestToken, Vec<u8>, Instant),
-    /// The request has no answer; it was decided then.
-    NoReply(RequestToken, Instant),
     /// Mute the request's connection for so long.
     Mute(RequestToken, Duration),
     /// The coordinator has decided on a parked Produce.
@@ -107,7 +105,6 @@ impl Message {
     pub fn slot(&self) -> Option<usize> {
         match self {
             Self::Reply(token, ..)
-            | Self::NoReply(token, _)
             | Self::Mute(token, _)
             | Self::Resume(token, _)
             | Self::Opened(token, _)

@@ -511,8 +511,7 @@ impl Reactor {
         match message {
             Message::Accepted(accepted) => self.open(accepted),
             Message::Moved(connection) => self.register(connection),
-            Message::Reply(token, frame, ready) => self.on_reply(token, Some(frame), ready),
-            Message::NoReply(token, ready) => self.on_reply(token, None, ready),
+            Message::Reply(token, frame, ready) => self.on_reply(token, frame, ready),
             Message::Mute(token, duration) => self.on_mute(token, duration),
             Message::Resume(token, refused) => self.on_resume(token, &refused),
             Message::Opened(token, request) => self.on_opened(token, *request),
@@ -533,7 +532,7 @@ impl Reactor {
             .filter(|one| one.state.token() == Some(token))
     }
 
-    fn on_reply(&mut self, token: RequestToken, frame: Option<Vec<u8>>, ready: Instant) {
+    fn on_reply(&mut self, token: RequestToken, mut frame: Vec<u8>, ready: Instant) {
         let metrics = &self.shared.metrics[self.index];
         let connection = self.slots.get_mut(token.slot());
         let connection = connection.and_then(Option::as_deref_mut);
@@ -544,13 +543,9 @@ impl Reactor {
             return;
         };
         connection.state = State::Idle;
-        if let Some(mut frame) = frame {
-            set_correlation_id(&mut frame, correlation_id);
-            connection.push(Chunk::bytes(frame));
-            connection.note_answer(metrics, ready);
-        } else {
-            connection.note_end(metrics, ready);
-        }
+        set_correlation_id(&mut frame, correlation_id);
+        connection.push(Chunk::bytes(frame));
+        connection.note_answer(metrics, ready);
         self.drive(token.slot());
     }
 

@@ -296,11 +296,6 @@ impl Server {
         self.post(token, Message::Mute(token, duration));
     }
 
-    /// Goes on with a connection whose request has no answer.
-    pub fn no_reply(&self, token: RequestToken) {
-        self.post(token, Message::NoReply(token, Instant::now()));
-    }
-
     /// Goes on with a parked Produce, except where joining was refused.
     pub fn resume(&self, token: RequestToken, refused: Vec<Refused>) {
         self.post(token, Message::Resume(token, refused));

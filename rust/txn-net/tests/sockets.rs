@@ -930,18 +930,29 @@ fn settle(running: &Running, other: &mut Client) {
     }
 }
 
-#[test]
-fn an_append_wakes_the_fetch_that_waits_for_it() {
+/// A server with one reactor, a client whose fetch waits there for up to a minute, and another.
+fn start_waiting(wanted: &Wanted) -> (Running, Client, Client) {
     let running = start(&Options {
         reactors: 1,
         ..options()
     });
     let (mut reader, mut other) = (running.connect(), running.connect());
+    wait_with(&running, wanted, &mut reader, &mut other);
+    (running, reader, other)
+}
+
+/// Has a reader's fetch wait for up to a minute; another client shows when it does.
+fn wait_with(running: &Running, wanted: &Wanted, reader: &mut Client, other: &mut Client) {
     reader.send(&fetch(&Wanted {
         max_wait_ms: 60_000,
-        ..Wanted::default()
+        ..*wanted
     }));
-    settle(&running, &mut other);
+    settle(running, other);
+}
+
+#[test]
+fn an_append_wakes_the_fetch_that_waits_for_it() {
+    let (_running, mut reader, mut other) = start_waiting(&Wanted::default());
     other.ask(&produce(1, &batch(b"one")));
     assert_eq!(
         fetched(&reader.receive()).records,
@@ -959,12 +970,11 @@ fn a_marker_wakes_the_read_committed_fetch_that_waits_for_it() {
     let (mut reader, mut other) = (running.connect(), running.connect());
     let mine = batch_of(1, true, b"mine");
     other.ask(&produce_to(TOPIC, Some("t1"), -1, &[(0, &mine)]));
-    reader.send(&fetch(&Wanted {
-        max_wait_ms: 60_000,
+    let committed = Wanted {
         isolation: 1,
         ..Wanted::default()
-    }));
-    settle(&running, &mut other);
+    };
+    wait_with(&running, &committed, &mut reader, &mut other);
     end(&running, 1, true);
     assert!(
         fetched(&reader.receive())
@@ -975,18 +985,11 @@ fn a_marker_wakes_the_read_committed_fetch_that_waits_for_it() {
 
 #[test]
 fn a_fetch_waits_on_while_there_are_fewer_bytes_than_it_asks_for() {
-    let running = start(&Options {
-        reactors: 1,
-        ..options()
-    });
-    let (mut reader, mut other) = (running.connect(), running.connect());
-    let value = vec![7; 20_000];
-    reader.send(&fetch(&Wanted {
-        max_wait_ms: 60_000,
+    let (_running, mut reader, mut other) = start_waiting(&Wanted {
         min_bytes: 50_000,
         ..Wanted::default()
-    }));
-    settle(&running, &mut other);
+    });
+    let value = vec![7; 20_000];
     for _ in 0..3 {
         other.ask(&produce(1, &batch(&value)));
     }
@@ -1032,11 +1035,7 @@ fn a_waiting_fetch_is_forgotten_when_its_client_leaves() {
     reader.send(&fetch(&Wanted::default()));
     reader.receive(); // the topic has the log from now on
     let owners = Arc::strong_count(&running.log);
-    reader.send(&fetch(&Wanted {
-        max_wait_ms: 60_000,
-        ..Wanted::default()
-    }));
-    settle(&running, &mut other);
+    wait_with(&running, &Wanted::default(), &mut reader, &mut other);
     assert!(Arc::strong_count(&running.log) > owners);
     drop(reader);
     settle(&running, &mut other);
@@ -1057,16 +1056,7 @@ fn a_client_that_sends_no_more_is_not_kept_waiting() {
 
 #[test]
 fn a_waiting_fetch_of_a_removed_topic_is_answered_at_once() {
-    let running = start(&Options {
-        reactors: 1,
-        ..options()
-    });
-    let (mut reader, mut other) = (running.connect(), running.connect());
-    reader.send(&fetch(&Wanted {
-        max_wait_ms: 60_000,
-        ..Wanted::default()
-    }));
-    settle(&running, &mut other);
+    let (running, mut reader, _other) = start_waiting(&Wanted::default());
     running.server.remove_topic(TOPIC);
     assert_eq!(fetched(&reader.receive()).code, 3);
 }
@@ -1122,16 +1112,7 @@ fn a_fetch_is_fenced_by_the_leader_epoch_of_the_role() {
 #[test]
 fn a_fetch_that_waits_is_answered_when_its_partition_has_another_leader() {
     for (role, code) in [(FOLLOWER, 6), (PartitionRole::Offline, 56)] {
-        let running = start(&Options {
-            reactors: 1,
-            ..options()
-        });
-        let (mut reader, mut other) = (running.connect(), running.connect());
-        reader.send(&fetch(&Wanted {
-            max_wait_ms: 60_000,
-            ..Wanted::default()
-        }));
-        settle(&running, &mut other);
+        let (running, mut reader, _other) = start_waiting(&Wanted::default());
         running.set_role(role);
         assert_eq!(fetched(&reader.receive()).code, code);
     }
@@ -1233,7 +1214,7 @@ fn a_client_that_leaves_while_it_waits_for_the_high_watermark_is_forgotten() {
     client.send(&produce(1, &batch(b"never read")));
     other.send(&control(1));
     let token = running.take_request().token;
-    running.server.no_reply(token);
+    running.server.reply(token, false, b"");
     drop(client);
     running.log.raise_high_watermark(1);
     while running.log.watcher_count() > 0 {
@@ -1354,15 +1335,6 @@ fn what_came_before_a_frame_that_costs_the_connection_is_answered() {
 }
 
 #[test]
-fn a_request_without_an_answer_lets_the_connection_go_on() {
-    let running = start(&options());
-    let mut client = running.connect();
-    client.send(&control(1));
-    running.server.no_reply(running.take_request().token);
-    assert_eq!(produced(&client.ask(&produce(1, &batch(b"x")))), [(0, 0)]);
-}
-
-#[test]
 fn an_answer_that_comes_twice_or_too_late_is_dropped() {
     let running = start(&Options {
         reactors: 1,
@@ -1377,7 +1349,6 @@ fn an_answer_that_comes_twice_or_too_late_is_dropped() {
     next.send(&control(2));
     let request = running.take_request();
     running.server.reply(gone, false, b"late");
-    running.server.no_reply(gone);
     running.server.resume(gone, vec![]);
     running.server.disconnect(gone);
     running.server.reply(request.token, false, b"mine");

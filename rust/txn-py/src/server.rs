@@ -161,10 +161,6 @@ impl Server {
             .reply(RequestToken::from_number(token), flexible_header, body);
     }
 
-    fn no_reply(&self, token: u64) {
-        self.0.no_reply(RequestToken::from_number(token));
-    }
-
     fn resume(&self, token: u64, refused: Vec<(String, i32, i16)>) {
         self.0.resume(RequestToken::from_number(token), refused);
     }
