@@ -435,7 +435,7 @@ impl SegmentFile {
         cut
     }
 
-    /// Forces the bytes to the disk.
+    /// Forces the bytes to the disk. Of a segment that was removed nothing is left to force.
     ///
     /// # Errors
     /// The disk's, now or when the file was last closed: that one is not forgotten.
@@ -444,7 +444,14 @@ impl SegmentFile {
         if let Some(failure) = &self.place().failure {
             return Err(io::Error::other(failure.clone()));
         }
-        let file = self.get()?;
+        let file = match self.get() {
+            // Retention or the cleaner took the segment from the list, and its file is deleted. A
+            // file that vanished under its own name is an error.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_removed() => {
+                return Ok(());
+            }
+            opened => opened?,
+        };
         // Before the sync: bytes that are written meanwhile set it again.
         self.is_written.store(false, Ordering::Release);
         let synced = disk::sync(&file, &self.path).and_then(|()| self.unpin());
@@ -537,6 +544,11 @@ impl SegmentFile {
     /// True if the file may not be closed as it is.
     fn has_to_stay(&self) -> bool {
         self.syncs_before_close.load(Ordering::Relaxed) && self.is_written.load(Ordering::Acquire)
+    }
+
+    /// True if its segment was removed: the file has the name under which it waits for its deletion.
+    fn is_removed(&self) -> bool {
+        self.place().renamed.is_some()
     }
 
     fn place(&self) -> RwLockReadGuard<'_, Place> {

@@ -440,6 +440,34 @@ fn removed_files_go_after_their_delay() {
     );
 }
 
+/// A start after a kill leaves sealed segments to the next sync, and their files closed.
+#[test]
+fn a_sync_passes_segments_that_were_removed_before_it_came_to_them() {
+    let root = tempfile::tempdir().unwrap();
+    drop(long_log(root.path()));
+    let (log, _) = open(root.path(), false);
+    log.configure(Settings {
+        retention_bytes: 0,
+        file_delete_delay_ms: 0,
+        ..SMALL
+    });
+    assert_eq!(log.recovery_point(), 0);
+    assert!(log.retain(0).unwrap() > 1);
+    log.tick().unwrap();
+    assert_eq!(log.recovery_point(), 30);
+    append(&log, plain(1, 180));
+    log.sync().unwrap();
+}
+
+#[test]
+fn a_segment_that_another_program_removed_fails_the_sync() {
+    let root = tempfile::tempdir().unwrap();
+    drop(long_log(root.path()));
+    let (log, _) = open(root.path(), false);
+    fs::remove_file(&files(root.path(), "log")[1]).unwrap();
+    assert!(log.sync().is_err());
+}
+
 #[test]
 fn the_producers_of_removed_records_are_known_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
