@@ -720,6 +720,18 @@ class KafkaClient:
 
         One writer per identity and transaction: a second one in this client is refused when it
         sends."""
+    def any_node(self) -> tuple[str, int]:
+        """(host, port) of a node that answers. Tries each address once."""
+    def version(self, node: tuple[str, int], api_key: int, versions: tuple[int, int]) -> int:
+        """The highest version of an API that the node offers, between two inclusive versions.
+
+        Tries once. Raises KafkaError: 35 without a common version, 13 or 7 if the node does not
+        answer."""
+    def send(self, node: tuple[str, int], api_key: int, version: int, body: bytes) -> bytes:
+        """Send a request body and return the answer's body, both without headers.
+
+        Tries once and does not read the answer, so error codes in it are the caller's to handle.
+        Raises KafkaError: 13 for a lost connection, 7 for a late answer."""
     def close(self) -> None: ...
 
 @final

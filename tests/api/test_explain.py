@@ -35,7 +35,7 @@ from support.entities import entity_builder
 from support.late_batch import let_hang, let_in_late
 from support.wire_client import RawConnection, request
 from txn import _core
-from txn.explain import abort, cluster, connection
+from txn.explain import abort, brokers, cluster
 from txn.wire.encoding import encode
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
@@ -327,7 +327,7 @@ def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("explain", "orders", "--bootstrap", "127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
+        (("explain", "orders", "--bootstrap", "127.0.0.1:1"), "node 127.0.0.1:1 cannot be reached"),
         (("explain", "orders", "--bootstrap", "nowhere"), "--bootstrap takes HOST:PORT"),
         (("explain", "orders", "--data", "/nonexistent"), "is no data directory"),
         (("explain", "a", "--data", "/", "--bootstrap", "a:1"), "give one of them"),
@@ -361,7 +361,7 @@ def test_what_listens_there_and_is_no_broker_is_told_from_one() -> None:
 
         threading.Thread(target=answer).start()
         code, _, err = run_txn("explain", "orders", "--bootstrap", f"127.0.0.1:{port}")
-    assert (code, f"what listens at 127.0.0.1:{port} is no Kafka broker" in err) == (2, True)
+    assert (code, f"127.0.0.1:{port} does not answer like a Kafka broker" in err) == (2, True)
 
 
 ASKED = [
@@ -393,19 +393,20 @@ def test_a_damaged_answer_is_one_line_that_says_so_and_never_a_traceback(
     scene: Scene, arguments: tuple[str, ...], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    exchange, connect = connection.Connection._exchange, socket.create_connection
+    send, version_of = brokers.Broker._send, brokers.Broker._version
 
-    def exchange_damaged(self: connection.Connection, *asked: Any) -> bytes:
-        answer = exchange(self, *asked)
+    def send_damaged(self: brokers.Broker, *request: Any) -> bytes:
+        answer = send(self, *request)
         return damaged(answer, chance) if answer and chance.random() < 0.2 else answer
 
-    def connect_here(address: tuple[str, int], timeout_s: float) -> socket.socket:
-        if address[0] != "127.0.0.1":
-            raise OSError("that is not here")
-        return connect(address, timeout_s)
+    def version_here(self: brokers.Broker, *request: Any) -> int:
+        host, port = self._node
+        if host != "127.0.0.1":  # a damaged address; names are not looked up
+            self._node = "127.0.0.1", port
+        return version_of(self, *request)
 
-    monkeypatch.setattr(connection.Connection, "_exchange", exchange_damaged)
-    monkeypatch.setattr(socket, "create_connection", connect_here)
+    monkeypatch.setattr(brokers.Broker, "_send", send_damaged)
+    monkeypatch.setattr(brokers.Broker, "_version", version_here)
     monkeypatch.setattr(cluster, "RETRY_S", 0)
     monkeypatch.setattr(abort, "RETRY_S", 0)
     for _ in range(20):
@@ -427,10 +428,7 @@ def test_a_listener_with_tls_or_that_hangs_up_is_told_to_be_none_for_this_tool(
 def test_a_listener_that_hangs_up_behind_its_versions_may_want_sasl() -> None:
     def answer(asked: bytes) -> bytes:
         (key,) = struct.unpack_from(">h", asked, 4)
-        if key != 18:
-            return b""
-        body = encode(load_response_schema(18, 0), {"error_code": 0, "api_keys": [METADATA_ALONE]})
-        return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
+        return versions_alone(asked) if key == 18 else b""
 
     with answering(answer) as port:
         code, out, err = run_txn("transactions", "list", "--bootstrap", f"127.0.0.1:{port}")
@@ -439,25 +437,32 @@ def test_a_listener_that_hangs_up_behind_its_versions_may_want_sasl() -> None:
 
 
 METADATA_ALONE = {"api_key": 3, "min_version": 0, "max_version": 9}
+UNSUPPORTED_VERSION = 35
+
+
+def versions_alone(asked: bytes) -> bytes:
+    """The ApiVersions answer of a broker that knows version 0 of it, and Metadata."""
+    (version,) = struct.unpack_from(">h", asked, 6)
+    fields = {"error_code": UNSUPPORTED_VERSION if version else 0, "api_keys": [METADATA_ALONE]}
+    body = encode(load_response_schema(18, 0), fields)
+    return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
 
 
 def test_a_broker_that_is_too_old_is_told_from_one_that_is_not() -> None:
     def answer(asked: bytes) -> bytes:
         (key,) = struct.unpack_from(">h", asked, 4)
-        body = encode(load_response_schema(18, 0), {"error_code": 0, "api_keys": [METADATA_ALONE]})
-        if key != 18:
-            version, metadata = (
-                9,
-                {"controller_id": 1, "topics": [], "brokers": [], "cluster_id": None},
-            )
-            metadata["brokers"] = [{"node_id": 1, "host": "127.0.0.1", "port": port, "rack": None}]
-            body = b"\0" + encode(load_response_schema(3, version), metadata)
+        if key == 18:
+            return versions_alone(asked)
+        version, metadata = 9, {"controller_id": 1, "topics": [], "brokers": [], "cluster_id": None}
+        metadata["brokers"] = [{"node_id": 1, "host": "127.0.0.1", "port": port, "rack": None}]
+        body = b"\0" + encode(load_response_schema(3, version), metadata)
         return struct.pack(">i", 4 + len(body)) + asked[8:12] + body
 
     with answering(answer) as port:
         code, out, err = run_txn("transactions", "list", "--bootstrap", f"127.0.0.1:{port}")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "does not answer request 66 in versions 0 to 1. Apache Kafka does from 3.0 on" in err
+    assert "this client needs ListTransactions in version 0 to 1" in err
+    assert "use a broker of Kafka 3.0 or newer" in err
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from txn.cli.moments import distance, duration, moment, parse_duration, relative
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import ConfigError, RejectedError
-from txn.explain.cluster import addresses_of
+from txn.explain.cluster import Cluster
 from txn.explain.facts import (
     Ends,
     LoggedBatch,
@@ -541,7 +541,7 @@ def test_numbers_that_python_refuses_to_read_are_none() -> None:
     """Python reads at most 4,300 digits; more ended in a traceback."""
     digits = "9" * 5_000
     with pytest.raises(ConfigError, match="HOST:PORT"):
-        addresses_of(f"localhost:{digits}")
+        Cluster(f"localhost:{digits}")
     with pytest.raises(RejectedError, match="there is no"):
         partitions_of(Facts(names={"orders": [0]}), f"orders-{digits}", None)
 

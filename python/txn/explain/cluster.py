@@ -15,7 +15,6 @@ Sources: KIP-664, KIP-98, KIP-394; Kafka's message schemas.
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,8 +23,8 @@ from txn.clock import now_ms
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
 from txn.coordinator.transaction.states import TopicPartition
-from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
-from txn.explain.connection import Connection, Connections, Fields
+from txn.errors import RejectedError, RetriableError, TxnError
+from txn.explain.brokers import Broker, Brokers, Fields
 from txn.explain.facts import (
     Client,
     Ends,
@@ -81,6 +80,7 @@ class Cluster:
     """A running cluster, asked through its plain listeners; a `facts.Source`.
 
     Raises:
+        ConfigError: `servers` is not HOST:PORT[,HOST:PORT…].
         RetriableError: none of the bootstrap servers answers.
     """
 
@@ -97,12 +97,12 @@ class Cluster:
         self.options = f"--bootstrap {servers}"
         self._clock = clock
         self.wait = wait
-        self._connections = Connections(timeout_s=timeout_s)
-        self._brokers: dict[int, tuple[str, int]] = {}
+        self._brokers = Brokers(servers, timeout_s=timeout_s)
+        self._nodes: dict[int, Broker] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, list[int]] = {}
         try:
-            self._entry = self._connect(addresses_of(servers))
+            self._entry = self._brokers.any()
             self._look_up()
         except TxnError:
             self.close()
@@ -110,7 +110,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection."""
-        self._connections.close()
+        self._brokers.close()
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, by this machine."""
@@ -231,8 +231,7 @@ class Cluster:
             "duration_filter": -1,
         }
         found = []
-        for address in sorted(self._brokers.values()):
-            broker = self._connections.to(*address)
+        for _, broker in sorted(self._nodes.items()):
             listing = self._settled(partial(broker.call, LIST_TRANSACTIONS, range(2), wanted), "")
             ids = [each.transactional_id for each in listing.transaction_states]
             for start in range(0, len(ids), DESCRIBED_AT_ONCE):
@@ -245,12 +244,12 @@ class Cluster:
         found = self._described(broker, [transactional_id])
         return found[0] if found else None
 
-    def coordinator(self, transactional_id: str) -> Connection:
-        """A connection to the broker that coordinates a transactional id."""
+    def coordinator(self, transactional_id: str) -> Broker:
+        """The broker that coordinates a transactional id."""
         wanted = {"key": transactional_id, "key_type": TRANSACTION_KEY}
         ask = partial(self._entry.call, FIND_COORDINATOR, range(1, 4), wanted)
         found = self._settled(ask, f"transactional id {transactional_id!r}")
-        return self._connections.to(found.host, found.port)
+        return self._brokers.at(found.host, found.port)
 
     def history(self, transactional_id: str) -> list[StateRecord]:
         """Records of an id that `__transaction_state` still has, oldest first."""
@@ -271,7 +270,7 @@ class Cluster:
             if record.key == key
         ]
 
-    def _described(self, broker: Connection, transactional_ids: Sequence[str]) -> list[Owner]:
+    def _described(self, broker: Broker, transactional_ids: Sequence[str]) -> list[Owner]:
         wanted = {"transactional_ids": tuple(transactional_ids)}
         _, body = broker.call_raw(DESCRIBE_TRANSACTIONS, range(1), wanted)
         known = []
@@ -332,8 +331,7 @@ class Cluster:
                 self.wait(RETRY_S)
                 self._look_up()
             for node_id, topics in self._by_leader(left).items():
-                broker = self._connections.to(*self._brokers[node_id])
-                for topic in broker.call(api_key, versions, wanted(topics)).topics:
+                for topic in self._nodes[node_id].call(api_key, versions, wanted(topics)).topics:
                     for answer in topic.partitions:
                         if answer.error_code in MOVING:
                             continue
@@ -349,18 +347,18 @@ class Cluster:
         found: dict[int, dict[str, list[int]]] = {}
         for topic, index in sorted(partitions):
             node_id = self._leaders.get((topic, index), -1)
-            if node_id in self._brokers:
+            if node_id in self._nodes:
                 found.setdefault(node_id, {}).setdefault(topic, []).append(index)
         return found
 
-    def _leader(self, partition: TopicPartition) -> Connection:
+    def _leader(self, partition: TopicPartition) -> Broker:
         node_id = self._leaders.get(partition, -1)
-        if node_id not in self._brokers:
+        if node_id not in self._nodes:
             topic, index = partition
             raise RetriableError(
                 f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
             )
-        return self._connections.to(*self._brokers[node_id])
+        return self._nodes[node_id]
 
     def _settled(self, ask: Callable[[], Any], what: str) -> Any:
         """Ask until the answer is not that somebody else or a later moment is to be asked."""
@@ -381,7 +379,9 @@ class Cluster:
             "include_topic_authorized_operations": False,
         }
         answer = self._entry.call(METADATA, range(4, 10), wanted)
-        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        self._nodes = {
+            each.node_id: self._brokers.at(each.host, each.port) for each in answer.brokers
+        }
         self._topics = {
             topic.name: sorted(each.partition_index for each in topic.partitions)
             for topic in sorted(answer.topics, key=lambda topic: topic.name)
@@ -391,24 +391,6 @@ class Cluster:
             for topic in answer.topics
             for each in topic.partitions
         }
-
-    def _connect(self, addresses: Sequence[tuple[str, int]]) -> Connection:
-        for address in addresses[:-1]:
-            with suppress(RetriableError):
-                return self._connections.to(*address)
-        return self._connections.to(*addresses[-1])
-
-
-def addresses_of(servers: str) -> list[tuple[str, int]]:
-    """Read HOST:PORT[,HOST:PORT…]. Raises ConfigError."""
-    addresses = []
-    for text in servers.split(","):
-        host, colon, port = text.strip().rpartition(":")
-        is_number = port.isdecimal() and len(port) <= 5
-        if not colon or not host or not is_number or not 0 < int(port) < 1 << 16:
-            raise ConfigError(f"--bootstrap takes HOST:PORT[,HOST:PORT…], not {servers!r}")
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
 
 
 def require(code: ErrorCode, what: str) -> None:

@@ -20,6 +20,8 @@ use txn_protocol::{Put, Reader};
 
 use crate::columns::{BinaryColumn, Columns, Parts};
 use crate::fetch::Selection;
+use crate::messages::cluster::{decode_metadata, encode_metadata};
+use crate::messages::{self, Api};
 use crate::rows::{BinaryRows, Rows};
 use crate::writer::Settings;
 use crate::{Client, Identity, KafkaError};
@@ -929,4 +931,58 @@ fn rows_for_a_partition_that_does_not_exist_leave_the_writer_usable() {
     assert_eq!(write(&mut writer, &[(-2, vec![])]).unwrap_err().code, 3);
     write(&mut writer, &[(1, vec![])]).unwrap();
     assert_eq!(writer.flush().unwrap(), 1);
+}
+
+#[test]
+fn a_body_of_the_callers_goes_to_the_node_the_caller_names() {
+    let node = Node::start(1, 2);
+    let client = node.client(20_000);
+    let address = client.any_node().unwrap();
+    let api = Api::known(messages::METADATA.key, 0, 12).unwrap();
+    let version = client.version(&address, api).unwrap();
+    let mut body = Vec::new();
+    encode_metadata(&mut body, version, None, false);
+    let answer = client.send(&address, api, version, &body).unwrap();
+    let metadata = decode_metadata(&mut Reader::new(&answer), version).unwrap();
+    assert_eq!((version, metadata.topics.len()), (12, 1));
+}
+
+#[test]
+fn a_version_that_the_node_does_not_offer_is_refused_before_anything_is_sent() {
+    let node = Node::start(1, 2);
+    let client = node.client(20_000);
+    let api = Api::known(messages::METADATA.key, 0, 8).unwrap();
+    let error = client
+        .version(&client.any_node().unwrap(), api)
+        .unwrap_err();
+    assert_eq!((error.code, error.is_retriable), (35, false));
+    assert!(error.message.contains("Metadata in version 0 to 8"));
+    assert_eq!(Api::known(7, 0, 0), None);
+}
+
+/// Accepts one connection, and sends it these bytes before it closes.
+fn stranger(answer: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        stream.write_all(answer).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()); // until the client closes
+    });
+    port
+}
+
+#[test]
+fn a_stranger_is_told_from_a_broker_at_its_first_bytes() {
+    for answer in [
+        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+        b"\x15\x03\x03\0\x02\x02\x46",
+    ] {
+        let servers = format!("127.0.0.1:{}", stranger(answer));
+        let client = Client::new(&servers, "test", Duration::from_secs(60), None).unwrap();
+        let error = client.any_node().unwrap_err();
+        assert!(!error.is_retriable, "{error}");
+        assert!(error.message.contains("wants TLS or SASL"), "{error}");
+    }
 }

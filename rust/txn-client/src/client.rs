@@ -22,7 +22,7 @@ use crate::error::KafkaError;
 use crate::fetch::{Fetch, Selection};
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::{Description, Identity};
-use crate::messages::{self, cluster as cluster_messages, transactions};
+use crate::messages::{self, Api, cluster as cluster_messages, transactions};
 use crate::writer::{Settings, Writer};
 
 /// A cluster's description of a topic.
@@ -525,6 +525,47 @@ impl Client {
             transaction_version,
             settings,
         ))
+    }
+
+    /// The address of a node that answers.
+    ///
+    /// # Errors
+    /// If no node answers; each is tried once.
+    pub fn any_node(&self) -> Result<Address, KafkaError> {
+        self.cluster.begin().any_node()
+    }
+
+    /// The highest version of an API that a node offers within the caller's range.
+    ///
+    /// # Errors
+    /// If the node does not answer, or with 35.
+    pub fn version(&self, node: &Address, api: Api) -> Result<i16, KafkaError> {
+        let connection = self.cluster.begin().connect(node)?;
+        let version = connection.version(api);
+        self.cluster.put_back(connection);
+        version
+    }
+
+    /// Sends a request whose body the caller encoded, once, and returns the body of the answer.
+    ///
+    /// The error codes in the answer are the caller's to read, and to repeat for.
+    ///
+    /// # Errors
+    /// Network errors and late answers.
+    pub fn send(
+        &self,
+        node: &Address,
+        api: Api,
+        version: i16,
+        body: &[u8],
+    ) -> Result<Vec<u8>, KafkaError> {
+        let retry = self.cluster.begin();
+        let mut connection = retry.connect(node)?;
+        let encode = |e: &mut Vec<u8>| e.extend_from_slice(body);
+        let answer = connection.exchange(api, version, retry.answer_timeout(), encode);
+        self.cluster.put_back(connection);
+        let (mut frame, start) = answer?;
+        Ok(frame.split_off(start))
     }
 
     /// Closes idle connections; every later call fails.

@@ -24,6 +24,9 @@ use crate::messages::{self, API_VERSIONS, Api, cluster::Versions};
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// The same for the first answer, `ApiVersions`. The first bytes of a TLS alert or of an HTTP
+/// answer, read as a size, are larger.
+const VERSIONS_BYTES_MAX: usize = 1 << 20;
 /// Bytes set aside for an answer before its bytes arrive.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
 
@@ -73,6 +76,8 @@ pub struct Connection {
     versions: Versions,
     next_correlation: i32,
     in_flight: VecDeque<(i32, Api, i16)>,
+    /// True once a request other than `ApiVersions` was answered.
+    is_admitted: bool,
     broken: bool,
 }
 
@@ -116,9 +121,12 @@ impl Connection {
             versions: Versions::default(),
             next_correlation: 0,
             in_flight: VecDeque::new(),
+            is_admitted: false,
             broken: false,
         };
-        connection.negotiate(timeout)?;
+        let name = &connection.name.clone();
+        let negotiated = connection.negotiate(timeout);
+        negotiated.map_err(|error| KafkaError::no_broker(name, &error))?;
         Ok(connection)
     }
 
@@ -289,6 +297,7 @@ impl Connection {
         match read_response_header(&mut r, api.key, version) {
             Ok(id) if id == correlation => {
                 self.in_flight.pop_front();
+                self.is_admitted |= api.key != API_VERSIONS.key;
                 Ok(frame.len() - r.left())
             }
             Ok(id) => {
@@ -305,7 +314,13 @@ impl Connection {
         let mut size = [0; 4];
         self.stream.read_exact(&mut size)?;
         let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
-        if !(4..=ANSWER_BYTES_MAX).contains(&size) {
+        let is_first = self.versions.ranges.is_empty();
+        let bytes_max = if is_first {
+            VERSIONS_BYTES_MAX
+        } else {
+            ANSWER_BYTES_MAX
+        };
+        if !(4..=bytes_max).contains(&size) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("a frame of {size} bytes"),
@@ -333,11 +348,27 @@ impl Connection {
         encode: impl FnOnce(&mut Vec<u8>),
         decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, KafkaError> {
+        let (frame, body) = self.exchange(api, version, timeout, encode)?;
+        decode(&mut Reader::new(&frame[body..])).map_err(|error| self.malformed(api.name, &error))
+    }
+
+    /// Sends a request and waits for its answer; returns the frame and where the body starts in it.
+    /// Nothing else may be in flight.
+    ///
+    /// # Errors
+    /// As `send` and `receive`.
+    pub fn exchange(
+        &mut self,
+        api: Api,
+        version: i16,
+        timeout: Duration,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(Vec<u8>, usize), KafkaError> {
         debug_assert!(self.in_flight.is_empty());
         self.request(api, version, encode)?;
         let mut frame = Vec::new();
         let body = self.receive(&mut frame, timeout)?;
-        decode(&mut Reader::new(&frame[body..])).map_err(|error| self.malformed(api.name, &error))
+        Ok((frame, body))
     }
 
     /// Marks the connection broken because of an answer that makes no sense.
@@ -354,7 +385,14 @@ impl Connection {
         } else {
             cause
         };
-        KafkaError::unreachable(&self.name, &format!("was lost during {request}"), cause)
+        let lost = format!("was lost during {request}");
+        // A listener with SASL answers ApiVersions to everybody, and hangs up on the next request.
+        let may_want_sasl = !self.is_admitted && !self.versions.ranges.is_empty();
+        if may_want_sasl {
+            KafkaError::unauthenticated(&self.name, &lost, cause)
+        } else {
+            KafkaError::unreachable(&self.name, &lost, cause)
+        }
     }
 }
 

@@ -71,6 +71,35 @@ impl KafkaError {
         }
     }
 
+    /// The connection to `node` broke before its first request was answered.
+    #[must_use]
+    pub fn unauthenticated(node: &str, what: &str, cause: &dyn fmt::Display) -> Self {
+        Self {
+            message: format!(
+                "{node} {what}: {cause}; check that it runs. If its listener wants SASL, which \
+                 this client does not speak, use a plain one"
+            ),
+            code: codes::NETWORK_EXCEPTION,
+            is_retriable: true,
+        }
+    }
+
+    /// `error` ended the exchange of `ApiVersions`, with which every connection begins.
+    ///
+    /// Code and kind stay: a broker that stops hangs up too, and is worth a repetition.
+    #[must_use]
+    pub fn no_broker(node: &str, error: &Self) -> Self {
+        Self {
+            message: format!(
+                "{node} does not answer like a Kafka broker ({}). If its listener wants TLS or \
+                 SASL, which this client does not speak, use a plain one",
+                error.message
+            ),
+            code: error.code,
+            is_retriable: error.is_retriable,
+        }
+    }
+
     /// No answer came in time.
     #[must_use]
     pub fn silent(node: &str, request: &str, waited_ms: u128) -> Self {

@@ -4,7 +4,8 @@
 //! ```text
 //!   Fetch   answer ─ batches ─ records ─► Columns (Arrow buffers) ─► Python
 //!   Writer  Rows (Arrow buffers) ─ open batch ─ sealed batch ─► request, up to five in flight
-//!   Client  topics, offsets, producer identities, the end of transactions ─ one request, one answer
+//!   Client  topics, offsets, producer identities, the end of transactions ─ one request, one answer;
+//!           requests that the caller encodes, sent to a node that the caller names
 //!              └── all three: Cluster (leaders, coordinators, idle connections, retries) ─ Connection
 //! ```
 //!
@@ -29,5 +30,7 @@ pub mod writer;
 
 pub use client::{Client, TopicInfo};
 pub use cluster::Interrupt;
+pub use connection::Address;
 pub use error::KafkaError;
+pub use messages::Api;
 pub use messages::transactions::{Description, Identity};

@@ -15,7 +15,7 @@ use txn_client::columns::{BinaryColumn, Columns, Parts};
 use txn_client::fetch::Selection;
 use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
 use txn_client::writer::Settings;
-use txn_client::{Client, Identity};
+use txn_client::{Address, Api, Client, Identity};
 use txn_protocol::batch::Codec;
 
 use crate::errors::KafkaError;
@@ -34,6 +34,9 @@ type HeaderTuple = (
 );
 /// (transactional id, error code, state, producer id, producer epoch, start time, timeout).
 type DescriptionTuple = (String, i16, String, i64, i16, i64, i32);
+
+/// (host, port).
+type NodeTuple = (String, u16);
 
 /// (partition count, topic id).
 type TopicTuple<'py> = (usize, Option<Bound<'py, PyBytes>>);
@@ -319,9 +322,47 @@ impl KafkaClient {
         })
     }
 
+    fn any_node(&self, py: Python<'_>) -> PyResult<NodeTuple> {
+        let address = self.run(py, Client::any_node)?;
+        Ok((address.host, address.port))
+    }
+
+    fn version(
+        &self,
+        py: Python<'_>,
+        node: NodeTuple,
+        api_key: i16,
+        versions: (i16, i16),
+    ) -> PyResult<i16> {
+        let (node, api) = (address(node), known_api(api_key, versions)?);
+        self.run(py, |client| client.version(&node, api))
+    }
+
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        node: NodeTuple,
+        api_key: i16,
+        version: i16,
+        body: &[u8],
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (node, api) = (address(node), known_api(api_key, (version, version))?);
+        let answer = self.run(py, |client| client.send(&node, api, version, body))?;
+        Ok(PyBytes::new(py, &answer))
+    }
+
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.client.close());
     }
+}
+
+fn address((host, port): NodeTuple) -> Address {
+    Address { host, port }
+}
+
+fn known_api(api_key: i16, (lowest, highest): (i16, i16)) -> PyResult<Api> {
+    Api::known(api_key, lowest, highest)
+        .ok_or_else(|| PyValueError::new_err(format!("Kafka has no API with key {api_key}")))
 }
 
 /// An iterator of `Columns`.

@@ -76,6 +76,18 @@ impl Api {
         }
     }
 
+    /// The API with `key`, in versions that a caller can write and read; None if there is no such API.
+    #[must_use]
+    pub fn known(key: i16, lowest: i16, highest: i16) -> Option<Self> {
+        let name = apis::api(key)?.name;
+        Some(Self {
+            key,
+            name,
+            lowest,
+            highest,
+        })
+    }
+
     /// This API from version `lowest` on.
     #[must_use]
     pub const fn at_least(self, lowest: i16) -> Self {
