@@ -8,7 +8,9 @@ the disk is noted within a second.
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -27,7 +29,10 @@ from support.clients import (
 from txn.errors import CorruptLogError
 from txn.inspect import segments
 from txn.inspect.verify import verify
+from txn.storage.checkpoints import RECOVERY_POINTS
 from txn.storage.directory import LOCK
+from txn.storage.ids import encode_id
+from txn.storage.strays import METADATA_FILE
 
 pytestmark = pytest.mark.crash
 
@@ -71,6 +76,36 @@ def flip(data: Path, position: int) -> bytes:
 def let_the_power_fail(data: Path) -> None:
     """Say that the directory was last used in another boot of the machine."""
     (data / LOCK).write_text("another boot")
+
+
+def flip_first(data: Path) -> None:
+    flip(data, RECORDS)
+    let_the_power_fail(data)
+
+
+def fill_with_zeros(data: Path) -> None:
+    (data / LOG).write_bytes(bytes((data / LOG).stat().st_size))
+    let_the_power_fail(data)
+
+
+def tear_the_first_batch(data: Path) -> None:
+    os.truncate(data / LOG, batches_of(data)[0].size_bytes - 1)
+
+
+def empty(data: Path) -> None:
+    os.truncate(data / LOG, 0)
+
+
+def remove(data: Path) -> None:
+    (data / LOG).unlink()
+    let_the_power_fail(data)
+
+
+@pytest.fixture(params=[fill_with_zeros, flip_first, tear_the_first_batch, empty, remove])
+def lose(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    """A loss of the metadata log's records."""
+    loss: Callable[[Path], None] = request.param
+    return loss
 
 
 @pytest.mark.parametrize("has_power_failed", [False, True])
@@ -190,3 +225,58 @@ def test_what_a_disk_never_had_of_the_metadata_log_may_go_with_the_power(left: P
 
     assert set(TOPICS) <= topics
     assert not {"unsynced", "synced-by-luck"} & topics
+
+
+# ---------------------------------------------------------------- topics that it has lost
+
+
+def test_P9_a_metadata_log_that_has_lost_topics_with_records_stops_the_start(
+    left: Path, lose: Callable[[Path], None]
+) -> None:
+    """Kafka keeps no recovery point for it. It was cut, or was empty, and every topic was gone,
+    although their directories were there with all their records.
+    """
+    metadata = LOG.parent
+    shutil.copytree(left / metadata, kept := left.with_name("kept"))
+    (left / RECOVERY_POINTS).unlink()
+    lose(left)
+
+    for _ in range(2):  # the second finds a log without damage
+        assert any(each.path == left / "orders-0" for each in verify(left).findings)
+        with pytest.raises(CorruptLogError, match=r"topics of .*orders-0.*put back a copy"):
+            txn.Broker(left)
+    shutil.rmtree(left / metadata)
+    shutil.copytree(kept, left / metadata)
+
+    with txn.Broker(left) as broker:
+        assert read_all(broker.bootstrap_servers, "orders") == [b"kept"]
+
+
+def test_an_operator_gives_up_the_records_of_lost_topics_by_moving_them_away(left: Path) -> None:
+    (left / RECOVERY_POINTS).unlink()
+    os.truncate(left / LOG, 0)
+    for directory in (left / "orders-0", *left.glob("__transaction_state-*")):
+        directory.rename(left.with_name(directory.name))
+
+    with txn.Broker(left) as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"anew"])
+        found = read_all(broker.bootstrap_servers, "orders")
+
+    assert found == [b"anew"]
+    assert verify(left).findings == []
+
+
+def test_a_directory_that_a_failed_creation_left_without_records_keeps_no_start(
+    left: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The power may fail when a directory of a new topic is on the disk and its record is not."""
+    shutil.copytree(left / "orders-0", left / "fresh-0")
+    os.truncate(left / "fresh-0" / LOG.name, 0)
+    (left / "fresh-0" / METADATA_FILE).write_text(f"version: 0\ntopic_id: {encode_id(uuid4())}\n")
+
+    assert verify(left).findings == []
+    txn.Broker(left).close()
+
+    (told,) = (line for line in caplog.messages if line.startswith("partition.stray"))
+    assert str(left / "fresh-0") in told

@@ -203,13 +203,13 @@ class _Judgement:
         if place != self.case.place or self.case.state == "closed":
             return False
         recovery_point = checkpoint_of(self.left, RECOVERY_POINTS).get(place, 0)
+        if self._is_finished_again(sound, found):
+            return True
         were, are = _first_epoch(sound), _first_epoch(found)
         if are != were[: len(are)] or _end(are, sound["start"]) < recovery_point:
             return False
         if self.case.state == "power":
             return self._is_told(place) or (self.case.is_cut and self._is_cut_between_batches())
-        if self._is_finished_again(sound, found):
-            return True
         if found["batches"] != are or found["end"] >= sound["end"]:
             return False
         return self.case.is_cut and (self._is_told(place) or self._is_cut_between_batches())

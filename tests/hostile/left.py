@@ -31,6 +31,7 @@ SMALL: Final[Mapping[str, str]] = {
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "log.flush.scheduler.interval.ms": "100",
+    "transaction.max.timeout.ms": "86400000",
 }
 KAFKA_ONLY: Final[Mapping[str, str]] = {
     "log.index.size.max.bytes": "4096",  # they are preallocated
@@ -41,7 +42,8 @@ SYNCED, UNSYNCED = "1", str((1 << 63) - 1)
 """Values of flush.messages: every batch is synced, and none is for being written."""
 
 TOPICS: Final = ("plain", "packed", "compacted", "txns", "seats")
-TRANSACTION_TIMEOUT_MS = 900_000
+TRANSACTION_TIMEOUT_MS = 86_400_000
+"""Longer than any run of all cases, so that no start aborts the open transaction."""
 OFFSETS: Final = "__consumer_offsets"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"

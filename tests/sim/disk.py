@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from sim.cleaning import Cleaned, Uncleaned, clean, key_of, position_of
 from txn.errors import CorruptLogError, StorageError
-from txn.metadata.image import Topic
+from txn.metadata.image import Image, Topic
 from txn.partition import ActiveProducer
 from txn.partition.admission import AbortedTxn
 from txn.partition.producer_state_manager import ReplayedBatch
@@ -33,6 +33,7 @@ from txn.storage.base import (
     StoredBatch,
 )
 from txn.storage.memory import ADMIT, MemoryLog
+from txn.storage.strays import Stray
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash
 
@@ -612,6 +613,10 @@ class SimStorage:
         """An operator is told, and ends the run."""
 
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
+        return []
+
+    def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
+        """List no directory: no log is found here that the metadata log does not name."""
         return []
 
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:

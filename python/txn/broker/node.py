@@ -14,6 +14,7 @@ from txn.broker.host import CoordinatorPartitions, Durability, Timer
 from txn.broker.partitions import TopicPartitions
 from txn.broker.response_cache import ResponseCache
 from txn.broker.shared_sync import Failures, SharedSync
+from txn.broker.strays import require_no_strays
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import SEGMENT_BYTES_MIN, BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, DirectoryError, StorageError
@@ -42,6 +43,7 @@ from txn.metadata.records import (
 )
 from txn.metadata.replay import Replay
 from txn.storage.base import Marker, PartitionLog, Space
+from txn.storage.strays import Stray
 
 Found = TypeVar("Found")
 
@@ -102,6 +104,13 @@ class LogStorage(Protocol):
 
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
         """Have a start after a power failure refuse a partition too, which could not judge it."""
+        ...
+
+    def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> Sequence[Stray]:
+        """List the directories of topics that the metadata log does not know.
+
+        Raises StorageError.
+        """
         ...
 
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
@@ -508,6 +517,7 @@ class Node:
             for stored in batch.records:
                 if stored.offset >= start:
                     _read_metadata(replay, stored.offset, stored.value or b"")
+        require_no_strays(self._storage, self._metadata, self.image, replay.deleted)
         if replay.is_open:
             self._write_metadata([AbortTransactionRecord()])
         if replay.unenforced:
@@ -578,7 +588,7 @@ class Node:
                     raise DirectoryError(
                         f"partition {topic.name}-{index} cannot be served from this directory: "
                         f"{fault}. Give one of a node that is a cluster of its own, with one "
-                        "directory"
+                        "directory; or, if its meta.properties was changed, put back a copy"
                     )
 
     def _take_over_broker_settings(self) -> None:

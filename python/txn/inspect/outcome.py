@@ -73,10 +73,10 @@ class Outcome:
     held_open: list[OpenTransaction] = field(default_factory=list)
     """Open transactions of the partitions whose log could be followed to its end."""
 
-    def find(self, path: Path, position: int | None, what: str) -> None:
-        """Add a finding, with the advice for that kind of file."""
-        kind = kind_of(path) or Kind.LOG
-        self.findings.append(Finding(path, position, what, ADVICE[kind]))
+    def find(self, path: Path, position: int | None, what: str, advice: str | None = None) -> None:
+        """Add a finding; without advice of its own, with that for the kind of file."""
+        told = ADVICE[kind_of(path) or Kind.LOG] if advice is None else advice
+        self.findings.append(Finding(path, position, what, told))
 
     def note(self, path: Path, what: str) -> None:
         """Add a note."""

@@ -9,7 +9,7 @@ The comparisons are:
     .txnindex        the aborted transactions that a replay of the batches finds
     .snapshot        the producers that `ProducerStateManager.replay` finds in the batches
     leader-epoch-checkpoint   the leader epochs in the batches
-    partition.metadata        the topic's id in `__cluster_metadata`
+    partition.metadata        the topic's id in `__cluster_metadata`, which has to know it
     meta.properties           the node and the directory that `__cluster_metadata` names
     checkpoints      the first and the last offset of each log
     open transactions         the records of `__transaction_state` (a stopped directory's)
@@ -68,6 +68,7 @@ from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.directory import CLEAN, META
 from txn.storage.losses import fingerprint
 from txn.storage.refusals import REFUSED_PARTITIONS, read_refusals
+from txn.storage.strays import REMEDY, strays_in
 
 WORKERS_MAX: Final = 8
 
@@ -190,6 +191,7 @@ class DirectoryLook:
         outcome.take(partitions)
         self._verify_as_a_start(self._partitions, outcome)
         self._verify_all_are_there(outcome)
+        self._verify_all_are_known(outcome)
         self._verify_refusals(outcome)
         verify_open_transactions(self._root, self._partitions, self._image, outcome)
         for name, offsets in self._checkpoints.items():
@@ -260,6 +262,18 @@ class DirectoryLook:
                 if offset > 0 and is_gone and not is_found:
                     what = f"it is gone, but {name} says that its log had come to {offset}"
                     outcome.find(directory, None, what)
+
+    def _verify_all_are_known(self, outcome: Outcome) -> None:
+        """Find the directories of topics that the kept part of the metadata log does not know."""
+        if outcome.state is State.IN_USE:
+            return
+        replay = _replayed(self._root / f"{METADATA_TOPIC}-0", to_damage=True)
+        for stray in strays_in(self._root, replay.image, replay.deleted):
+            what = f"{METADATA_TOPIC}-0 does not know its topic, {stray.topic_id}"
+            if stray.has_records:
+                outcome.find(stray.directory, None, what, REMEDY)
+            else:
+                outcome.note(stray.directory, f"{what}; it holds no records")
 
     def _verify_refusals(self, outcome: Outcome) -> None:
         """Find the partitions that stay refused because their files are as a start refused them."""
@@ -350,31 +364,40 @@ def read_metadata(directory: Path) -> Image:
 
     Unreadable parts are left out: the verification of the partition itself finds them.
     """
+    return _replayed(directory, to_damage=False).image
+
+
+def _replayed(directory: Path, *, to_damage: bool) -> Replay:
+    """Fold the metadata log, all its sound batches or those before the first damage."""
     replay = Replay(Image())
     if not directory.is_dir():
-        return replay.image
+        return replay
     try:
         found = list_partition(directory)
     except OSError:
-        return replay.image
+        return replay
     paths = [found.file(base_offset, ".log") for base_offset in found.segments]
     snapshots = sorted(name for name in found.names if name.endswith(".checkpoint"))
     if snapshots and found.segments[:1] != (0,):
         paths.insert(0, directory / snapshots[-1])
-    for value in (value for path in paths for value in _values(path)):
+    for value in _values(paths, to_damage=to_damage):
         with suppress(ValueError):
             replay.read(value)
-    return replay.image
+    return replay
 
 
-def _values(path: Path) -> Iterator[bytes]:
-    """The values of the records in a segment's sound batches; none if it has gone away."""
-    with suppress(OSError):
-        for found in segments.walk(path):
-            if isinstance(found, segments.Damage) or found.fault or found.is_control:
-                continue
-            with suppress(segments.UnreadableBatchError):
-                yield from (record.value or b"" for record in segments.records_of(path, found))
+def _values(paths: Sequence[Path], *, to_damage: bool) -> Iterator[bytes]:
+    """The values of the records in the sound batches of segments; a segment may go away."""
+    for path in paths:
+        with suppress(OSError):
+            for found in segments.walk(path):
+                is_damaged = isinstance(found, segments.Damage) or bool(found.fault)
+                if is_damaged and to_damage:
+                    return
+                if isinstance(found, segments.Damage) or is_damaged or found.is_control:
+                    continue
+                with suppress(segments.UnreadableBatchError):
+                    yield from (record.value or b"" for record in segments.records_of(path, found))
 
 
 def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:

@@ -18,7 +18,7 @@ from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
-from txn.metadata.image import Topic
+from txn.metadata.image import Image, Topic
 from txn.partition import ActiveProducer, ProducerStateManager
 from txn.partition.compaction import segment_ms
 from txn.storage.base import (
@@ -39,7 +39,7 @@ from txn.storage.checkpoints import (
     Place,
     read_checkpoint,
 )
-from txn.storage.ids import decode_id, encode_id
+from txn.storage.ids import encode_id
 from txn.storage.losses import (
     ACCEPTED_LOSSES,
     Loss,
@@ -51,6 +51,7 @@ from txn.storage.losses import (
 )
 from txn.storage.plain_files import read_plain
 from txn.storage.refusals import REFUSED_PARTITIONS, Refusal, read_refusals, write_refusals
+from txn.storage.strays import METADATA_FILE, Stray, strays_in, topic_id_of
 from txn.storage.workers import map_in_threads
 
 T = TypeVar("T")
@@ -60,9 +61,6 @@ READ_BYTES = 1 << 20
 OFFSET_OUT_OF_RANGE = 1
 
 METADATA: Place = ("__cluster_metadata", 0)
-
-METADATA_FILE = "partition.metadata"
-"""File in each partition's directory: the id of its topic."""
 
 PROGRESS_S = 5
 """Interval of the progress reports of a long recovery."""
@@ -552,6 +550,17 @@ class NativeStorage:
                 "missing may go unnoticed",
             )
 
+    def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
+        """List the directories of topics that the metadata log does not know.
+
+        Raises:
+            StorageError: the data directory cannot be read.
+        """
+        try:
+            return strays_in(self.root, image, deleted)
+        except OSError as error:
+            raise StorageError(f"cannot read the partitions in {self.root}: {error}") from error
+
     def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
         """Remove the rest of topics whose deletion was cut short.
 
@@ -564,7 +573,7 @@ class NativeStorage:
         """
         for directory in self.root.iterdir():
             is_doomed = directory.name.endswith(DOOMED_SUFFIX)
-            if is_doomed or (deleted and _topic_id_of(directory) in deleted):
+            if is_doomed or (deleted and topic_id_of(directory) in deleted):
                 log.info("partition.discarded", directory=directory.name)
                 import shutil  # most starts have nothing to remove
 
@@ -671,7 +680,7 @@ class NativeStorage:
         self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
         self._require_no_obstacle(topic.name, index)
-        found = _topic_id_of(directory)
+        found = topic_id_of(directory)
         if found not in (None, topic.topic_id):
             raise StorageError(
                 f"{directory} holds a partition of another topic: {directory / METADATA_FILE} "
@@ -1101,16 +1110,3 @@ def _log_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     policies = split_list(settings["cleanup.policy"])
     lag_ms = settings["max.compaction.lag.ms"]
     return {**settings, "segment.ms": segment_ms(policies, settings["segment.ms"], lag_ms)}
-
-
-def _topic_id_of(directory: Path) -> uuid.UUID | None:
-    """The id in a directory's `partition.metadata`; None if it has none that can be read."""
-    path = directory / METADATA_FILE
-    try:
-        lines = read_plain(path).decode().splitlines()
-        return decode_id(dict(line.split(": ", 1) for line in lines)["topic_id"])
-    except (FileNotFoundError, NotADirectoryError):  # of the root's own files
-        return None
-    except (OSError, ValueError, KeyError) as error:
-        log.warning("partition.metadata_ignored", path=str(path), reason=repr(error))
-        return None
