@@ -266,8 +266,8 @@ def tick(
     """Sync sealed segments and bytes that have waited for `flush.ms`, remove files whose delay is
     over. For a worker, once a second or so.
 
-    Return the failures; the damage that readers have met since: (message, path, position); and the
-    logs that began to refuse batches since, with the reason, or take them again, with None."""
+    Return the failures, then the damage that readers have met since: (message, path, position). Last
+    come the logs that began to refuse batches, with the reason, or take them again, with None."""
 
 def raise_descriptor_limit() -> int:
     """Raise this process's soft limit of open files to the hard one; return the limit, 2**64 - 1
@@ -319,8 +319,8 @@ class Cleaner:
         before, bytes after, keys, unreadable). None if it was stopped, or segments were removed
         meanwhile.
 
-        `unreadable` tells of batches, from `first_dirty_offset` on, that stay as they are because
-        nobody can read their records: how many, and path, position, offset and fault of the first.
+        `unreadable` counts the batches from `first_dirty_offset` on whose records cannot be read;
+        they stay as they are. It names path, position, offset and fault of the first.
 
         Not to be called for the same log by two threads at once. Raises CorruptLogError, OSError,
         ValueError (the producer state failed). The log is whole then."""
@@ -330,9 +330,10 @@ class Cleaner:
 LossPlan = tuple[int | None, int, int, int, int, list[str], list[tuple[str, int, int]]]
 """(last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up).
 
-The last segment that is kept, by its base offset, or None, and where it ends; the offset after
-the last batch that is kept and its leader epoch; the offset the next record gets; what is no
-file and stands in the place of one; what goes: (file, from where on, bytes)."""
+last_kept is the base offset of the last segment that is kept, or None; position is its end.
+kept_end is the offset after the last batch that is kept, and leader_epoch that batch's.
+next_offset is the offset of the next record. in_the_way lists paths that stand in the place of a
+file and are none. given_up lists the parts that go: (file, position, bytes)."""
 
 def examine_log(
     directory: str, settings: dict[str, Any], past: dict[str, Any]
@@ -459,8 +460,8 @@ class ServerMetrics(TypedDict):
     """The counts of a server since it was made, and its waiting requests now."""
 
     apis: list[tuple[int, int, Times, Times, Times, Times, Times]]
-    """(api key, received, and the times: queue, local, remote, send, total) of each API that was
-    ever asked for; -1 stands for all keys that Kafka does not have. The count of each time is the
+    """(api key, received, queue, local, remote, send, total): the times of each API that was ever
+    requested. -1 stands for all keys that Kafka does not have. The count of each time is the
     number of requests that reached its end: dequeued, decided, durable, sent, sent."""
     reactors: list[tuple[int, int, int]]
     """(connections, bytes received, bytes sent), reactor 0 first."""
@@ -684,10 +685,9 @@ class KafkaClient:
         """Return the (producer_id, producer_epoch) to use next. Safe to repeat: the same end gets
         the same answer.
 
-        Under transaction version 1 that is the same identity: renew it by init_producer_id before
-        another writer
-        uses it, for sequences start at 0 with every writer and its batches would be taken for
-        duplicates."""
+        Under transaction version 1 that is the same identity. Renew it by init_producer_id before
+        another writer uses it: sequences start at 0 with every writer, so its batches would be
+        taken for duplicates."""
     def describe_transactions(
         self, transactional_ids: Sequence[str]
     ) -> list[tuple[str, int, str, int, int, int, int]]:

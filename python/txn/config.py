@@ -1,10 +1,9 @@
 """The broker's and the topics' settings, by Kafka's own property names.
 
-An unknown setting is refused with the closest known name, and a value that does not fit is refused
-with the range or values that do. A topic's setting is the topic's own, else the broker's default
-for topics (`TOPIC_SYNONYMS`). A broker's setting comes from the first of these that has it: the
-value changed for this broker, the value changed for every broker, the value given at the start, the
-default.
+An unknown setting is refused with the closest known name. A value out of range is refused with the
+range, or with the values that fit. A topic's setting is the topic's own, else the broker's default
+for topics (`TOPIC_SYNONYMS`). A broker's setting is the value altered for this broker, else the
+value altered for every broker, else the value given at the start, else the default.
 
 Deviations from Apache Kafka 4.2:
 
@@ -620,8 +619,8 @@ class BrokerSettings:
     """The broker's settings, in layers: a layer counts for the names that the layers before it
     lack.
 
-    `changed` and `changed_everywhere` hold the values altered while the broker ran, for it alone
-    and for every broker of the cluster; `given` holds those of the start.
+    `changed` holds the values altered for this broker alone while it ran, `changed_everywhere`
+    those altered for every broker of the cluster. `given` holds the values of the start.
     """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:

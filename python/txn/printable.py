@@ -1,7 +1,7 @@
-"""Text that others chose, as a terminal may be given it.
+"""Text of strangers, made safe for a terminal: names of files, topics, clients; keys; values.
 
-Names of files, topics and clients, keys, values: characters that a terminal would obey or hide are
-written out, line ends, escape sequences and marks that turn the direction of text among them.
+Characters that a terminal would obey or hide are written out. Line ends, escape sequences and marks
+that turn the direction of text are among them.
 """
 
 

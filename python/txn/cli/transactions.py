@@ -191,7 +191,7 @@ def abort(
     """End a transaction from outside. Prints the consequences and asks first.
 
     By transactional id the coordinator aborts it as a whole and fences its producer; that is
-    always safe. By partition an abort marker goes past the coordinator, so that is done only to a
+    always safe. By partition an abort marker goes past the coordinator. That is done only to a
     transaction that no coordinator knows; `txn transactions hanging` names it, with the offset.
     A transaction that the coordinator committed is refused: its marker may be lost, and an abort
     would hide its records.

@@ -14,8 +14,8 @@ from txn.client.deadline import Deadline
 class BoundedCall:
     """One call: run at most once, and waited for only so long.
 
-    A caller that stops waiting, at a deadline or by a signal, asks `is_over` before going on: a
-    call that has not begun by then never will, and one that has begun may still take effect.
+    A caller that stops waiting, at a deadline or by a signal, asks `is_over` before going on. A
+    call that has not begun by then never will; one that has begun may still take effect.
     """
 
     def __init__(self, call: Callable[[], None]) -> None:

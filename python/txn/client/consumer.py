@@ -302,9 +302,9 @@ class PlainState:
 
     Some cases stay unseen here that `Consumer` sees. A partition comes and goes within one block
     and one generation. Records were handed out before the block from a partition that went away
-    before it. A `poll` before the block had taken records when a signal interrupted it. And for a
-    group that never committed, the first record handed out is unknown; without it a rewind under
-    `auto.offset.reset=latest` skips the records that an aborted block read.
+    before it. A `poll` before the block had taken records when a signal interrupted it. Last,
+    for a group that never committed, the first record handed out is unknown. A rewind under
+    `auto.offset.reset=latest` then skips the records that an aborted block read.
     """
 
     metadata: object

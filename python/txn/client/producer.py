@@ -377,10 +377,10 @@ class Producer:
         raise failure
 
     def _raise_cause(self) -> NoReturn:
-        """Raise why the open transaction has failed in the background.
+        """Raise the error by which the open transaction failed in the background.
 
-        librdkafka tells it in the refusal of a transition; beginning is one that is refused in
-        every state but that in which no transaction is open.
+        librdkafka gives it when it refuses a transition. It refuses `begin_transaction` in every
+        state in which a transaction is open.
         """
         try:
             self._client().begin_transaction()

@@ -1,14 +1,13 @@
 """Facts from running brokers: txn's, or those of an Apache Kafka cluster.
 
     ListOffsets, both isolation levels    the last stable offset and the end of each log
-    DescribeProducers                     what a partition holds open; asked of its leader
-    ListTransactions                      who uses a producer id; asked of every broker
-    DescribeTransactions                  since when, for how long, on which partitions
+    DescribeProducers                     open transactions of a partition, from its leader
+    ListTransactions                      the users of a producer id, from every broker
+    DescribeTransactions                  begin, timeout and partitions of a transaction
     Fetch                                 batches, markers, records of `__transaction_state`
 
-Which client it is, and from where, only txn's broker tells; see `wire.transaction_descriptions`.
-Apache Kafka shows a user only the topics and ids that user may see, and does not say that it hid
-any.
+The client and its host come from txn's broker alone, see `wire.transaction_descriptions`. Apache
+Kafka shows a user only the topics and ids that user may see, and does not say that it hid any.
 
 Sources: KIP-664, KIP-98, KIP-394; Kafka's message schemas.
 """

@@ -1,7 +1,7 @@
 """Facts from the files of a stopped broker, txn's or Apache Kafka's. Nothing is written.
 
     __transaction_state      the newest record of each id, and those before it
-    .snapshot, then .log     the producers of a partition and what they hold open
+    .snapshot, then .log     producers of a partition, and their open transactions
 
 A broker may be at work on the files; the result is then their present content, and asking the
 broker itself tells more.

@@ -13,8 +13,8 @@ Pure: facts and a time go in. The coordinator's state decides:
 All but the first two are findings. How a transaction comes to hang: a batch that came in after
 its transaction had ended opens it again on that partition. Apache Kafka before 3.6 lets that
 happen, later versions with `transaction.partition.verification.enable=false`; txn never does.
-The same is seen where a marker is lost. So the advice is never to abort a committed transaction, or
-one that an unread record may have decided.
+A lost marker has the same effect. So the advice is never to abort a committed transaction, or one
+that an unread record may have decided.
 
 Sources: KIP-664 (hanging transactions), KIP-890 (how they come about), KIP-939 (time-outs).
 """

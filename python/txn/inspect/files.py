@@ -1,7 +1,7 @@
 """Reading files that are known by their names alone: plain ones only, and none of absurd size.
 
-Anything may lie in a directory: a FIFO that blocks its reader, a device, a link to itself, a file
-of a tebibyte that is one hole.
+A directory may hold a FIFO that blocks its reader, a device, a link to itself, or a sparse file of
+a tebibyte.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 A partition's producers and aborted transactions follow from its batches alone, by
 `txn.partition.ProducerStateManager.replay`. So a `.snapshot` has to be the state of that replay at
-its offset, and a `.txnindex` has to list the transactions that the replay saw aborted in its
-segment.
+its offset. A `.txnindex` has to list the transactions that the replay saw aborted in its segment.
 """
 
 from bisect import bisect_left

@@ -14,14 +14,14 @@ The comparisons are:
     checkpoints      the first and the last offset of each log
     open transactions         the records of `__transaction_state` (a stopped directory's)
 
-For a stopped directory, `_core.examine_log` is also asked for the reasons that the next start would
-have to refuse it, so that both say the same.
+For a stopped directory, `_core.examine_log` also gives the reasons for which the next start would
+refuse it. So both say the same.
 
 Some faults cannot be found. A checkpoint has no checksum. A recovery point or a high watermark that
 is too low only means more work at the next start. A log start offset inside the log is taken as it
 is. Records that were lost in a kill before any checkpoint was written may leave no trace. Where a
 log was compacted, or its beginning deleted, a replay lacks batches, so only the rest is compared.
-Without a clean stop the end of a log may be torn; the part that the next start cuts off is a note,
+Without a clean stop the end of a log may be torn. The part that the next start cuts off is a note,
 not a finding.
 
 A broker may be at work. Then sizes and checkpoints are taken before the logs are read, and a

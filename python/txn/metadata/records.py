@@ -3,8 +3,8 @@
 A record's value is an unsigned varint frame version (1), the record type's key and its version as
 unsigned varints, then the message. The message is always in the flexible encoding: strings and
 arrays with a varint of length + 1, tagged fields at the end. Only the types that a single node
-needs are read; `PASSED_OVER` names the other types of Apache Kafka 4.2, which mean nothing here and
-stay in the log for it. Later types and versions are refused: their effect is unknown.
+needs are read. `PASSED_OVER` names the other types of Apache Kafka 4.2, which have no meaning here
+and stay in the log. Later types and versions are refused: their effect is unknown.
 
 Sources: KIP-500, KIP-631, KIP-858 (directories), KIP-868 (metadata transactions), KIP-966;
 Apache Kafka's metadata message schemas.

@@ -7,8 +7,8 @@ An entry is (producer_id, first_offset, last_offset, last_stable_offset): first 
 abort marker, and the last stable offset right after that marker. Entries come in the order
 of their markers, so they are sorted by `last_offset` and the first that can overlap
 `[start, end)` is found by bisection. The search may end at an entry whose `last_stable_offset` is
-at or above `end`: a transaction that ended later was open then or began later still, so it starts
-there or above.
+at or above `end`. A transaction that ended later was open then, or began later, so it starts at or
+above that offset.
 
 The log answers its readers from the entries it was told (`rust/txn-log/src/aborted.rs`); this
 is the rule that is held against.

@@ -25,11 +25,11 @@ clients or from a coordinator, never from both: internal topics refuse Produce.
 
 Functions here return a verdict that keeps the batch out, or None: let it in, and apply it.
 
-Here Kafka differs. It takes a batch with a sequence that an abort left for a retry and answers with
-the offset of the aborted batch, and records of a committed transaction are lost (P3). In txn such a
-batch is out of order. Kafka also lets a batch of a newer epoch continue a transaction that an older
-epoch left open. Then a commit would show records of a fenced producer (P7), so txn refuses the
-batch until a marker ends the old transaction. And a negative producer epoch is refused.
+Here Kafka differs. It takes a batch with a sequence that an abort left for a retry, and answers
+with the offset of the aborted batch. So records of a committed transaction are lost (P3). In txn
+such a batch is out of order. Kafka also lets a batch of a newer epoch continue a transaction that
+an older epoch left open. Then a commit would show records of a fenced producer (P7), so txn refuses
+the batch until a marker ends the old transaction. And a negative producer epoch is refused.
 
 Pure; `refusal` is on the path of every idempotent batch.
 

@@ -1,4 +1,4 @@
-"""Which part of a log compaction may take next, and which log is in most need of it.
+"""The next part of a log that compaction may take, and the choice of the log that needs it most.
 
 A log has a clean part, up to where earlier cleanings came, and a dirty part behind it. Of the dirty
 part only whole sealed segments below the last stable offset may be cleaned, since undecided records
@@ -9,8 +9,8 @@ may yet be aborted. Cleaning stops at the first segment whose newest record is y
        |    clean            |      cleanable       |  not yet cleanable   |
 
 A log is cleaned when its cleanable part is more than `min.cleanable.dirty.ratio` of the bytes
-before `end`, or when a dirty segment began longer than `max.compaction.lag.ms` ago. The largest
-ratio goes first.
+before `end`. It is also cleaned when a dirty segment began longer than `max.compaction.lag.ms` ago.
+The log with the largest ratio goes first.
 
 Pure. Source: Kafka, `LogCleanerManager`, `LogToClean`; KIP-58, KIP-354.
 """

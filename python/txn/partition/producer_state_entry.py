@@ -6,9 +6,9 @@ A producer numbers its records per partition with a *sequence*; a batch covers
 are consecutive, a new epoch starts at 0. The last five batches are kept, because a client
 may have five requests under way and retry any of them.
 
-`append` and `end_transaction` are `apply` for one producer: they ask nothing and refuse nothing. So
-a live append and the replay of the log arrive at the same state (P8), but for producers that
-expired and came back: see `expiry`. Whether a batch may be stored at all is decided in `admission`.
+`append` and `end_transaction` are `apply` for one producer: they check nothing and refuse nothing.
+So a live append and the replay of the log arrive at the same state (P8). Producers that expired and
+came back are the exception, see `expiry`. `admission` decides whether a batch may be stored at all.
 
 Pure, and on the path of every idempotent batch: slots, and plain tuples in the window.
 

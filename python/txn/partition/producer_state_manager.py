@@ -248,8 +248,8 @@ class ProducerStateManager:
     def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
         """Begin recovery: forget the log's state, and load the given one.
 
-        Allowed and blocked transactions stay so until the marker that ends them is admitted: the
-        log cannot tell of them, and a disk may refuse a batch meanwhile.
+        Allowed and blocked transactions stay so until the marker that ends them is admitted. The
+        log holds no record of them, and a disk may refuse a batch meanwhile.
 
         Args:
             snapshot: Bytes of a `.snapshot` file; None to begin empty.
@@ -345,8 +345,8 @@ class ProducerStateManager:
     def block_txn(self, producer_id: int) -> None:
         """Let nothing more into a producer's open transaction; holds until the marker.
 
-        Its client has prepared it and left, and another now decides its end: batches that the first
-        still sends must not be decided with it (P7).
+        Its client has prepared it and left, and another client now decides its end. Later batches
+        of the first client must not be decided with it (P7).
         """
         self.forget(producer_id)
         self._sealed.add(producer_id)

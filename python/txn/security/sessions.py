@@ -32,7 +32,7 @@ class Client(NamedTuple):
 
 
 class Session(NamedTuple):
-    """What the broker knows of a connection before it reads a request."""
+    """The facts about a connection that hold before its first request."""
 
     principal: str
     listener: Listener

@@ -1,9 +1,9 @@
 """The driver's half of an exactly-once micro-batch.
 
-Tasks write in transactions of their own and leave them open. The driver then decides once,
-in a transaction of its own, and commits them. Its transactional id is `<txn.id>.driver`; the
-producer id and epoch it got are its *token*: a request for a token fences the one before, so of two
-drivers only the newer can decide.
+Tasks write in transactions of their own and leave them open. The driver then decides once, in a
+transaction of its own, and commits them. Its transactional id is `<txn.id>.driver`; its producer id
+and epoch are its *token*. A request for a token fences the one before, so of two drivers only the
+newer can decide.
 
     begin     take the token; finish the last decision; abort undecided ones; say which
               producers are free

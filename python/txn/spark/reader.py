@@ -390,7 +390,7 @@ class _Records:
         """Check that the rows came from the topic they were planned for.
 
         Fetch names the topic, not its id. A topic that was replaced while it was read may have
-        given rows of both, so the task fails under any `failOnDataLoss`; its next attempt or the
+        given rows of both. So the task fails under any `failOnDataLoss`. Its next attempt or the
         next batch is planned without this range.
         """
         topic, _ = self._span.place
@@ -568,8 +568,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         with kafka.told("read", self._settings.connection):
             earliest = self._partitions().ends(fresh, EARLIEST)
             # A place may move back where records are gone. It also may in the first batch of a
-            # query that starts at "latest", which is empty and may be planned again from a later
-            # "latest".
+            # query that starts at "latest". That batch is empty, and may be planned again from a
+            # later "latest".
             ranges = [
                 Range(place, min((earliest | starts.at)[place], last), last, ends.ids.get(place[0]))
                 for place, last in sorted(ends.at.items())

@@ -54,8 +54,8 @@ class DataDirectory:
     ) -> None:
         """`node_id` is the node it has to belong to; None takes the one it does.
 
-        A caller that does not take over only looks, and keeps others out: the directory must be
-        there, and the next start finds it as it was.
+        A caller that does not take over reads, and keeps others out. The directory must exist, and
+        the next start finds it as it was.
 
         A directory that is temporary goes with its broker, so nothing in it is forced to the disk.
         """

@@ -5,7 +5,7 @@ of their files. The next start gives up just that. It goes through these states,
 the next:
 
     accepted     the files are untouched; they must still be those that the operator saw
-    begun        files are being changed; whatever stops this, it is begun again
+    begun        files are being changed; after any interruption it is begun again
     carried out  the log is sound; the transactions that were open in it are not ended yet
 
 An entry leaves the file once nothing of the loss is left to do.

@@ -5,8 +5,8 @@ not failed. So a refusal stays in force for as long as the partition's files are
 Once they have changed, as a copy was put back, they are judged by the facts of the start that
 refused them. A loss that an operator accepts ends it (`losses`).
 
-A partition whose log is sound and contradicts the coordinator's is judged anew by each start, but
-for one after a power failure: a contradiction then may be the failure's, and passes.
+A partition whose log is sound and contradicts the coordinator's is judged anew by each start. A
+start after a power failure takes it: the contradiction may be the failure's.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Writes the protocol's structures, by the schemas of kio.
 
-A response is a `NamedTuple` with the fields of every version: the writer of one version is
-composed once, and then takes the fields that the version has by their positions. A request, which
-only clients write, is a plain mapping. kio's own writers take entities, whose making and writing
+A response is a `NamedTuple` with the fields of every version. The writer of one version is
+composed once; it takes the fields of that version by their positions. A request, which only
+clients write, is a plain mapping. kio's own writers take entities, whose making and writing
 costs five times as much; `tests/unit/test_encoding.py` holds that the bytes are the same.
 
 A field of the schema that is not given has its default. A field that the schema lacks is left
@@ -47,17 +47,17 @@ FIXED: Final = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""Kafka's types of a fixed size, and how `struct` names them."""
+"""Kafka's types of a fixed size → their codes in `struct`."""
 
 TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
-"""In milliseconds."""
+"""Kafka's types of times, all in milliseconds."""
 
 NO_ARRAY: Final = b"\xff\xff\xff\xff"
 """The length of an array that is null, where lengths are not compact."""
 
 NULL: Final = b"\xff"
 NOT_NULL: Final = b"\x01"
-"""Before a structure that may be null."""
+"""The byte before a structure that may be null and is not."""
 
 
 def encode(schema: type, values: Values) -> bytes:
@@ -85,7 +85,7 @@ def _encoded(schema: type, put: Put, value: object) -> bytes:
 
 @cache
 def structure_writer(schema: type, kind: type | None = None) -> Put:
-    """Compose what writes the structures of a schema: instances of a class, or mappings.
+    """Compose the writer of a schema's structures: instances of a class, or mappings.
 
     Raises:
         TypeError: the class lacks a field that has no default.
@@ -118,9 +118,9 @@ class _Plain(NamedTuple):
     name: str
     put: Put
     absent: bytes | None
-    """What stands for it if it is not given; None if it has to be."""
+    """The bytes of its default; None for a field without one."""
     layout: str | None
-    """How `struct` names it; None unless its size is fixed and it is never null."""
+    """Its code in `struct`; None unless its size is fixed and it is never null."""
 
 
 def _layout_of(hint: object, field: "Field[object]") -> str | None:
@@ -156,7 +156,7 @@ def _mapping_writer(schema: type, plain: list[_Plain]) -> Put:
 
 
 def _body_writer(schema: type, plain: list[_Plain], names: list[str]) -> Put:
-    """Compose what writes NamedTuples; neighbours of a fixed size are packed together."""
+    """Compose the writer of NamedTuples; neighbours of a fixed size are packed together."""
     steps: list[tuple[Callable[[Body], object], Put]] = []
     for is_run, entries in groupby(
         plain, key=lambda entry: entry.layout is not None and entry.name in names
@@ -286,7 +286,7 @@ def _field_writer(
 
 
 def _item_of(hint: object) -> object:
-    """The type of an array's items; None for what is not an array."""
+    """The type of an array's items; None for any other type."""
     for candidate in (hint, *get_args(hint)):
         if get_origin(candidate) is tuple:
             return get_args(candidate)[0]
@@ -331,7 +331,7 @@ def _fixed_writer(layout: str) -> Put:
 
 
 def _or_minus_one(put: Put) -> Put:
-    """Of times, the only numbers that may be null."""
+    """Write null as -1. Only times need it: no other number may be null."""
 
     def put_nullable(out: bytearray, value: object) -> None:
         put(out, -1 if value is None else value)
@@ -350,7 +350,7 @@ def _put_uuid(out: bytearray, value: object) -> None:
 
 
 def _compact_writer(*, is_nullable: bool) -> Put:
-    """Of strings and bytes, with a length that is one up; 0 is null."""
+    """Writer of strings and bytes in compact form: their length plus 1 first, 0 for null."""
 
     def put(out: bytearray, value: object) -> None:
         if value is None and is_nullable:
@@ -364,7 +364,7 @@ def _compact_writer(*, is_nullable: bool) -> Put:
 
 
 def _legacy_writer(layout: str, *, is_nullable: bool) -> Put:
-    """Of strings and bytes, with a length of a fixed size; -1 is null."""
+    """Writer of strings and bytes with a length of a fixed size; -1 is null."""
     pack = struct.Struct(">" + layout).pack
 
     def put(out: bytearray, value: object) -> None:

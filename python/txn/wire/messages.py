@@ -28,7 +28,7 @@ _response_schema = cache(load_response_schema)
 
 
 def load_response(kind: type, api_key: int, api_version: int) -> None:
-    """Load what a response of an API and version needs to be encoded. Raises OSError."""
+    """Load schema and writer of the responses of an API and version. Raises OSError."""
     is_flexible(api_key, api_version)
     structure_writer(_response_schema(api_key, api_version), kind)
 

@@ -1,8 +1,8 @@
-"""What bodies are made of, for whoever looks through them before kio reads them.
+"""The shape of a body as a list of steps, made from kio's schema.
 
-kio reserves memory for as many items as an array announces, and refuses tagged fields that it
-does not know and lengths below -1: `_core.BodyShape` checks the counts, takes such fields out
-(KIP-482) and makes such lengths -1, by the steps that `steps_of` makes of kio's schema.
+`_core.BodyShape` follows the steps before kio reads the body. kio reserves memory for as many
+items as an array announces, so the counts are checked. It refuses tagged fields that it does not
+know, so they are taken out (KIP-482). It refuses lengths below -1, so they become -1.
 """
 
 from collections.abc import Iterator

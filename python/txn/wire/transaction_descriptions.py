@@ -1,9 +1,9 @@
-"""The body of a DescribeTransactions answer (v0), read by hand, and what txn adds to it.
+"""The body of a DescribeTransactions answer (v0), read by hand, and txn's addition to it.
 
-The protocol library cannot read a start time of -1, which every id at rest has. To whoever
-asks under the client id `EXPLAIN_CLIENT_ID`, txn's broker adds a tagged field at the end of
-the body: who last acted for each id, which no field of Kafka's has. Apache Kafka has none to
-add. Others are not sent it: readers are to pass over unknown tags (KIP-482), but not all do.
+The protocol library cannot read a start time of -1, which every id at rest has. txn's broker adds
+a tagged field at the end of the body: the last client of each id, for which Kafka has no field. It
+goes to clients with the client id `EXPLAIN_CLIENT_ID` alone. Readers are to pass over unknown tags
+(KIP-482), but not all do.
 
     body      throttle_time_ms int32, states [state], tagged fields:
                   10000  JSON: transactional id → client_id, client_host, seen_ms, request,
@@ -31,7 +31,7 @@ ACTING_CLIENTS_TAG: Final = 10_000
 
 
 class TransactionDescription(NamedTuple):
-    """What a coordinator says of one transactional id; with an error code, nothing else."""
+    """A coordinator's entry of one transactional id; with an error code, the rest is empty."""
 
     code: ErrorCode
     transactional_id: str
@@ -50,7 +50,7 @@ Extras = Mapping[str, Extra]
 
 
 def with_extras(body: bytes, extras: Extras) -> bytes:
-    """Add what only txn knows to an encoded body, which has no tagged fields yet."""
+    """Add the tagged field to an encoded body, which has no tagged fields yet."""
     assert body.endswith(b"\0"), "a flexible body ends with its tagged fields"
     content = json.dumps(extras).encode()
     tag = unsigned_varint(ACTING_CLIENTS_TAG)
@@ -61,7 +61,7 @@ def decode_descriptions(body: bytes) -> tuple[list[TransactionDescription], Extr
     """Decode a body.
 
     Returns:
-        What is said of each id, and what only txn says; empty from others.
+        The entry of each id, and the content of the tagged field; empty from Apache Kafka.
 
     Raises:
         ValueError: the bytes do not follow the schema.

@@ -2,8 +2,8 @@
 
 Topics and this broker have settings; loggers, client metrics and groups have none here.
 
-Deviations from Kafka: an unknown broker property is refused with INVALID_CONFIG (Kafka keeps
-it), also when it is to be deleted; the internal topics stay compacted.
+Deviations from Kafka: an unknown broker property is refused with INVALID_CONFIG, also when it is
+to be deleted; Kafka keeps it. The internal topics stay compacted.
 """
 
 import asyncio
@@ -65,10 +65,10 @@ from txn.wire.messages import encode_entry, join_entries
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 
 ALTERATION_ITEMS = 10
-"""What the settings of a resource count as things, see `Turns`."""
+"""Cost of altering one resource, in the items of `Turns`."""
 
 LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, 8, CLIENT_METRICS, 32})
-"""What may be asked for: topics, brokers, and broker loggers, client metrics and groups."""
+"""Resource types of the request: topics, brokers, broker loggers, client metrics, groups."""
 
 
 class _Fault(Exception):
@@ -164,7 +164,7 @@ def _require_broker(node: Node, kind: int, name: str) -> None:
 
 
 OwnChanges = Callable[[Mapping[str, str], str], Changes]
-"""What a request makes of a resource's own settings; the second argument names their kind."""
+"""Maps a resource's own settings, and its kind, to the changes that a request makes."""
 
 Resource = TypeVar("Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
 
@@ -191,7 +191,7 @@ async def incremental_alter_configs(
 async def alter_configs(
     node: Node, request: AlterConfigsRequest, context: Context
 ) -> AlterConfigsResponse:
-    """Replace all settings of a resource; what is not named goes back to its default."""
+    """Replace all settings of a resource; settings not named get their defaults back."""
 
     def changes_by(resource: AlterConfigsResource) -> OwnChanges:
         _require_values(resource.configs)
@@ -256,7 +256,7 @@ def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -
 
 
 def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
-    """What a request changes, checked against everything it could break."""
+    """The changes of a request, checked against everything they could break."""
     if kind == TOPIC_RESOURCE:
         return _checked_for_topic(node, name, request)
     _require_broker(node, kind, name)
@@ -312,7 +312,7 @@ def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
 async def list_config_resources(
     node: Node, request: ListConfigResourcesRequest, context: Context
 ) -> ListConfigResourcesResponse:
-    """Answer with what has settings; client metrics, all that version 0 asks for, have none."""
+    """List the resources that have settings. Client metrics, version 0's only type, have none."""
     wanted = set(request.resource_types) or LISTED_KINDS
     if not wanted <= LISTED_KINDS:
         return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION, [])

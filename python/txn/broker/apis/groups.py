@@ -4,9 +4,10 @@ Every handler translates: request fields to the words of `txn.broker.group_coord
 answers to response fields. Rules of a version live here, rules of a group do not.
 
 Errors that not every version carries: LeaveGroup before 3 tells the one member's error at the top.
-TxnOffsetCommit tells a fenced producer INVALID_PRODUCER_EPOCH (librdkafka knows only that), a
-failed write COORDINATOR_NOT_AVAILABLE, before 4 INVALID_TXN_STATE instead of TRANSACTION_ABORTABLE,
-and before 2 COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+TxnOffsetCommit answers a fenced producer with INVALID_PRODUCER_EPOCH, the only such code that
+librdkafka knows, and a failed write with COORDINATOR_NOT_AVAILABLE. Before 4 it sends
+INVALID_TXN_STATE for TRANSACTION_ABORTABLE. Before 2 it sends COORDINATOR_NOT_AVAILABLE for
+COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 
 Nobody is authorized here: DescribeGroups shows every operation a group has.
 
@@ -104,7 +105,7 @@ OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
 """The first version of OffsetFetch with an error code of its own."""
 
 WRITTEN_ITEMS: Final = 10
-"""What a thing counts for which a record is written, see `Turns`."""
+"""Cost of an entry for which a record is written, in the items of `Turns`."""
 
 CLASSIC: Final = "classic"
 
@@ -115,7 +116,7 @@ CLASSIC: Final = "classic"
 async def join_group(
     groups: GroupCoordinator, request: JoinGroupRequest, context: Context
 ) -> JoinGroupResponse:
-    """Answer when the member's next generation begins, or at once with what is wrong."""
+    """Answer when the member's next generation begins, or at once with an error."""
     fault = _join_fault(groups, request)
     if fault is not ErrorCode.NONE:
         return _joined(JoinAnswer(fault, request.member_id), context)
@@ -320,7 +321,7 @@ Place = tuple[int, int]
 async def _check_offsets(
     groups: GroupCoordinator, group_id: str, topics: CommitTopics, retention_ms: int = -1
 ) -> tuple[dict[Place, ErrorCode], dict[OffsetKey, OffsetValue]]:
-    """Sort out what cannot be committed whoever asks; return a code for each, and the others."""
+    """Split a commit into offsets that no member may commit, with a code each, and the others."""
     codes: dict[Place, ErrorCode] = {}
     offsets: dict[OffsetKey, OffsetValue] = {}
     turns = Turns()
@@ -640,7 +641,7 @@ def _fits(text: str) -> bool:
 
 
 def _shortened(text: str) -> str:
-    """What is kept of a name that is only there to be read by people."""
+    """The beginning of a name that only people read; as much as is stored."""
     return text[:255]
 
 

@@ -59,22 +59,22 @@ CREATE_PARTITIONS, DESCRIBE_CLUSTER = 37, 60
 
 TRANSACTION_KEY = 1
 PARTITIONS_MAX = 100_000
-"""Of one topic."""
+"""Limit of one topic."""
 
 PARTITIONS_PER_REQUEST = 10_000
 PARTITIONS_PER_ITEM = 20
-"""Partitions that are made in the time of one thing, see `Turns`."""
+"""Partitions created at the cost of one item of `Turns`."""
 
 KEPT_TOPICS_MAX = 1_000
 """The answer to a request that names more topics is not kept."""
 
 LARGE_ANSWER = 500
-"""From how many topics and partitions on an answer is encoded on a worker thread."""
+"""Topics and partitions from which on a worker thread encodes the answer."""
 
 CREATION_ITEMS = 40
 CREATED_ENTRY_ITEMS = 50
 DELETION_ITEMS = 100
-"""What a topic that is made, what is told of its settings, and its deletion count as things."""
+"""Costs of a created topic, of its settings in the answer, and of a deletion, in `Turns` items."""
 
 
 async def metadata(node: Node, request: MetadataRequest, context: Context) -> bytes:
@@ -152,7 +152,7 @@ def _topic(node: Node, topic: Topic) -> MetadataTopic:
 
 
 class _Creation:
-    """What a Metadata request may still make: topics with the partitions of one request."""
+    """Counts the partitions that a Metadata request may still create."""
 
     def __init__(self, node: Node, is_asked_for: bool) -> None:
         self._node = node
@@ -166,7 +166,7 @@ class _Creation:
 
 
 def _room(node: Node) -> int:
-    """How many partitions the node still takes."""
+    """Number of partitions that the node still takes."""
     most: int = node.settings["max.partitions"]
     return most - node.image.partition_count
 
@@ -286,7 +286,7 @@ def _partitions_asked_for(node: Node, topic: CreatableTopic) -> int:
 
 
 def _excess(partitions: int) -> "_Fault | None":
-    """What is wrong with a request for so many partitions; as Kafka refuses it."""
+    """The refusal of a request for so many partitions, Kafka's; None if it may pass."""
     if partitions <= PARTITIONS_PER_REQUEST:
         return None
     return _Fault(
@@ -297,7 +297,7 @@ def _excess(partitions: int) -> "_Fault | None":
 
 
 def _full(node: Node, partitions: int) -> "_Fault | None":
-    """Why the node does not take so many partitions more."""
+    """The refusal of so many more partitions; None if the node takes them."""
     if partitions <= _room(node):
         return None
     return _Fault(
@@ -312,9 +312,9 @@ Result = TypeVar("Result", CreatedTopic, DeletedTopic, GrownTopic, AlteredResour
 
 
 async def promised(node: Node, results: list[Result]) -> list[Result]:
-    """The results of what was written to the metadata log, once it is on the disk.
+    """Results of changes to the metadata log, once the log is on the disk.
 
-    If that cannot be, what was to be a success is an error, though it may count later.
+    If the sync fails, each success becomes an error, although its change may survive.
     """
     fault = await _sync_fault(node)
     if fault is None:
@@ -489,7 +489,7 @@ async def create_partitions(
 
 
 def _growth(node: Node, entry: CreatePartitionsTopic) -> int:
-    """How many partitions an entry adds, if it may."""
+    """Number of partitions that an entry adds if it is allowed."""
     topic = node.image.topics.get(entry.name)
     return 0 if topic is None else max(min(entry.count, PARTITIONS_MAX) - topic.partition_count, 0)
 

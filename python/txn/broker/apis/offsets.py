@@ -38,7 +38,7 @@ KNOWN_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARL
 """Special timestamp → the first version of ListOffsets that has it."""
 
 HIGH_WATERMARK = -1
-"""In DeleteRecords: everything there is. Source: KIP-107."""
+"""The offset in DeleteRecords that stands for the high watermark. Source: KIP-107."""
 
 READ_COMMITTED = 1
 NOTHING = (-1, -1)
@@ -185,7 +185,7 @@ def _epoch_end(node: Node, topic: str, asked: OffsetForLeaderPartition) -> Epoch
 async def delete_records(
     node: Node, request: DeleteRecordsRequest, context: Context
 ) -> DeleteRecordsResponse:
-    """Move the starts of logs up; what lies below is gone for readers, also after a crash."""
+    """Move log starts up; records below them are gone for readers, also after a crash."""
     turns = Turns()
     topics = []
     for topic in request.topics:

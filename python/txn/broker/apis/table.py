@@ -1,6 +1,6 @@
-"""Every API this broker answers: its versions, and who answers it.
+"""Every API this broker answers: its versions and its handler.
 
-ApiVersions tells what is in this table and nothing else.
+ApiVersions announces the entries of this table and no others.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,8 +47,8 @@ OLDEST_LEVELS = {"metadata.version": 7, "transaction.version": 0}
 """The oldest level of each feature that an Apache Kafka 4 supports."""
 
 FEATURES_FROM_LEVEL_0 = 4
-"""The ApiVersions version from which on a supported feature may begin at level 0; clients that
-ask in version 3, Java's before 3.8 among them, cannot read it (KAFKA-17011, KAFKA-17492)."""
+"""The first ApiVersions version in which a supported feature may begin at level 0. Clients that
+ask in version 3, as Java's before 3.8, cannot read it (KAFKA-17011, KAFKA-17492)."""
 
 
 class BoundApi(NamedTuple):

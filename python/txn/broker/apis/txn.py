@@ -2,16 +2,16 @@
 
 A fenced producer is told PRODUCER_FENCED by the versions that know it and
 INVALID_PRODUCER_EPOCH by the older ones; likewise TRANSACTION_ABORTABLE. But a commit that the
-broker had to abort is to be abortable for all, so that nobody needs a new producer: EndTxn 2 and
-3, which Java clients speak, say UNKNOWN_PRODUCER_ID, and those abort and start again with their
-epoch (KIP-360). To EndTxn 0 and 1 it is TRANSACTION_ABORTABLE all the same: librdkafka, which
-speaks no later ones, takes any code it has no rule for as a reason to abort. AddPartitionsToTxn
-takes many transactions at once from version 4 on, by the rules of version 2, and can merely
-ask (`verify_only`); brokers use these among themselves, here whoever likes.
+broker had to abort has to be abortable in every version, so that no client needs a new producer.
+EndTxn 2 and 3, which Java clients speak, answer UNKNOWN_PRODUCER_ID: Java's clients then abort and
+start again with their epoch (KIP-360). EndTxn 0 and 1 answer TRANSACTION_ABORTABLE all the same.
+librdkafka, which speaks no later version, aborts on any code that it has no rule for.
+AddPartitionsToTxn takes many transactions at once from version 4 on, by the rules of version 2, and
+can merely verify (`verify_only`). Brokers use these versions; here every client may.
 
-Where this differs from Kafka: InitProducerId 6 (KIP-939) is announced and does what it says;
-Kafka 4.2 holds it back. An AddPartitionsToTxn that names no transaction is answered; Kafka
-4.2 never does. Nobody can add `__transaction_state` to a transaction.
+Where this differs from Kafka: InitProducerId 6 (KIP-939) is announced and served; Kafka 4.2 holds
+it back. An AddPartitionsToTxn that names no transaction is answered; Kafka 4.2 never answers it. No
+client can add `__transaction_state` to a transaction.
 
 Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 """
@@ -168,7 +168,7 @@ async def _looked_at(
     refusal: Callable[[TransactionCoordinator, TopicPartition], ErrorCode | None],
     turns: Turns,
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
-    """The partitions of a request, each once, and what keeps some out."""
+    """The partitions of a request, each once, and the error codes of those that are kept out."""
     partitions: dict[TopicPartition, None] = {}
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
@@ -222,7 +222,7 @@ async def _add_one(
 def _refusal_of_part(
     coordinator: TransactionCoordinator, partition: TopicPartition
 ) -> ErrorCode | None:
-    """What keeps a partition out for those who join groups' partitions themselves."""
+    """The error that keeps a partition out, where the client itself joins groups' partitions."""
     if partition[0] == OFFSETS_TOPIC and coordinator.has_partition(*partition):
         return None
     return _refusal_of_partition(coordinator, partition)

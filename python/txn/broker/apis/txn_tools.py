@@ -1,10 +1,10 @@
-"""What an operator asks of transactions: list them, describe them, end what hangs.
+"""An operator's requests: list transactions, describe them, end hanging ones.
 
 Where this differs from Kafka: an operator's marker in the midst of a transaction that is
-open here aborts all of it (`broker.txn_coordinator`), and none goes into `__transaction_state`;
-one for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
-which Kafka's RE2/J is a copy: `\\C` and a repeated group name are taken here and not there,
-repetitions of repetitions above 1,000 the other way round.
+open here aborts all of it (`broker.txn_coordinator`). No marker goes into `__transaction_state`. A
+marker for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
+which Kafka's RE2/J is a copy. `\\C` and a repeated group name are taken here and not there;
+repetitions of repetitions above 1,000 are taken there and not here.
 
 Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern), KIP-1228
 (the transaction's version in WriteTxnMarkers).
@@ -59,7 +59,7 @@ NOT_HOSTED: Final = "This server does not host this topic-partition."
 async def describe_transactions(
     coordinator: TransactionCoordinator, request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse | bytes:
-    """Tell where transactional ids stand; to `txn explain` also who acts for them."""
+    """Describe transactional ids; to `txn explain` also their last clients."""
     turns = Turns()
     described = []
     for transactional_id in request.transactional_ids:
@@ -223,7 +223,7 @@ def _active_producers(
 async def write_txn_markers(
     coordinator: TransactionCoordinator, request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse:
-    """End what producers left open on partitions."""
+    """Write an operator's markers, which end open transactions on partitions."""
     turns = Turns()
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for wanted in request.markers:
