@@ -27,6 +27,9 @@ def crc32c(data: bytes) -> int:
 def error_codes() -> list[tuple[int, str, bool, str]]:
     """List Kafka's error codes by number: number, Kafka's name, whether it is retriable, advice."""
 
+def apis() -> list[tuple[int, str, tuple[int, int] | None]]:
+    """List Kafka's APIs by key: key, Kafka's name, first and last version that reactors answer."""
+
 # ---------------------------------------------------------------- the log
 
 AbortedTxn = tuple[int, int, int, int]
@@ -534,8 +537,6 @@ class Server:
         max_connections: int,
         max_idle_ms: int,
         sync_acks_all: bool,
-        produce_versions: tuple[int, int],
-        fetch_versions: tuple[int, int],
     ) -> Server:
         """Bind and listen; a negative `max_idle_ms` is no limit, nor is a `max_queued_bytes` that
         is not positive. Raises OSError naming the address.

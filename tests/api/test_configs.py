@@ -22,9 +22,9 @@ from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.served import versions_of
 from support.wire_client import RawConnection, request
-from txn.broker.apis import configs, log_dirs
 from txn.clock import now_ms
 from txn.config import HOUR_MS
+from txn.wire.api_keys import ApiKey
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -60,7 +60,7 @@ def described(servers: str, kind: int, name: str, version: int = 4) -> dict[str,
     """A resource's settings, by name."""
     answer = ask(
         servers,
-        configs.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_CONFIGS,
         version,
         resources=[a_resource(kind, name)],
         include_synonyms=True,
@@ -74,7 +74,7 @@ def altered(servers: str, *resources: dict[str, Any], validate_only: bool = Fals
     """Send IncrementalAlterConfigs; return the (error code, message) of each resource."""
     answer = ask(
         servers,
-        configs.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
         resources=resources,
         validate_only=validate_only,
@@ -98,12 +98,12 @@ def servers(data: Path) -> Iterator[str]:
 # ---------------------------------------------------------------- every version, well and ill
 
 
-@pytest.mark.parametrize("version", versions_of(configs.DESCRIBE_CONFIGS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_CONFIGS))
 def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: int) -> None:
     create_topic(servers, f"described-{version}", retention_ms="5")
     answer = ask(
         servers,
-        configs.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_CONFIGS,
         version,
         resources=[
             a_resource(TOPIC, f"described-{version}") | {"configuration_keys": ["retention.ms"]},
@@ -129,13 +129,13 @@ def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: 
     assert (getattr(entry, "documentation", None) is not None) == (version >= 3)
 
 
-@pytest.mark.parametrize("version", versions_of(configs.INCREMENTAL_ALTER_CONFIGS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.INCREMENTAL_ALTER_CONFIGS))
 def test_incremental_alter_configs_alters_or_says_why_not(servers: str, version: int) -> None:
     topic = f"altered-{version}"
     create_topic(servers, topic, retention_ms="5", flush_ms="6")
     answer = ask(
         servers,
-        configs.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
         version,
         resources=[
             a_resource(
@@ -158,7 +158,7 @@ def test_incremental_alter_configs_alters_or_says_why_not(servers: str, version:
     assert found["flush.ms"].config_source == SOURCE_DEFAULT
 
 
-@pytest.mark.parametrize("version", versions_of(configs.ALTER_CONFIGS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.ALTER_CONFIGS))
 def test_alter_configs_replaces_what_a_topic_has_or_says_why_not(
     servers: str, version: int
 ) -> None:
@@ -166,7 +166,7 @@ def test_alter_configs_replaces_what_a_topic_has_or_says_why_not(
     create_topic(servers, topic, retention_ms="5", flush_ms="6")
     answer = ask(
         servers,
-        configs.ALTER_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
         version,
         resources=[
             a_resource(TOPIC, topic, ("retention.ms", SET, "7")),
@@ -181,21 +181,21 @@ def test_alter_configs_replaces_what_a_topic_has_or_says_why_not(
     assert (found["retention.ms"].value, found["flush.ms"].config_source) == ("7", SOURCE_DEFAULT)
 
 
-@pytest.mark.parametrize("version", versions_of(configs.LIST_CONFIG_RESOURCES))
+@pytest.mark.parametrize("version", versions_of(ApiKey.LIST_CONFIG_RESOURCES))
 def test_list_config_resources_names_topics_and_the_broker(servers: str, version: int) -> None:
     create_topic(servers, f"listed-{version}")
-    answer = ask(servers, configs.LIST_CONFIG_RESOURCES, version, resource_types=())
+    answer = ask(servers, ApiKey.LIST_CONFIG_RESOURCES, version, resource_types=())
     named = {(getattr(e, "resource_type", 16), e.resource_name) for e in answer.config_resources}
     assert ({(TOPIC, f"listed-{version}"), (BROKER, "1")} <= named) == (version >= 1)
     assert bool(named) == (version >= 1)
 
 
 def test_list_config_resources_of_an_unknown_type_is_refused(servers: str) -> None:
-    answer = ask(servers, configs.LIST_CONFIG_RESOURCES, 1, resource_types=(TOPIC, 99))
+    answer = ask(servers, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=(TOPIC, 99))
     assert (int(answer.error_code), answer.config_resources) == (UNSUPPORTED_VERSION, ())
 
 
-@pytest.mark.parametrize("version", versions_of(log_dirs.DESCRIBE_LOG_DIRS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_LOG_DIRS))
 def test_describe_log_dirs_tells_sizes_and_leaves_out_what_is_unknown(
     servers: str, data: Path, version: int
 ) -> None:
@@ -205,7 +205,7 @@ def test_describe_log_dirs_tells_sizes_and_leaves_out_what_is_unknown(
         {"topic": f"sized-{version}", "partitions": (0, 1, 9)},
         {"topic": "nobody", "partitions": (0,)},
     ]
-    answer = ask(servers, log_dirs.DESCRIBE_LOG_DIRS, version, topics=wanted)
+    answer = ask(servers, ApiKey.DESCRIBE_LOG_DIRS, version, topics=wanted)
     (directory,) = answer.results
     (topic,) = directory.topics
     on_disk = (data / f"sized-{version}-1" / f"{0:020}.log").stat().st_size
@@ -219,7 +219,7 @@ def test_describe_log_dirs_tells_sizes_and_leaves_out_what_is_unknown(
 
 def test_describe_log_dirs_of_everything_names_every_topic(servers: str) -> None:
     create_topic(servers, "one-of-all")
-    answer = ask(servers, log_dirs.DESCRIBE_LOG_DIRS, 4, topics=None)
+    answer = ask(servers, ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
     assert "one-of-all" in {topic.name for topic in answer.results[0].topics}
 
 

@@ -10,7 +10,7 @@ from support.clients import create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
-from txn.broker.apis.offsets import LIST_OFFSETS
+from txn.wire.api_keys import ApiKey
 
 CORRUPT_MESSAGE = 2
 KAFKA_STORAGE_ERROR = 56
@@ -61,7 +61,7 @@ def test_a_search_by_time_that_meets_damage_answers_corrupt_message(directory: P
         "topics": [{"name": name, "partitions": partitions} for name in ("bad", "good")],
     }
     with txn.Broker(directory) as broker, RawConnection(broker.bootstrap_servers) as connection:
-        answer = connection.call(entity_builder(request(LIST_OFFSETS, 7))(wanted))
+        answer = connection.call(entity_builder(request(ApiKey.LIST_OFFSETS, 7))(wanted))
 
     found = [(int(p.error_code), p.offset) for topic in answer.topics for p in topic.partitions]
     assert found == [(CORRUPT_MESSAGE, -1), (0, 0)]
@@ -95,7 +95,7 @@ def test_P9_a_partition_taken_out_of_service_answers_storage_error_and_others_go
             ],
         }
         with RawConnection(servers) as connection:
-            answer = connection.call(entity_builder(request(LIST_OFFSETS, 7))(wanted))
+            answer = connection.call(entity_builder(request(ApiKey.LIST_OFFSETS, 7))(wanted))
         found = [(int(p.error_code), p.offset) for topic in answer.topics for p in topic.partitions]
         assert found == [(KAFKA_STORAGE_ERROR, -1), (0, 1)]
         assert read_all(servers, "good") == [b"value"]

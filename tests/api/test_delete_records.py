@@ -21,10 +21,10 @@ from support.clients import (
 from support.entities import entity_builder
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection, request
-from txn.broker.apis import offsets
+from txn.wire.api_keys import ApiKey
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 1, 3, 17, 44
-LOW, HIGH = SERVED_IN_PYTHON[offsets.DELETE_RECORDS]
+LOW, HIGH = SERVED_IN_PYTHON[ApiKey.DELETE_RECORDS]
 
 Answers = list[tuple[int, int]]
 
@@ -49,7 +49,7 @@ def deleted(servers: str, topic: str, *wanted: tuple[int, int], version: int = H
         "timeout": 30_000,
     }
     with RawConnection(servers) as connection:
-        schema = request(offsets.DELETE_RECORDS, version)
+        schema = request(ApiKey.DELETE_RECORDS, version)
         answer = connection.call(entity_builder(schema)(values))
     return [(entry.low_watermark, int(entry.error_code)) for entry in answer.topics[0].partitions]
 

@@ -9,8 +9,7 @@ from support.clients import create_topic, plain_producer, send
 from support.entities import entity_builder
 from support.served import versions_of
 from support.wire_client import RawConnection, request
-from txn.broker.apis import metadata, offsets
-from txn.broker.apis.table import API_VERSIONS
+from txn.wire.api_keys import ApiKey
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
 TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR = 36, 37, 38
@@ -36,12 +35,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield broker
 
 
-@pytest.mark.parametrize("version", versions_of(metadata.METADATA))
+@pytest.mark.parametrize("version", versions_of(ApiKey.METADATA))
 def test_metadata_names_the_topic_and_what_is_unknown(broker: txn.Broker, version: int) -> None:
     wanted = [{"name": "orders", "topic_id": None}, {"name": "a/b", "topic_id": None}]
     answer = ask(
         broker,
-        metadata.METADATA,
+        ApiKey.METADATA,
         version,
         topics=wanted,
         allow_auto_topic_creation=False,
@@ -54,13 +53,13 @@ def test_metadata_names_the_topic_and_what_is_unknown(broker: txn.Broker, versio
     ]
 
 
-@pytest.mark.parametrize("version", versions_of(metadata.CREATE_TOPICS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.CREATE_TOPICS))
 def test_create_topics_makes_or_says_why_not(broker: txn.Broker, version: int) -> None:
     config = {"name": "retention.msec", "value": "1"}
     assigned = {"partition_index": 0, "broker_ids": (1,)}
     answer = ask(
         broker,
-        metadata.CREATE_TOPICS,
+        ApiKey.CREATE_TOPICS,
         version,
         topics=[
             a_topic(f"made-{version}", configs=[{"name": "retention.ms", "value": "5"}]),
@@ -87,13 +86,13 @@ def test_create_topics_makes_or_says_why_not(broker: txn.Broker, version: int) -
     ]
 
 
-@pytest.mark.parametrize("version", versions_of(metadata.DELETE_TOPICS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_TOPICS))
 def test_delete_topics_deletes_or_says_why_not(broker: txn.Broker, version: int) -> None:
     create_topic(broker.bootstrap_servers, f"doomed-{version}")
     names = [f"doomed-{version}", "nobody"]
     answer = ask(
         broker,
-        metadata.DELETE_TOPICS,
+        ApiKey.DELETE_TOPICS,
         version,
         topic_names=names,
         topics=[{"name": name, "topic_id": None} for name in names],
@@ -102,18 +101,16 @@ def test_delete_topics_deletes_or_says_why_not(broker: txn.Broker, version: int)
 
 
 def test_delete_topics_by_an_unknown_id_is_refused(broker: txn.Broker) -> None:
-    answer = ask(
-        broker, metadata.DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": b"\x07" * 16}]
-    )
+    answer = ask(broker, ApiKey.DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": b"\x07" * 16}])
     assert int(answer.responses[0].error_code) == UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", versions_of(metadata.CREATE_PARTITIONS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.CREATE_PARTITIONS))
 def test_create_partitions_grows_or_says_why_not(broker: txn.Broker, version: int) -> None:
     create_topic(broker.bootstrap_servers, f"growing-{version}")
     answer = ask(
         broker,
-        metadata.CREATE_PARTITIONS,
+        ApiKey.CREATE_PARTITIONS,
         version,
         topics=[
             {"name": f"growing-{version}", "count": 3, "assignments": None},
@@ -126,14 +123,14 @@ def test_create_partitions_grows_or_says_why_not(broker: txn.Broker, version: in
     assert codes == [0, INVALID_PARTITIONS, UNKNOWN_TOPIC]
 
 
-@pytest.mark.parametrize("version", versions_of(metadata.FIND_COORDINATOR))
+@pytest.mark.parametrize("version", versions_of(ApiKey.FIND_COORDINATOR))
 @pytest.mark.parametrize(("kind", "code"), [(0, 0), (1, 0), (9, INVALID_REQUEST)])
 def test_find_coordinator_names_this_node(
     broker: txn.Broker, version: int, kind: int, code: int
 ) -> None:
     answer = ask(
         broker,
-        metadata.FIND_COORDINATOR,
+        ApiKey.FIND_COORDINATOR,
         version,
         key="k",
         coordinator_keys=["k"],
@@ -145,11 +142,11 @@ def test_find_coordinator_names_this_node(
     assert (found.port > 0) == (expected == 0)
 
 
-@pytest.mark.parametrize("version", versions_of(metadata.DESCRIBE_CLUSTER))
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_CLUSTER))
 def test_describe_cluster_names_the_one_broker(broker: txn.Broker, version: int) -> None:
     answer = ask(
         broker,
-        metadata.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_CLUSTER,
         version,
         include_cluster_authorized_operations=False,
         include_fenced_brokers=False,
@@ -157,7 +154,7 @@ def test_describe_cluster_names_the_one_broker(broker: txn.Broker, version: int)
     assert [entry.broker_id for entry in answer.brokers] == [1]
 
 
-@pytest.mark.parametrize("version", versions_of(offsets.LIST_OFFSETS))
+@pytest.mark.parametrize("version", versions_of(ApiKey.LIST_OFFSETS))
 @pytest.mark.parametrize(
     ("partition", "timestamp", "found"),
     [(0, -1, (2, 0)), (0, -2, (0, 0)), (9, -1, (-1, UNKNOWN_TOPIC))],
@@ -167,7 +164,7 @@ def test_list_offsets_finds_both_ends_and_refuses_what_is_unknown(
 ) -> None:
     answer = ask(
         broker,
-        offsets.LIST_OFFSETS,
+        ApiKey.LIST_OFFSETS,
         version,
         replica_id=-1,
         isolation_level=1,
@@ -182,7 +179,7 @@ def test_list_offsets_finds_both_ends_and_refuses_what_is_unknown(
     assert (listed.offset, int(listed.error_code)) == found
 
 
-@pytest.mark.parametrize("version", versions_of(offsets.OFFSET_FOR_LEADER_EPOCH))
+@pytest.mark.parametrize("version", versions_of(ApiKey.OFFSET_FOR_LEADER_EPOCH))
 def test_offset_for_leader_epoch_ends_at_the_log_end(broker: txn.Broker, version: int) -> None:
     def wanted(partition: int, epoch: int) -> dict[str, int]:
         return {"partition": partition, "current_leader_epoch": -1, "leader_epoch": epoch}
@@ -190,7 +187,7 @@ def test_offset_for_leader_epoch_ends_at_the_log_end(broker: txn.Broker, version
     partitions = [wanted(0, 0), wanted(0, 5), wanted(9, 0)]
     answer = ask(
         broker,
-        offsets.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
         version,
         topics=[{"topic": "orders", "partitions": partitions}],
     )
@@ -210,7 +207,7 @@ def test_api_versions_names_no_feature_from_level_0_before_version_4(
 ) -> None:
     """A client that asks in version 3 may not be able to read the answer otherwise."""
     answer = ask(
-        broker, API_VERSIONS, version, client_software_name="c", client_software_version="1"
+        broker, ApiKey.API_VERSIONS, version, client_software_name="c", client_software_version="1"
     )
     assert [(one.name, one.min_version) for one in answer.supported_features] == expected
     assert {one.name for one in answer.finalized_features} == {

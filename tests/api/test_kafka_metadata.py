@@ -11,7 +11,6 @@ import txn
 from support.clients import create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
-from txn.broker.apis import metadata, offsets
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
 from txn.metadata.records import (
@@ -24,6 +23,7 @@ from txn.metadata.records import (
     encode,
 )
 from txn.storage.native import NativeStorage
+from txn.wire.api_keys import ApiKey
 
 TOPIC_ID = uuid.UUID(int=2**100)
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
@@ -71,7 +71,7 @@ def ask(broker: txn.Broker, api_key: int, version: int, **values: Any) -> Any:
 def found_topics(broker: txn.Broker, names: Sequence[str]) -> Any:
     answer = ask(
         broker,
-        metadata.METADATA,
+        ApiKey.METADATA,
         12,
         topics=[{"name": name, "topic_id": None} for name in names],
         allow_auto_topic_creation=False,
@@ -85,7 +85,7 @@ def end_of(broker: txn.Broker, leader_epoch: int, current: int = -1) -> tuple[in
     asked = {"partition": 0, "current_leader_epoch": current, "leader_epoch": leader_epoch}
     answer = ask(
         broker,
-        offsets.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
         4,
         replica_id=-1,
         topics=[{"topic": "orders", "partitions": [asked]}],
@@ -135,7 +135,7 @@ def test_listed_offsets_carry_the_epoch_they_were_written_in(led_anew: Path) -> 
         answers = [
             ask(
                 broker,
-                offsets.LIST_OFFSETS,
+                ApiKey.LIST_OFFSETS,
                 7,
                 replica_id=-1,
                 isolation_level=0,

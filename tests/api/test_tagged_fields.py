@@ -14,9 +14,8 @@ from support.served import SERVED_IN_PYTHON, each_version
 from support.tagged import NO_TAGS, UNKNOWN_TAGS, encode, example
 from support.wire_client import RawConnection, request
 from txn._core import encode_batch
-from txn.broker.apis import configs, groups, metadata
-from txn.broker.apis import txn as txn_apis
-from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
+from txn.broker.apis.table import SERVED_BY_REACTORS
+from txn.wire.api_keys import ApiKey
 
 TOO_LONG: Final = b"\x01\x63\x7fx"
 """A tagged field of 127 bytes, where less is left."""
@@ -24,13 +23,13 @@ TOO_LONG: Final = b"\x01\x63\x7fx"
 FLEXIBLE = list(each_version(SERVED_IN_PYTHON | SERVED_BY_REACTORS, is_flexible=True))
 
 UNCHANGING: Final[dict[int, Mapping[str, Any]]] = {
-    metadata.METADATA: {"allow_auto_topic_creation": False},
-    metadata.CREATE_TOPICS: {"validate_only": True},
-    metadata.CREATE_PARTITIONS: {"validate_only": True},
-    configs.ALTER_CONFIGS: {"validate_only": True},
-    configs.INCREMENTAL_ALTER_CONFIGS: {"validate_only": True},
-    txn_apis.INIT_PRODUCER_ID: {"transactional_id": ""},
-    groups.JOIN_GROUP: {"group_id": ""},
+    ApiKey.METADATA: {"allow_auto_topic_creation": False},
+    ApiKey.CREATE_TOPICS: {"validate_only": True},
+    ApiKey.CREATE_PARTITIONS: {"validate_only": True},
+    ApiKey.ALTER_CONFIGS: {"validate_only": True},
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: {"validate_only": True},
+    ApiKey.INIT_PRODUCER_ID: {"transactional_id": ""},
+    ApiKey.JOIN_GROUP: {"group_id": ""},
 }
 """Fields that keep a request from changing something, so that it can be asked twice."""
 
@@ -84,15 +83,15 @@ def test_a_batch_and_its_fetch_with_unknown_tags(broker: txn.Broker) -> None:
     create_topic(broker.bootstrap_servers, "tagged")
     records = encode_batch([(None, b"value")], 1_700_000_000_000)
     named = {"transactional_id": None, "acks": -1, "name": "tagged", "index": 0, "records": records}
-    once = _only_one_item(example(request(PRODUCE, 9), named))
-    answer(broker, frame(PRODUCE, 9, encode(once, UNKNOWN_TAGS), UNKNOWN_TAGS))
+    once = _only_one_item(example(request(ApiKey.PRODUCE, 9), named))
+    answer(broker, frame(ApiKey.PRODUCE, 9, encode(once, UNKNOWN_TAGS), UNKNOWN_TAGS))
     assert read_all(broker.bootstrap_servers, "tagged") == [b"value"]
 
     wanted = {"topic": "tagged", "partition": 0, "fetch_offset": 0, "isolation_level": 0}
     limits = {"partition_max_bytes": 1000, "max_bytes": 1000, "session_epoch": -1, "session_id": 0}
-    fetch = example(request(FETCH, 12), wanted | limits | {"current_leader_epoch": -1})
+    fetch = example(request(ApiKey.FETCH, 12), wanted | limits | {"current_leader_epoch": -1})
     body = encode(fetch, UNKNOWN_TAGS)
-    assert b"value" in answer(broker, frame(FETCH, 12, body, UNKNOWN_TAGS))
+    assert b"value" in answer(broker, frame(ApiKey.FETCH, 12, body, UNKNOWN_TAGS))
 
 
 def test_20_bytes_do_not_end_the_broker(broker: txn.Broker) -> None:

@@ -9,13 +9,9 @@ from kio.index import load_request_schema
 
 from txn.broker.apis import groups
 from txn.broker.apis.api import Api
-from txn.broker.apis.table import (
-    API_VERSIONS,
-    API_VERSIONS_RANGE,
-    APIS_OF_NODE,
-    APIS_OF_TRANSACTIONS,
-)
+from txn.broker.apis.table import API_VERSIONS_RANGE, APIS_OF_NODE, APIS_OF_TRANSACTIONS
 from txn.server.requests import decode_request
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import ApiVersionsRequest
 
 Versions = dict[int, tuple[int, int]]
@@ -25,7 +21,7 @@ EVERY_API: Final[list[Api[Any]]] = [*APIS_OF_NODE, *APIS_OF_TRANSACTIONS, *group
 APIS: Final = {api.key: api for api in EVERY_API}
 
 SERVED_IN_PYTHON: Final[Versions] = {
-    API_VERSIONS: API_VERSIONS_RANGE,
+    ApiKey.API_VERSIONS: API_VERSIONS_RANGE,
     **{key: api.versions for key, api in APIS.items()},
 }
 
@@ -38,7 +34,7 @@ def versions_of(api_key: int) -> list[int]:
 
 def decode(api_key: int, api_version: int, body: bytes) -> Any:
     """Decode a request as the broker does."""
-    if api_key == API_VERSIONS:
+    if api_key == ApiKey.API_VERSIONS:
         return decode_request(ApiVersionsRequest, api_key, api_version, body)
     return decode_request(APIS[api_key].request, api_key, api_version, body)
 

@@ -14,10 +14,10 @@ from support.entities import entity_builder
 from support.group_host import TOPICS, GroupNode
 from support.served import APIS, decode
 from support.sessions import session
-from txn.broker.apis import groups as apis
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
 from txn.errors import StorageError
+from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
@@ -63,7 +63,7 @@ def join(node: GroupNode, version: int, **fields: Any) -> Any:
         "protocols": RANGE,
         "reason": None,
     }
-    return ask(node, apis.JOIN_GROUP, version, **given | fields)
+    return ask(node, ApiKey.JOIN_GROUP, version, **given | fields)
 
 
 def sync(node: GroupNode, version: int, member_id: str, **fields: Any) -> Any:
@@ -75,7 +75,7 @@ def sync(node: GroupNode, version: int, member_id: str, **fields: Any) -> Any:
         "protocol_name": "range",
         "assignments": [{"member_id": member_id, "assignment": b"all"}],
     }
-    return ask(node, apis.SYNC_GROUP, version, **given | fields)
+    return ask(node, ApiKey.SYNC_GROUP, version, **given | fields)
 
 
 def offsets_of(topic: str, *partitions: tuple[int, int], metadata: str = "") -> dict[str, Any]:
@@ -102,13 +102,13 @@ def commit(node: GroupNode, version: int, *topics: dict[str, Any], **fields: Any
         "member_id": "",
         "topics": topics,
     }
-    return ask(node, apis.OFFSET_COMMIT, version, **given | fields)
+    return ask(node, ApiKey.OFFSET_COMMIT, version, **given | fields)
 
 
 def commit_in_transaction(node: GroupNode, version: int, *topics: dict[str, Any]) -> Any:
     return ask(
         node,
-        apis.TXN_OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
         version,
         transactional_id="t",
         group_id="g",
@@ -131,7 +131,7 @@ def fetch(
         ]
     )
     group = {"group_id": "g", "topics": asked}
-    response = ask(node, apis.OFFSET_FETCH, version, groups=[group], require_stable=stable)
+    response = ask(node, ApiKey.OFFSET_FETCH, version, groups=[group], require_stable=stable)
     return response.groups[0]
 
 
@@ -142,7 +142,7 @@ def codes(response: Any) -> list[ErrorCode]:
 # ---------------------------------------------------------------- members
 
 
-@pytest.mark.parametrize("version", versions(apis.JOIN_GROUP, since=4))
+@pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP, since=4))
 def test_join_from_version_4_gives_an_id_first(version: int) -> None:
     node = GroupNode()
     told = join(node, version)
@@ -200,7 +200,7 @@ def test_join_that_can_never_succeed_is_refused(fields: dict[str, Any], code: Er
     assert list(node.groups.groups()) == []
 
 
-@pytest.mark.parametrize("version", versions(apis.SYNC_GROUP))
+@pytest.mark.parametrize("version", versions(ApiKey.SYNC_GROUP))
 def test_sync_answers_with_the_assignment(version: int) -> None:
     node = GroupNode()
     member_id = join(node, 3).member_id
@@ -215,13 +215,13 @@ def test_sync_from_version_5_has_to_name_its_protocol() -> None:
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-@pytest.mark.parametrize("version", versions(apis.HEARTBEAT))
+@pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
 def test_heartbeat_tells_members_from_strangers(version: int) -> None:
     node = GroupNode()
     member = node.form("g")
     fields: dict[str, Any] = {"group_id": "g", "generation_id": 1}
-    known = ask(node, apis.HEARTBEAT, version, member_id=member.member_id, **fields)
-    stranger = ask(node, apis.HEARTBEAT, version, member_id="stranger", **fields)
+    known = ask(node, ApiKey.HEARTBEAT, version, member_id=member.member_id, **fields)
+    stranger = ask(node, ApiKey.HEARTBEAT, version, member_id="stranger", **fields)
     assert (known.error_code, stranger.error_code) == (
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -232,12 +232,12 @@ def test_heartbeat_tells_members_from_strangers(version: int) -> None:
 def test_leave_before_version_3_tells_the_error_at_the_top(version: int) -> None:
     node = GroupNode()
     member = node.form("g")
-    left = ask(node, apis.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
-    again = ask(node, apis.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
+    left = ask(node, ApiKey.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
+    again = ask(node, ApiKey.LEAVE_GROUP, version, group_id="g", member_id=member.member_id)
     assert (left.error_code, again.error_code) == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-@pytest.mark.parametrize("version", versions(apis.LEAVE_GROUP, since=3))
+@pytest.mark.parametrize("version", versions(ApiKey.LEAVE_GROUP, since=3))
 def test_leave_from_version_3_tells_each_member_its_error(version: int) -> None:
     node = GroupNode()
     member = node.form("g")
@@ -245,7 +245,7 @@ def test_leave_from_version_3_tells_each_member_its_error(version: int) -> None:
         {"member_id": name, "group_instance_id": None, "reason": "test"}
         for name in (member.member_id, "stranger")
     ]
-    left = ask(node, apis.LEAVE_GROUP, version, group_id="g", members=members)
+    left = ask(node, ApiKey.LEAVE_GROUP, version, group_id="g", members=members)
     assert left.error_code == ErrorCode.NONE
     assert [entry.error_code for entry in left.members] == [
         ErrorCode.NONE,
@@ -255,8 +255,8 @@ def test_leave_from_version_3_tells_each_member_its_error(version: int) -> None:
 
 def test_requests_without_a_group_id_are_refused() -> None:
     node = GroupNode()
-    beat = ask(node, apis.HEARTBEAT, 4, group_id="", generation_id=1, member_id="m")
-    left = ask(node, apis.LEAVE_GROUP, 5, group_id="", members=[])
+    beat = ask(node, ApiKey.HEARTBEAT, 4, group_id="", generation_id=1, member_id="m")
+    left = ask(node, ApiKey.LEAVE_GROUP, 5, group_id="", members=[])
     synced = sync(node, 5, "m", group_id="")
     assert {beat.error_code, left.error_code, synced.error_code} == {ErrorCode.INVALID_GROUP_ID}
 
@@ -264,7 +264,7 @@ def test_requests_without_a_group_id_are_refused() -> None:
 # ---------------------------------------------------------------- offsets
 
 
-@pytest.mark.parametrize("version", versions(apis.OFFSET_COMMIT))
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
 def test_offsets_are_committed_in_every_version(version: int) -> None:
     node = GroupNode()
     response = commit(node, version, offsets_of("orders", (0, 5), (2, 6)))
@@ -319,7 +319,7 @@ def test_member_of_a_group_that_is_not_there_commits_nothing(version: int, code:
     assert codes(response) == [code]
 
 
-@pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH, since=8))
 def test_fetch_answers_group_by_group_from_version_8(version: int) -> None:
     node = GroupNode()
     commit(node, 9, offsets_of("orders", (0, 5), metadata="note"))
@@ -334,7 +334,7 @@ def test_fetch_before_version_8_answers_for_one_group(version: int) -> None:
     node = GroupNode()
     commit(node, 9, offsets_of("orders", (0, 5)))
     topics = [{"name": "orders", "partition_indexes": [0, 1]}]
-    response = ask(node, apis.OFFSET_FETCH, version, group_id="g", topics=topics)
+    response = ask(node, ApiKey.OFFSET_FETCH, version, group_id="g", topics=topics)
     assert [p.committed_offset for p in response.topics[0].partitions] == [5, -1]
 
 
@@ -342,7 +342,7 @@ def test_fetch_before_version_8_answers_for_one_group(version: int) -> None:
 def test_fetch_without_topics_before_version_8_answers_with_all_there_are(version: int) -> None:
     node = GroupNode()
     commit(node, 9, offsets_of("orders", (0, 5)), offsets_of("payments", (1, 6)))
-    response = ask(node, apis.OFFSET_FETCH, version, group_id="g", topics=None)
+    response = ask(node, ApiKey.OFFSET_FETCH, version, group_id="g", topics=None)
     assert [topic.partitions[0].committed_offset for topic in response.topics] == [5, 6]
 
 
@@ -356,7 +356,7 @@ def test_commit_with_a_retention_time_has_an_expiry_of_its_own(version: int) -> 
     assert stored.value.expire_timestamp_ms == node.host.now_ms() + 86_400_000
 
 
-@pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH, since=8))
 def test_fetch_without_topics_answers_with_all_there_are(version: int) -> None:
     node = GroupNode()
     commit(node, 9, offsets_of("orders", (0, 5)), offsets_of("payments", (1, 6)))
@@ -369,7 +369,7 @@ def test_fetch_by_topic_id_tells_which_ids_are_unknown() -> None:
     assert codes(group) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-@pytest.mark.parametrize("version", versions(apis.OFFSET_FETCH, since=8))
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH, since=8))
 def test_P3_stable_fetch_is_held_back_while_a_transaction_has_offsets(version: int) -> None:
     node = GroupNode()
     commit(node, 9, offsets_of("orders", (0, 5), (1, 6)))
@@ -383,7 +383,7 @@ def test_P3_stable_fetch_is_held_back_while_a_transaction_has_offsets(version: i
     assert after.topics[0].partitions[0].committed_offset == 9
 
 
-@pytest.mark.parametrize("version", versions(apis.TXN_OFFSET_COMMIT))
+@pytest.mark.parametrize("version", versions(ApiKey.TXN_OFFSET_COMMIT))
 def test_transactional_offsets_join_under_the_version_of_the_request(version: int) -> None:
     node = GroupNode()
     response = commit_in_transaction(node, version, offsets_of("orders", (0, 5), (8, 5)))
@@ -430,7 +430,7 @@ def test_offset_delete_spares_topics_that_members_consume() -> None:
         {"name": name, "partitions": [{"partition_index": 0}]}
         for name in ("orders", "payments", "nowhere")
     ]
-    response = ask(node, apis.OFFSET_DELETE, 0, group_id="g", topics=topics)
+    response = ask(node, ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics)
     assert codes(response) == [
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ErrorCode.NONE,
@@ -440,20 +440,20 @@ def test_offset_delete_spares_topics_that_members_consume() -> None:
 
 
 def test_offset_delete_of_an_unknown_group_is_told_at_the_top() -> None:
-    response = ask(GroupNode(), apis.OFFSET_DELETE, 0, group_id="g", topics=[])
+    response = ask(GroupNode(), ApiKey.OFFSET_DELETE, 0, group_id="g", topics=[])
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # ---------------------------------------------------------------- groups
 
 
-@pytest.mark.parametrize("version", versions(apis.DESCRIBE_GROUPS))
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
 def test_stable_group_is_described_with_its_assignments(version: int) -> None:
     node = GroupNode()
     member = node.form("g")
     response = ask(
         node,
-        apis.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_GROUPS,
         version,
         groups=["g"],
         include_authorized_operations=True,
@@ -474,16 +474,16 @@ def test_stable_group_is_described_with_its_assignments(version: int) -> None:
 )
 def test_unknown_group_is_described_as_dead(version: int, code: ErrorCode) -> None:
     fields = {"groups": ["g"], "include_authorized_operations": False}
-    (group,) = ask(GroupNode(), apis.DESCRIBE_GROUPS, version, **fields).groups
+    (group,) = ask(GroupNode(), ApiKey.DESCRIBE_GROUPS, version, **fields).groups
     assert (group.group_state, group.error_code) == ("Dead", code)
 
 
-@pytest.mark.parametrize("version", versions(apis.LIST_GROUPS))
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
 def test_groups_are_listed_in_every_version(version: int) -> None:
     node = GroupNode()
     node.commit("g", 1)
     node.form("h")
-    response = ask(node, apis.LIST_GROUPS, version)
+    response = ask(node, ApiKey.LIST_GROUPS, version)
     assert {(group.group_id, group.protocol_type) for group in response.groups} == {
         ("g", ""),
         ("h", "consumer"),
@@ -506,16 +506,16 @@ def test_groups_are_listed_by_state_and_type(
     node = GroupNode()
     node.commit("g", 1)
     node.form("h")
-    response = ask(node, apis.LIST_GROUPS, 5, states_filter=states, types_filter=types)
+    response = ask(node, ApiKey.LIST_GROUPS, 5, states_filter=states, types_filter=types)
     assert [group.group_id for group in response.groups] == listed
 
 
-@pytest.mark.parametrize("version", versions(apis.DELETE_GROUPS))
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))
 def test_groups_are_deleted_each_by_itself(version: int) -> None:
     node = GroupNode()
     node.commit("g", 1)
     node.form("h")
-    response = ask(node, apis.DELETE_GROUPS, version, groups_names=["g", "h", "nowhere"])
+    response = ask(node, ApiKey.DELETE_GROUPS, version, groups_names=["g", "h", "nowhere"])
     assert [(result.group_id, result.error_code) for result in response.results] == [
         ("g", ErrorCode.NONE),
         ("h", ErrorCode.NON_EMPTY_GROUP),

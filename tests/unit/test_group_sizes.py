@@ -23,6 +23,7 @@ from txn.broker.host import Context
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import GroupState, Limits
 from txn.coordinator.group.records import OffsetKey
+from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
 KIB = 1 << 10
@@ -50,7 +51,7 @@ def join(node: GroupNode, metadata_bytes: int, *, group_id: str = "g", protocols
     names = [f"p{number}" for number in range(protocols)]
     return answer(
         node,
-        apis.JOIN_GROUP,
+        ApiKey.JOIN_GROUP,
         1,
         group_id=group_id,
         session_timeout=10_000,
@@ -95,7 +96,7 @@ def test_assignments_that_no_batch_holds_are_refused() -> None:
     member_id = join(one, 10).member_id
     synced = answer(
         one,
-        apis.SYNC_GROUP,
+        ApiKey.SYNC_GROUP,
         0,
         group_id="g",
         generation_id=1,

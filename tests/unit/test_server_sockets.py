@@ -22,11 +22,13 @@ from kio.static.primitive import i32Timedelta
 
 from support.wire_client import WAIT_S, RawConnection
 from txn import _core
+from txn.broker.apis.table import SERVED_BY_REACTORS
 from txn.partition import ProducerStateManager
+from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
-PRODUCE_VERSIONS = (3, 13)
-FETCH_VERSIONS = (4, 18)
+PRODUCE_VERSIONS = SERVED_BY_REACTORS[ApiKey.PRODUCE]
+FETCH_VERSIONS = SERVED_BY_REACTORS[ApiKey.FETCH]
 TOPIC = "pay"
 TOPIC_ID = uuid.UUID(int=7)
 MAX_REQUEST_BYTES = 1 << 20
@@ -45,8 +47,6 @@ class Sockets:
             max_connections=100,
             max_idle_ms=-1,
             sync_acks_all=False,
-            produce_versions=PRODUCE_VERSIONS,
-            fetch_versions=FETCH_VERSIONS,
         )
         self.logs = [
             _core.PartitionLog(str(directory / f"{TOPIC}-{index}"), ProducerStateManager())

@@ -20,10 +20,8 @@ from txn.explain.cluster import RETRY_S, Cluster, require
 from txn.explain.facts import OpenTransaction, Owner
 from txn.explain.questions import held_open
 from txn.explain.verdict import Standing
+from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
-
-INIT_PRODUCER_ID: Final = 22
-WRITE_TXN_MARKERS: Final = 27
 
 TRIES_MAX: Final = 100
 """Kafka aborts behind an answer of CONCURRENT_TRANSACTIONS; that takes it some tries."""
@@ -166,7 +164,7 @@ def _fence(cluster: Cluster, owner: Owner) -> str:
     }
     for _ in range(TRIES_MAX):
         broker = cluster.coordinator(owner.transactional_id)
-        answer = broker.call(INIT_PRODUCER_ID, range(5), wanted)
+        answer = broker.call(ApiKey.INIT_PRODUCER_ID, range(5), wanted)
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         cluster.wait(RETRY_S)
@@ -190,7 +188,7 @@ def _mark(cluster: Cluster, held: OpenTransaction) -> str:
             }
         ]
     }
-    answer = cluster.call_leader(held.partition, WRITE_TXN_MARKERS, range(1, 2), wanted)
+    answer = cluster.call_leader(held.partition, ApiKey.WRITE_TXN_MARKERS, range(1, 2), wanted)
     results = [
         result for marker in answer.markers for each in marker.topics for result in each.partitions
     ]

@@ -35,12 +35,10 @@ from txn.explain.facts import (
 )
 from txn.explain.fetched import FetchedPiece, fetched
 from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
-
-FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 1, 2, 3, 10
-DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 
 FETCH_BYTES: Final = 4 << 20
 DESCRIBED_AT_ONCE: Final = 1_000
@@ -147,7 +145,9 @@ class Cluster:
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
         """Open transactions of partitions, by partition and first offset."""
-        answers = self._ask_leaders(DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted)
+        answers = self._ask_leaders(
+            ApiKey.DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted
+        )
         found = [
             OpenTransaction(
                 partition,
@@ -212,8 +212,8 @@ class Cluster:
 
         def ask() -> Any:
             leader = self._leader(partition)
-            answer = leader.call(FETCH, range(4, 12), wanted)
-            with leader.reading(FETCH):
+            answer = leader.call(ApiKey.FETCH, range(4, 12), wanted)
+            with leader.reading(ApiKey.FETCH):
                 ((found,),) = [topic.partitions for topic in answer.responses]
             return found
 
@@ -231,7 +231,9 @@ class Cluster:
         }
         found = []
         for _, broker in sorted(self._nodes.items()):
-            listing = self._settled(partial(broker.call, LIST_TRANSACTIONS, range(2), wanted), "")
+            listing = self._settled(
+                partial(broker.call, ApiKey.LIST_TRANSACTIONS, range(2), wanted), ""
+            )
             ids = [each.transactional_id for each in listing.transaction_states]
             for start in range(0, len(ids), DESCRIBED_AT_ONCE):
                 found += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
@@ -246,7 +248,7 @@ class Cluster:
     def coordinator(self, transactional_id: str) -> Broker:
         """The broker that coordinates a transactional id."""
         wanted = {"key": transactional_id, "key_type": TRANSACTION_KEY}
-        ask = partial(self._entry.call, FIND_COORDINATOR, range(1, 4), wanted)
+        ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), wanted)
         found = self._settled(ask, f"transactional id {transactional_id!r}")
         return self._brokers.at(found.host, found.port)
 
@@ -271,9 +273,9 @@ class Cluster:
 
     def _described(self, broker: Broker, transactional_ids: Sequence[str]) -> list[Owner]:
         wanted = {"transactional_ids": tuple(transactional_ids)}
-        _, body = broker.call_raw(DESCRIBE_TRANSACTIONS, range(1), wanted)
+        _, body = broker.call_raw(ApiKey.DESCRIBE_TRANSACTIONS, range(1), wanted)
         known = []
-        with broker.reading(DESCRIBE_TRANSACTIONS):
+        with broker.reading(ApiKey.DESCRIBE_TRANSACTIONS):
             descriptions, extras = decode_descriptions(body)
             for each in descriptions:
                 if each.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -308,7 +310,7 @@ class Cluster:
                 ],
             }
 
-        answers = self._ask_leaders(LIST_OFFSETS, range(2, 7), partitions, wanted)
+        answers = self._ask_leaders(ApiKey.LIST_OFFSETS, range(2, 7), partitions, wanted)
         return {partition: int(answer.offset) for partition, answer in answers.items()}
 
     def _ask_leaders(
@@ -377,7 +379,7 @@ class Cluster:
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        answer = self._entry.call(METADATA, range(4, 10), wanted)
+        answer = self._entry.call(ApiKey.METADATA, range(4, 10), wanted)
         self._nodes = {
             each.node_id: self._brokers.at(each.host, each.port) for each in answer.brokers
         }

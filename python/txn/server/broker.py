@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from txn import _core, forks
-from txn.broker.apis.table import FETCH, PRODUCE, SERVED_BY_REACTORS
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
 from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
@@ -410,8 +409,6 @@ class _Service:
                 max_connections=self.shares.connections,
                 max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",
-                produce_versions=SERVED_BY_REACTORS[PRODUCE],
-                fetch_versions=SERVED_BY_REACTORS[FETCH],
             )
         except (OSError, OverflowError) as error:
             raise AddressError(

@@ -19,9 +19,7 @@ from weakref import ref
 
 from txn import _core
 from txn.broker.apis.api import Reply
-from txn.broker.apis.groups import JOIN_GROUP, SYNC_GROUP
-from txn.broker.apis.offsets import LIST_OFFSETS
-from txn.broker.apis.table import API_VERSIONS, BoundApi, build_table, unsupported_api_versions
+from txn.broker.apis.table import BoundApi, build_table, unsupported_api_versions
 from txn.broker.host import Context, HangUpError
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
@@ -35,6 +33,7 @@ from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.routing import decided_by_reactors
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
+from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
 from txn.wire.messages import encode_response, is_flexible
 
@@ -52,7 +51,7 @@ LARGE_ENTRIES = 500
 LARGE_AT_A_TIME = 2
 """How many large requests are under way at a time; and as many of those that search logs."""
 
-WAITING = frozenset({JOIN_GROUP, SYNC_GROUP})
+WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """What is answered when other members come: it is under way while it is decoded alone."""
 
 
@@ -219,7 +218,7 @@ class ControlLoop:
             self._start(self._finish(token, context, api.answer(request, context)), token)
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
-        if api_key == API_VERSIONS:
+        if api_key == ApiKey.API_VERSIONS:
             self._server.reply(token, False, unsupported_api_versions(self.table))
             return
         rare_log.warning(
@@ -254,7 +253,7 @@ class ControlLoop:
     async def _serve_large(self, token: int, api: BoundApi, context: Context, body: bytes) -> None:
         """Answer a large request, in turns with others."""
         key, version = context.api_key, context.api_version
-        under_way = self._large_searches if key == LIST_OFFSETS else self._large
+        under_way = self._large_searches if key == ApiKey.LIST_OFFSETS else self._large
         try:
             async with under_way:
                 request: object = await self._loop.run_in_executor(
@@ -284,7 +283,7 @@ class ControlLoop:
     def _reply(self, token: int, context: Context, reply: Reply) -> None:
         key, version = context.api_key, context.api_version
         body = reply if isinstance(reply, bytes) else encode_response(key, version, reply)
-        self._server.reply(token, key != API_VERSIONS and is_flexible(key, version), body)
+        self._server.reply(token, key != ApiKey.API_VERSIONS and is_flexible(key, version), body)
 
     async def _reply_large(self, token: int, context: Context, response: Body) -> None:
         key, version = context.api_key, context.api_version

@@ -18,19 +18,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from kio.schema.index import api_key_map
-
 from txn import _core
 from txn.broker.node import Node
 from txn.coordinator.transaction.states import AT_REST, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.security.sessions import PLAINTEXT
+from txn.wire.api_keys import ApiKey
 
 HELD_BACK_MAX: Final = 20
 """Only the partitions with the largest lag of the last stable offset are named."""
 
 UNKNOWN_API: Final = "Unknown"
 """The name of all API keys that Kafka does not have."""
+
+KNOWN_KEYS: Final = frozenset(ApiKey)
 
 
 class Metric(NamedTuple):
@@ -190,8 +191,9 @@ OPEN_STATES: Final = tuple(set(TxnState) - AT_REST - {TxnState.DEAD})
 
 def api_name(api_key: int) -> str:
     """Kafka's name of an API, `InitProducerId`."""
-    name = api_key_map.get(api_key)
-    return UNKNOWN_API if name is None else "".join(map(str.capitalize, name.split("_")))
+    if api_key not in KNOWN_KEYS:
+        return UNKNOWN_API
+    return "".join(map(str.capitalize, ApiKey(api_key).name.split("_")))
 
 
 class Snapshot:

@@ -7,14 +7,13 @@ gain nothing. See `docs/decisions/0005-reactors-stand-in-for-the-control-loop.md
 
 from typing import Final
 
-from txn.broker.apis.groups import TXN_OFFSET_COMMIT
-from txn.broker.apis.txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN
 from txn.broker.host import Durability
+from txn.wire.api_keys import ApiKey
 
-QUICK: Final = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
+QUICK: Final = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
 """Decided in a moment with every `durability`."""
 
 
 def decided_by_reactors(durability: Durability) -> list[int]:
     """List the API keys of the requests that a reactor may decide."""
-    return [*QUICK, END_TXN] if durability is Durability.PROCESS else [*QUICK]
+    return [*QUICK, ApiKey.END_TXN] if durability is Durability.PROCESS else [*QUICK]

@@ -41,4 +41,4 @@ pub use mailbox::RequestToken;
 pub use metrics::{ApiSnapshot, ReactorSnapshot, Snapshot};
 pub use partition::PartitionRole;
 pub use produce::{Join, Refused};
-pub use server::{Options, Server};
+pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};

@@ -57,7 +57,7 @@ use crate::metrics::{Marks, ReactorMetrics};
 use crate::opener::{Large, Opener};
 use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
-use crate::server::Options;
+use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 use crate::syncer::Syncer;
 use crate::transport::{Handshake, Transport};
 
@@ -918,12 +918,11 @@ impl Reactor {
         frame: &mut [u8],
         body: usize,
     ) -> Answered {
-        let options = &self.shared.options;
         match header.api_key {
-            PRODUCE if options.produce_versions.contains(&header.api_version) => {
+            PRODUCE if PRODUCE_VERSIONS.contains(&header.api_version) => {
                 self.on_produce(slot, connection, header, &mut frame[body..])
             }
-            FETCH if options.fetch_versions.contains(&header.api_version) => {
+            FETCH if FETCH_VERSIONS.contains(&header.api_version) => {
                 self.on_fetch(slot, connection, header, &frame[body..])
             }
             PRODUCE | FETCH => Answered::Never,

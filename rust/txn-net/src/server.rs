@@ -46,16 +46,12 @@ pub struct Options {
     pub sync_acks_all: bool,
     /// The most time a Produce waits for the transaction coordinator.
     pub coordinator_timeout: Duration,
-    /// The versions of Produce that are served, within 3 to 13.
-    pub produce_versions: RangeInclusive<i16>,
-    /// The versions of Fetch that are served, within 4 to 18.
-    pub fetch_versions: RangeInclusive<i16>,
 }
 
-/// The versions of Produce this crate can read and answer.
-const PRODUCE_VERSIONS: RangeInclusive<i16> = 3..=13;
-/// The versions of Fetch this crate can read and answer.
-const FETCH_VERSIONS: RangeInclusive<i16> = 4..=18;
+/// The versions of Produce that reactors answer.
+pub const PRODUCE_VERSIONS: RangeInclusive<i16> = 3..=13;
+/// The versions of Fetch that reactors answer.
+pub const FETCH_VERSIONS: RangeInclusive<i16> = 4..=18;
 
 impl Options {
     fn check(&self) -> io::Result<()> {
@@ -65,16 +61,6 @@ impl Options {
                 "{} reactors: give 1 to {MAX_REACTORS}",
                 self.reactors
             ));
-        }
-        for (api, asked, known) in [
-            ("Produce", &self.produce_versions, PRODUCE_VERSIONS),
-            ("Fetch", &self.fetch_versions, FETCH_VERSIONS),
-        ] {
-            if !known.contains(asked.start()) || !known.contains(asked.end()) {
-                return wrong(format!(
-                    "{api} versions {asked:?}: only {known:?} can be served"
-                ));
-            }
         }
         Ok(())
     }
@@ -356,8 +342,6 @@ mod tests {
             max_idle: None,
             sync_acks_all: false,
             coordinator_timeout: Duration::from_secs(30),
-            produce_versions: PRODUCE_VERSIONS,
-            fetch_versions: FETCH_VERSIONS,
         }
     }
 

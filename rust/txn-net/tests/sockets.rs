@@ -137,8 +137,6 @@ fn options() -> Options {
         max_idle: None,
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(30),
-        produce_versions: 3..=13,
-        fetch_versions: 4..=18,
     }
 }
 

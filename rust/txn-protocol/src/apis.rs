@@ -143,6 +143,11 @@ pub const fn api(key: i16) -> Option<&'static Api> {
     APIS[key as usize].as_ref()
 }
 
+/// Every API, by key.
+pub fn apis() -> impl Iterator<Item = &'static Api> {
+    APIS.iter().flatten()
+}
+
 /// True if a version of an API has flexible encoding; false for an unknown key.
 #[inline]
 #[must_use]

@@ -4,6 +4,7 @@
 //! every Rust error becomes one of the exceptions in `errors`.
 #![forbid(unsafe_code)]
 
+mod apis;
 mod checksum;
 mod client;
 mod compaction;
@@ -22,6 +23,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
+    apis::register(module)?;
     checksum::register(module)?;
     error_codes::register(module)?;
     log::register(module)?;

@@ -41,7 +41,7 @@ type ParkedProduce = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all, produce_versions, fetch_versions))]
+    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
@@ -56,8 +56,6 @@ impl Server {
         max_connections: usize,
         max_idle_ms: i64,
         sync_acks_all: bool,
-        produce_versions: (i16, i16),
-        fetch_versions: (i16, i16),
     ) -> PyResult<Self> {
         let options = Options {
             reactors,
@@ -69,8 +67,6 @@ impl Server {
             max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
-            produce_versions: produce_versions.0..=produce_versions.1,
-            fetch_versions: fetch_versions.0..=fetch_versions.1,
         };
         let listener = ListenerOptions {
             name: "PLAINTEXT".to_owned(),

@@ -39,6 +39,7 @@ from txn.metadata.configs import (
 )
 from txn.metadata.image import name_fault
 from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import (
     CLIENT_METRICS,
     AlterableConfig,
@@ -61,8 +62,6 @@ from txn.wire.bodies.configs import (
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, join_entries
-
-DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 
 ALTERATION_ITEMS = 10
 """Cost of altering one resource, in the items of `Turns`."""
@@ -325,18 +324,22 @@ async def list_config_resources(
 
 APIS: Final[tuple[Api[Node], ...]] = (
     Api(
-        DESCRIBE_CONFIGS, (1, 4), DescribeConfigsRequest, DescribeConfigsResponse, describe_configs
+        ApiKey.DESCRIBE_CONFIGS,
+        (1, 4),
+        DescribeConfigsRequest,
+        DescribeConfigsResponse,
+        describe_configs,
     ),
-    Api(ALTER_CONFIGS, (0, 2), AlterConfigsRequest, AlterConfigsResponse, alter_configs),
+    Api(ApiKey.ALTER_CONFIGS, (0, 2), AlterConfigsRequest, AlterConfigsResponse, alter_configs),
     Api(
-        INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
         (0, 1),
         IncrementalAlterConfigsRequest,
         AlterConfigsResponse,
         incremental_alter_configs,
     ),
     Api(
-        LIST_CONFIG_RESOURCES,
+        ApiKey.LIST_CONFIG_RESOURCES,
         (0, 1),
         ListConfigResourcesRequest,
         ListConfigResourcesResponse,

@@ -40,6 +40,7 @@ from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import (
     OPERATIONS_NOT_ASKED,
     CommittedPartition,
@@ -82,11 +83,6 @@ from txn.wire.bodies.groups import (
     TxnOffsetCommitTopic,
 )
 from txn.wire.error_codes import ErrorCode
-
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
-DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
-TXN_OFFSET_COMMIT, OFFSET_DELETE = 28, 47
 
 TV2_FROM: Final = 5
 """Version of TxnOffsetCommit from which clients are of transaction version 2."""
@@ -655,15 +651,27 @@ def _lowered(words: Iterable[str]) -> set[str]:
 
 
 APIS: Final[tuple[Api[GroupCoordinator], ...]] = (
-    Api(OFFSET_COMMIT, (2, 10), OffsetCommitRequest, OffsetCommitResponse, offset_commit),
-    Api(OFFSET_FETCH, (1, 10), OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
-    Api(JOIN_GROUP, (0, 9), JoinGroupRequest, JoinGroupResponse, join_group),
-    Api(HEARTBEAT, (0, 4), HeartbeatRequest, HeartbeatResponse, heartbeat),
-    Api(LEAVE_GROUP, (0, 5), LeaveGroupRequest, LeaveGroupResponse, leave_group),
-    Api(SYNC_GROUP, (0, 5), SyncGroupRequest, SyncGroupResponse, sync_group),
-    Api(DESCRIBE_GROUPS, (0, 6), DescribeGroupsRequest, DescribeGroupsResponse, describe_groups),
-    Api(LIST_GROUPS, (0, 5), ListGroupsRequest, ListGroupsResponse, list_groups),
-    Api(TXN_OFFSET_COMMIT, (0, 5), TxnOffsetCommitRequest, OffsetCommitResponse, txn_offset_commit),
-    Api(DELETE_GROUPS, (0, 2), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
-    Api(OFFSET_DELETE, (0, 0), OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
+    Api(ApiKey.OFFSET_COMMIT, (2, 10), OffsetCommitRequest, OffsetCommitResponse, offset_commit),
+    Api(ApiKey.OFFSET_FETCH, (1, 10), OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
+    Api(ApiKey.JOIN_GROUP, (0, 9), JoinGroupRequest, JoinGroupResponse, join_group),
+    Api(ApiKey.HEARTBEAT, (0, 4), HeartbeatRequest, HeartbeatResponse, heartbeat),
+    Api(ApiKey.LEAVE_GROUP, (0, 5), LeaveGroupRequest, LeaveGroupResponse, leave_group),
+    Api(ApiKey.SYNC_GROUP, (0, 5), SyncGroupRequest, SyncGroupResponse, sync_group),
+    Api(
+        ApiKey.DESCRIBE_GROUPS,
+        (0, 6),
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
+        describe_groups,
+    ),
+    Api(ApiKey.LIST_GROUPS, (0, 5), ListGroupsRequest, ListGroupsResponse, list_groups),
+    Api(
+        ApiKey.TXN_OFFSET_COMMIT,
+        (0, 5),
+        TxnOffsetCommitRequest,
+        OffsetCommitResponse,
+        txn_offset_commit,
+    ),
+    Api(ApiKey.DELETE_GROUPS, (0, 2), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
+    Api(ApiKey.OFFSET_DELETE, (0, 0), OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
 )

@@ -9,6 +9,7 @@ from txn.broker.node import Node
 from txn.broker.turns import Turns
 from txn.errors import StorageError
 from txn.logs import log
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.log_dirs import (
     DescribedLogDir,
     DescribedPartition,
@@ -17,8 +18,6 @@ from txn.wire.bodies.log_dirs import (
     DescribeLogDirsResponse,
 )
 from txn.wire.error_codes import ErrorCode
-
-DESCRIBE_LOG_DIRS = 35
 
 
 async def describe_log_dirs(
@@ -70,7 +69,7 @@ def _size(node: Node, topic: str, index: int) -> int:
 
 APIS: Final[tuple[Api[Node], ...]] = (
     Api(
-        DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_LOG_DIRS,
         (1, 4),
         DescribeLogDirsRequest,
         DescribeLogDirsResponse,

@@ -22,6 +22,7 @@ from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, name_fault
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import AlteredResource
 from txn.wire.bodies.metadata import (
     BROKERS_ENDPOINT,
@@ -53,9 +54,6 @@ from txn.wire.bodies.metadata import (
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, encode_response, join_entries
-
-METADATA, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 19, 20
-CREATE_PARTITIONS, DESCRIBE_CLUSTER = 37, 60
 
 TRANSACTION_KEY = 1
 PARTITIONS_MAX = 100_000
@@ -119,10 +117,10 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
         topics=topics,
     )
     if len(topics) + sum(len(topic.partitions) for topic in topics) < LARGE_ANSWER:
-        answer = encode_response(METADATA, context.api_version, response)
+        answer = encode_response(ApiKey.METADATA, context.api_version, response)
     else:
         answer = await node.in_worker(
-            lambda: encode_response(METADATA, context.api_version, response)
+            lambda: encode_response(ApiKey.METADATA, context.api_version, response)
         )
     if is_kept and all(topic.error_code is ErrorCode.NONE for topic in topics):
         node.response_cache.keep(key, answer, version=version)
@@ -535,20 +533,28 @@ def _grow(
 
 
 APIS: Final[tuple[Api[Node], ...]] = (
-    Api(METADATA, (0, 13), MetadataRequest, MetadataResponse, metadata),
+    Api(ApiKey.METADATA, (0, 13), MetadataRequest, MetadataResponse, metadata),
     Api(
-        FIND_COORDINATOR, (0, 6), FindCoordinatorRequest, FindCoordinatorResponse, find_coordinator
+        ApiKey.FIND_COORDINATOR,
+        (0, 6),
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
+        find_coordinator,
     ),
-    Api(CREATE_TOPICS, (2, 7), CreateTopicsRequest, CreateTopicsResponse, create_topics),
-    Api(DELETE_TOPICS, (1, 6), DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
+    Api(ApiKey.CREATE_TOPICS, (2, 7), CreateTopicsRequest, CreateTopicsResponse, create_topics),
+    Api(ApiKey.DELETE_TOPICS, (1, 6), DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
     Api(
-        CREATE_PARTITIONS,
+        ApiKey.CREATE_PARTITIONS,
         (0, 3),
         CreatePartitionsRequest,
         CreatePartitionsResponse,
         create_partitions,
     ),
     Api(
-        DESCRIBE_CLUSTER, (0, 2), DescribeClusterRequest, DescribeClusterResponse, describe_cluster
+        ApiKey.DESCRIBE_CLUSTER,
+        (0, 2),
+        DescribeClusterRequest,
+        DescribeClusterResponse,
+        describe_cluster,
     ),
 )

@@ -10,6 +10,7 @@ from txn.config import topic_setting
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.storage.base import PartitionLog
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.offsets import (
     NO_LEADER_EPOCH,
     DeletedRecords,
@@ -28,8 +29,6 @@ from txn.wire.bodies.offsets import (
     OffsetForLeaderPartition,
 )
 from txn.wire.error_codes import ErrorCode
-
-LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 21, 23
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 """Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023."""
@@ -228,10 +227,10 @@ def _deletion_fault(node: Node, store: PartitionLog, offset: int) -> ErrorCode:
 
 
 APIS: Final[tuple[Api[Node], ...]] = (
-    Api(LIST_OFFSETS, (1, 11), ListOffsetsRequest, ListOffsetsResponse, list_offsets),
-    Api(DELETE_RECORDS, (0, 2), DeleteRecordsRequest, DeleteRecordsResponse, delete_records),
+    Api(ApiKey.LIST_OFFSETS, (1, 11), ListOffsetsRequest, ListOffsetsResponse, list_offsets),
+    Api(ApiKey.DELETE_RECORDS, (0, 2), DeleteRecordsRequest, DeleteRecordsResponse, delete_records),
     Api(
-        OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
         (2, 4),
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,

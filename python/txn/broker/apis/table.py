@@ -19,6 +19,7 @@ from txn.broker.apis import (
 from txn.broker.apis.api import Api, Reply, Service
 from txn.broker.host import Context
 from txn.broker.node import FEATURES, Node
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -29,9 +30,7 @@ from txn.wire.bodies.versions import (
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
-
-SERVED_BY_REACTORS = {PRODUCE: (3, 13), FETCH: (4, 18)}
+SERVED_BY_REACTORS: dict[int, tuple[int, int]] = {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
 """Answered in Rust, without Python."""
 
 PRODUCE_ANNOUNCED_FROM = 0
@@ -74,7 +73,7 @@ def build_table(node: Node) -> Mapping[int, BoundApi]:
     table = dict(apis)
     assert len(table) == len(apis), "an api key has two handlers"
     versions = _ApiVersions(node, table)
-    table[API_VERSIONS] = BoundApi(
+    table[ApiKey.API_VERSIONS] = BoundApi(
         API_VERSIONS_RANGE, ApiVersionsRequest, ApiVersionsResponse, versions
     )
     return table
@@ -97,7 +96,7 @@ class _ApiVersions:
         version = context.api_version
         if version not in self._answers:
             response = self.response(version, ErrorCode.NONE)
-            self._answers[version] = encode_response(API_VERSIONS, version, response)
+            self._answers[version] = encode_response(ApiKey.API_VERSIONS, version, response)
         return self._answers[version]
 
     def response(self, version: int, code: ErrorCode) -> ApiVersionsResponse:
@@ -118,7 +117,7 @@ class _ApiVersions:
     def _ranges(self) -> dict[int, tuple[int, int]]:
         served = {key: api.versions for key, api in self._table.items()}
         served |= SERVED_BY_REACTORS
-        served[PRODUCE] = (PRODUCE_ANNOUNCED_FROM, served[PRODUCE][1])
+        served[ApiKey.PRODUCE] = (PRODUCE_ANNOUNCED_FROM, served[ApiKey.PRODUCE][1])
         return served
 
 
@@ -127,6 +126,8 @@ def unsupported_api_versions(table: Mapping[int, BoundApi]) -> bytes:
 
     franz-go opens every connection this way. Source: KIP-511.
     """
-    answer = table[API_VERSIONS].answer
+    answer = table[ApiKey.API_VERSIONS].answer
     assert isinstance(answer, _ApiVersions)
-    return encode_response(API_VERSIONS, 0, answer.response(0, ErrorCode.UNSUPPORTED_VERSION))
+    return encode_response(
+        ApiKey.API_VERSIONS, 0, answer.response(0, ErrorCode.UNSUPPORTED_VERSION)
+    )

@@ -34,6 +34,7 @@ from txn.coordinator.transaction.states import (
     TxnResult,
 )
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.txn import (
     AddedPartition,
     AddedTopic,
@@ -51,22 +52,17 @@ from txn.wire.bodies.txn import (
 )
 from txn.wire.error_codes import ErrorCode
 
-INIT_PRODUCER_ID: Final = 22
-ADD_PARTITIONS_TO_TXN: Final = 24
-ADD_OFFSETS_TO_TXN: Final = 25
-END_TXN: Final = 26
-
-PRODUCER_FENCED_FROM: Final = {
-    INIT_PRODUCER_ID: 4,
-    ADD_PARTITIONS_TO_TXN: 2,
-    ADD_OFFSETS_TO_TXN: 2,
-    END_TXN: 2,
+PRODUCER_FENCED_FROM: Final[Mapping[int, int]] = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
 }
-TRANSACTION_ABORTABLE_FROM: Final = {
-    INIT_PRODUCER_ID: 5,
-    ADD_PARTITIONS_TO_TXN: 5,
-    ADD_OFFSETS_TO_TXN: 4,
-    END_TXN: 4,
+TRANSACTION_ABORTABLE_FROM: Final[Mapping[int, int]] = {
+    ApiKey.INIT_PRODUCER_ID: 5,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 5,
+    ApiKey.ADD_OFFSETS_TO_TXN: 4,
+    ApiKey.END_TXN: 4,
 }
 """API key → the first version whose clients know the error code."""
 
@@ -81,7 +77,7 @@ def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     """Say an error with a code that clients of this version know."""
     key, version = context.api_key, context.api_version
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_FROM[key]:
-        if key == END_TXN:
+        if key == ApiKey.END_TXN:
             knows_abort = version >= END_TXN_ABORTS_UNKNOWN_FROM
             return ErrorCode.UNKNOWN_PRODUCER_ID if knows_abort else code
         code = ErrorCode.PRODUCER_FENCED
@@ -90,11 +86,11 @@ def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     return code
 
 
-REQUEST_NAMES: Final = {
-    INIT_PRODUCER_ID: "InitProducerId",
-    ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
-    ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn",
-    END_TXN: "EndTxn",
+REQUEST_NAMES: Final[Mapping[int, str]] = {
+    ApiKey.INIT_PRODUCER_ID: "InitProducerId",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
+    ApiKey.ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn",
+    ApiKey.END_TXN: "EndTxn",
 }
 
 
@@ -280,20 +276,26 @@ async def end_txn(
 
 
 APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
-    Api(INIT_PRODUCER_ID, (0, 6), InitProducerIdRequest, InitProducerIdResponse, init_producer_id),
     Api(
-        ADD_PARTITIONS_TO_TXN,
+        ApiKey.INIT_PRODUCER_ID,
+        (0, 6),
+        InitProducerIdRequest,
+        InitProducerIdResponse,
+        init_producer_id,
+    ),
+    Api(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
         (0, 5),
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnResponse,
         add_partitions_to_txn,
     ),
     Api(
-        ADD_OFFSETS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
         (0, 4),
         AddOffsetsToTxnRequest,
         AddOffsetsToTxnResponse,
         add_offsets_to_txn,
     ),
-    Api(END_TXN, (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
+    Api(ApiKey.END_TXN, (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
 )

@@ -24,6 +24,7 @@ from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition,
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
+from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.txn_tools import (
     ActiveProducer,
     DescribedTopic,
@@ -47,11 +48,6 @@ from txn.wire.bodies.txn_tools import (
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, Extra, with_extras
-
-WRITE_TXN_MARKERS: Final = 27
-DESCRIBE_PRODUCERS: Final = 61
-DESCRIBE_TRANSACTIONS: Final = 65
-LIST_TRANSACTIONS: Final = 66
 
 NOT_HOSTED: Final = "This server does not host this topic-partition."
 
@@ -273,28 +269,28 @@ def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[WrittenMarke
 
 APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
     Api(
-        WRITE_TXN_MARKERS,
+        ApiKey.WRITE_TXN_MARKERS,
         (1, 2),
         WriteTxnMarkersRequest,
         WriteTxnMarkersResponse,
         write_txn_markers,
     ),
     Api(
-        DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_PRODUCERS,
         (0, 0),
         DescribeProducersRequest,
         DescribeProducersResponse,
         describe_producers,
     ),
     Api(
-        DESCRIBE_TRANSACTIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
         (0, 0),
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
         describe_transactions,
     ),
     Api(
-        LIST_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
         (0, 2),
         ListTransactionsRequest,
         ListTransactionsResponse,
