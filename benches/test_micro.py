@@ -73,7 +73,7 @@ def many_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
         client_version=2,
     )
     with txn.Broker(path, durability="process") as broker:
-        logs = broker._node.coordinator_partitions(TRANSACTIONS_TOPIC)
+        logs = broker._node.host.coordinator_partitions(TRANSACTIONS_TOPIC)
         for number in range(TRANSACTIONAL_IDS):
             name = f"payments-{number:08d}"
             value = encode_value(resting._replace(producer_id=number, updated_ms=NOW_MS + number))
@@ -87,7 +87,7 @@ def test_loading_100000_transactional_ids(benchmark: BenchmarkFixture, many_ids:
     with txn.Broker(many_ids, durability="process") as broker:
 
         def load() -> TransactionCoordinator:
-            coordinator = TransactionCoordinator(broker._node)
+            coordinator = TransactionCoordinator(broker._node.host)
             coordinator.recover()
             return coordinator
 

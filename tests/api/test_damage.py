@@ -79,7 +79,7 @@ def test_P9_a_partition_taken_out_of_service_answers_storage_error_and_others_go
         client = _core.KafkaClient(servers, timeout_ms=1000)
         assert list(client.fetch("bad", 0, 0, 1))
 
-        broker._node.refuse_partition("bad", 0, "a transaction is open that was committed")
+        broker._node.host.refuse_partition("bad", 0, "a transaction is open that was committed")
 
         with pytest.raises(_core.KafkaError) as refused:
             list(client.fetch("bad", 0, 0, 1))

@@ -95,7 +95,7 @@ def test_what_was_never_written_is_listed_without_being_opened(timestamp: int, o
         (topic,) = connection.ask(LIST_OFFSETS, 1, **wanted).topics
         assert {p.offset for p in topic.partitions} == {offset}
         node = broker._node
-        assert all(node.is_untouched("orders", index) for index in range(500))
+        assert all(node.replicas.is_untouched("orders", index) for index in range(500))
 
 
 def test_a_search_of_bombs_holds_nobody_up_and_little_memory(tmp_path: Path) -> None:

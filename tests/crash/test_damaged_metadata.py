@@ -190,7 +190,7 @@ def test_P2_a_coordinators_topic_is_on_the_disk_before_what_is_written_to_it(
         producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), WAIT_S)
         producer.commit_transaction(WAIT_S)
         consumer.close()
-        end = broker._node._metadata.log.recovery_point  # type: ignore[attr-defined]
+        end = broker._node._metadata.partition.log.recovery_point  # type: ignore[attr-defined]
         shutil.copytree(data, lost := tmp_path / "lost")
     unsynced = [batch.position for batch in batches_of(lost) if batch.base_offset >= end]
     os.truncate(lost / LOG, min(unsynced, default=(lost / LOG).stat().st_size))

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 import txn
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
-from txn.broker.node import REMOVED_AT_ONCE
+from txn.broker.replica_manager import REMOVED_AT_ONCE
 from txn.errors import StorageError
 from txn.storage.native import NativeLog
 

@@ -25,7 +25,9 @@ import pytest
 
 from sim.disk import SimCatalog
 from txn import _core
+from txn.broker.controller import LocalController
 from txn.broker.group_coordinator import Committer
+from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.broker.txn_coordinator import Identity
 from txn.config import BrokerSettings
@@ -97,14 +99,12 @@ class Opened(NamedTuple):
 def opened(data: Path, *, was_clean: bool) -> Opened:
     settings = BrokerSettings(SETTINGS)
     storage = NativeStorage(data, settings, was_clean=was_clean)
-    node = Node(
+    node = Node.start(
         settings=settings,
         storage=storage,
         scheduler=StoppedClock(),
         catalog=SimCatalog(),
-        node_id=1,
-        cluster_id="bits",
-        directory_id=uuid.UUID(int=77),
+        identity=NodeIdentity(1, "bits", uuid.UUID(int=77)),
     )
     return Opened(node, storage)
 
@@ -173,7 +173,8 @@ def state_of(node: Node) -> State:
 
 def write_history(node: Node) -> None:
     """Committed, aborted and open transactions over two partitions, plain batches, offsets."""
-    node.create_topic("orders", 2, {"internal.segment.bytes": "1000"})
+    assert isinstance(node.controller, LocalController), "there is one node"
+    node.controller.create_topic_now("orders", 2, {"internal.segment.bytes": "1000"})
     places = [("orders", 0), ("orders", 1)]
     for number in range(3):
         answer = eager.step(node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None))
@@ -201,7 +202,7 @@ def write_transaction(
 ) -> None:
     eager.step(node.transactions.add_partitions(transactional_id, producer, places))
     for place in places:
-        store = node.partition(*place)
+        store = node.replicas.get(*place)
         assert store is not None
         store.append([(None, f"plain {value}".encode())], timestamp_ms=NOW_MS)
         identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)

@@ -20,7 +20,9 @@ from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from support.sessions import session
 from txn.broker.apis.table import build_table
+from txn.broker.controller import LocalController
 from txn.broker.host import Context, Durability, HangUpError
+from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.broker.shared_sync import Failures as SyncFailures
 from txn.config import BrokerSettings
@@ -85,16 +87,6 @@ class Failures:
             self.seen.append(error)
 
 
-class WatchedNode(Node):
-    """A node that tells the simulation which partitions it refuses."""
-
-    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        storage = self._storage
-        assert isinstance(storage, SimStorage), "it is simulated"
-        storage.damage = storage.damage or CorruptLogError(f"{topic}-{index}: {reason}")
-        super().refuse_partition(topic, index, reason)
-
-
 class Broker:
     """One process."""
 
@@ -145,22 +137,21 @@ class Broker:
         keeps no other from being recovered; then an operator stops the broker to put back a copy.
         """
         try:
-            self.node = WatchedNode(
+            self.node = Node.start(
                 settings=BrokerSettings(self._settings),
                 storage=self.storage,
                 scheduler=self,
                 catalog=self.catalog,
-                node_id=1,
-                cluster_id="sim",
-                directory_id=DIRECTORY_ID,
+                identity=NodeIdentity(1, "sim", DIRECTORY_ID),
                 power_failed=self._power_failed,
             )
             life, ids = self.agenda.now_us, count()
             self.node.groups.make_id = lambda: f"{life}-{next(ids)}"
             for name, partitions in TOPICS.items():
                 if name not in self.node.image.topics:
-                    self.node.create_topic(name, partitions, {})
-                    self.storage.logs["__cluster_metadata", 0].sync()
+                    controller = self.node.controller
+                    assert isinstance(controller, LocalController), "there is one node"
+                    controller.create_topic_now(name, partitions, {})
         except (Crash, StorageError):
             self.refusal = self.storage.damage
             self.loop.is_dead = True
@@ -446,7 +437,7 @@ class Broker:
         """What the syncer of `rust/txn-net` does."""
         assert self.node is not None, "it has started"
         try:
-            await self.node.sync(logs)
+            await self.node.host.sync(logs)
         except StorageError:
             answers = [KAFKA_STORAGE_ERROR if code == 0 else code for code in answers]
         answer(answers)

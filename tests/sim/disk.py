@@ -567,7 +567,7 @@ class SimLog(MemoryLog):
 
 
 class SimStorage:
-    """The partitions of one disk; a `txn.broker.node.LogStorage`."""
+    """The partitions of one disk; a `txn.broker.shell.LogStorage`."""
 
     def __init__(self, disk: Disk, watcher: Watcher) -> None:
         self._disk = disk
@@ -610,7 +610,8 @@ class SimStorage:
         return (topic, index) in self._disk.accepted
 
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
-        """An operator is told, and ends the run."""
+        """A start refuses a partition: an operator is told, and ends the run."""
+        self.damage = self.damage or CorruptLogError(f"{topic}-{index}: {reason}")
 
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         return []
@@ -640,7 +641,7 @@ class SimStorage:
 
 
 class SimCatalog:
-    """Nobody listens; a `txn.broker.node.Catalog`."""
+    """Nobody listens; a `txn.broker.shell.Catalog`."""
 
     def __init__(self) -> None:
         self.forced: set[int] = set()

@@ -39,7 +39,7 @@ def source_of(broker: Broker) -> SimLog:
 def swept(broker: Broker) -> list[int]:
     """The producers that are known after a sweep for idle ones."""
     assert broker.node is not None
-    broker.node._forget_idle_producers()
+    broker.node.replicas.forget_idle_producers()
     source_of(broker).producer_state.snapshot()
     return [active.producer_id for active in source_of(broker).producer_state.describe()]
 

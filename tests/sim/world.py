@@ -359,7 +359,9 @@ class World(ClientsWorld):
             log.append([(None, HANGING_VALUE)], timestamp_ms=START_MS, producer=HANGING)
 
     def _seed_epochs(self, node: Node, first_epoch: int) -> None:
-        for producer_id, name in zip(node.allocate_producer_ids(), ("pay", "ship"), strict=False):
+        for producer_id, name in zip(
+            node.host.allocate_producer_ids(), ("pay", "ship"), strict=False
+        ):
             txn = Txn(
                 producer_id=producer_id,
                 producer_epoch=first_epoch,
@@ -369,7 +371,7 @@ class World(ClientsWorld):
                 start_ms=-1,
                 updated_ms=START_MS,
             )
-            stores = node.coordinator_partitions("__transaction_state")
+            stores = node.host.coordinator_partitions("__transaction_state")
             store = stores[coordinator_partition(name, len(stores))]
             store.append([(encode_key(name), encode_value(txn))], timestamp_ms=START_MS)
 

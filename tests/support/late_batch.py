@@ -16,7 +16,7 @@ def let_hang(
 
     Returns its offset. See `let_in_late` for the arguments.
     """
-    store = broker._node.partition(topic, 0)
+    store = broker._node.replicas.get(topic, 0)
     assert store is not None
     producer = ProducerIdentity(producer_id, 0)
     return store.append([(None, value)], timestamp_ms=now_ms() - age_ms, producer=producer)

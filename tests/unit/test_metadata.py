@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txn.metadata.delta import Delta, apply_all
 from txn.metadata.image import Image, Placement, creation_records, name_fault
 from txn.metadata.records import (
     BROKER_RESOURCE,
@@ -288,3 +289,87 @@ def test_partitions_of_several_topics_in_turns_are_each_where_they_were_put() ->
         *records,
         *records[::-1],
     ]
+
+
+def image_of(*applied: MetadataRecord) -> Image:
+    image = Image()
+    for record in applied:
+        image.apply(record)
+    return image
+
+
+def state(image: Image) -> object:
+    return (
+        image.topics,
+        image.names,
+        image._flat_names,
+        image.broker_settings,
+        image.features,
+        image.next_producer_id,
+        image.broker_epochs,
+        image.partition_count,
+    )
+
+
+@given(st.lists(records), st.lists(records), st.lists(records))
+def test_an_image_and_its_fork_see_nothing_of_each_other(
+    before: list[MetadataRecord], ahead: list[MetadataRecord], later: list[MetadataRecord]
+) -> None:
+    image = image_of(*before)
+    fork = image.fork()
+    for record in ahead:
+        fork.apply(record)
+    assert state(image) == state(image_of(*before))
+    for record in later:
+        image.apply(record)
+    assert state(fork) == state(image_of(*before, *ahead))
+    assert state(image) == state(image_of(*before, *later))
+
+
+ORDERS: list[MetadataRecord] = [
+    TopicRecord("orders", TOPIC_ID),
+    PartitionRecord(0, TOPIC_ID, (1,), (DIRECTORY_ID,)),
+]
+
+
+def test_a_fork_copies_the_partitions_of_a_topic_before_they_change() -> None:
+    image = image_of(*ORDERS)
+    fork = image.fork()
+    fork.apply(PartitionRecord(1, TOPIC_ID, (1,), (DIRECTORY_ID,)))
+    fork.apply(PartitionChangeRecord(0, TOPIC_ID, leader=1))
+    fork.apply(ConfigRecord("orders", "retention.ms", "5"))
+    assert state(image) == state(image_of(*ORDERS))
+    assert fork.topics["orders"].partition_count == 2
+
+
+def test_a_delta_names_a_new_topic_once_with_all_its_partitions() -> None:
+    image = Image()
+    delta = apply_all(image, [*ORDERS, ConfigRecord("orders", "retention.ms", "5")])
+    assert delta == Delta(created={"orders": image.topics["orders"]})
+
+
+def test_a_delta_tells_growth_settings_and_deletion_apart() -> None:
+    image = image_of(*ORDERS, TopicRecord("payments", uuid.UUID(int=8)))
+    orders, payments = image.topics["orders"], image.topics["payments"]
+    delta = apply_all(
+        image,
+        [
+            PartitionRecord(1, TOPIC_ID, (1,), (DIRECTORY_ID,)),
+            ConfigRecord("orders", "retention.ms", "5"),
+            RemoveTopicRecord(uuid.UUID(int=8)),
+        ],
+    )
+    assert delta == Delta(
+        grown={"orders": orders}, configured={"orders": orders}, deleted={"payments": payments}
+    )
+
+
+def test_a_delta_of_a_topic_that_came_and_went_is_empty() -> None:
+    assert apply_all(Image(), [*ORDERS, RemoveTopicRecord(TOPIC_ID)]) == Delta()
+
+
+def test_a_delta_of_a_topic_that_was_replaced_deletes_the_old_one_and_creates_the_new() -> None:
+    image = image_of(*ORDERS)
+    old, again = image.topics["orders"], uuid.UUID(int=8)
+    delta = apply_all(image, [RemoveTopicRecord(TOPIC_ID), TopicRecord("orders", again)])
+    assert delta == Delta(created={"orders": image.topics["orders"]}, deleted={"orders": old})

@@ -67,7 +67,8 @@ from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
-from txn.metadata.image import OFFSETS_TOPIC
+from txn.metadata.delta import Delta
+from txn.metadata.image import OFFSETS_TOPIC, Image
 from txn.storage.base import BatchKind, ProducerIdentity, StoredBatch
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
@@ -224,6 +225,16 @@ class GroupCoordinator:
         if self._shards:  # else the start has yet to read it
             offsets = self._shards[partition_index].state.offsets
             offsets.end_transaction(producer_id, is_commit=is_commit)
+
+    def on_refusal(self, topic: str, index: int) -> None:
+        """Serve the groups of a partition no longer that was taken out of service."""
+        if topic == OFFSETS_TOPIC:
+            self.forget_partition(index)
+
+    def on_metadata(self, image: Image, delta: Delta) -> None:
+        """Follow a change of topics."""
+        for topic in delta.deleted:
+            self.on_topic_deleted(topic)
 
     def on_topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic that is gone."""

@@ -1,7 +1,7 @@
 """What the coordinators need from the broker that carries them.
 
-`txn.broker.node.Node` is the one in production; tests carry the coordinators on a host with
-a clock of their own and logs in memory.
+`txn.broker.local_host.LocalHost` is the one in production; tests carry the coordinators on a host
+with a clock of their own and logs in memory.
 """
 
 import asyncio

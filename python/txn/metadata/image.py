@@ -6,7 +6,8 @@ Source: KIP-631 (metadata image).
 
 import re
 import uuid
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from txn.metadata.records import (
@@ -97,6 +98,30 @@ class Image:
         """Number of partitions of all topics."""
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
+        self._owned: set[uuid.UUID] | None = None
+        """Of a fork: topics that it does not share with its origin. None: it shares none."""
+
+    def fork(self) -> "Image":
+        """A copy that may change; neither sees the changes of the other.
+
+        Cost: one step for each topic. The partitions of a topic are copied when it changes.
+        """
+        fork = copy(self)
+        fork.topics, fork.names = self.topics.copy(), self.names.copy()
+        fork._flat_names = self._flat_names.copy()
+        fork.broker_settings, fork.features = self.broker_settings.copy(), self.features.copy()
+        fork.broker_epochs = self.broker_epochs.copy()
+        fork._owned = set()
+        return fork
+
+    def _writable(self, topic_id: uuid.UUID) -> Topic:
+        """A topic that is there, to be changed in place."""
+        topic = self.topics[self.names[topic_id]]
+        if self._owned is not None and topic_id not in self._owned:
+            topic = replace(topic, placements=topic.placements.copy())
+            self.topics[topic.name] = topic
+            self._owned.add(topic_id)
+        return topic
 
     def alike(self, name: str) -> str | None:
         """Another topic whose name differs only in `.` and `_`, or None."""
@@ -109,11 +134,13 @@ class Image:
         match record:
             case TopicRecord(name, topic_id):
                 self.topics[name] = Topic(name, topic_id)
+                if self._owned is not None:
+                    self._owned.add(topic_id)
                 self.names[topic_id] = name
                 self._flat_names[_flat(name)] = name
             case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
                 if topic_id in self.names:
-                    topic = self.topics[self.names[topic_id]]
+                    topic = self._writable(topic_id)
                     grown = max(topic.partition_count, partition + 1)
                     self.partition_count += grown - topic.partition_count
                     topic.partition_count = grown
@@ -122,12 +149,12 @@ class Image:
                     # Nearly always the same for all: one object for a topic, not one for each.
                     topic.placements[partition] = before if before == placement else placement
             case PartitionChangeRecord(partition, topic_id) if topic_id in self.names:
-                placements = self.topics[self.names[topic_id]].placements
+                placements = self._writable(topic_id).placements
                 if partition in placements:
                     placements[partition] = _moved(placements[partition], record)
             case ConfigRecord(name, setting, value, kind):
                 if kind == TOPIC_RESOURCE and name in self.topics:
-                    topic = self.topics[name]
+                    topic = self._writable(self.topics[name].topic_id)
                     topic.settings = _altered(topic.settings, setting, value)
                 elif kind == BROKER_RESOURCE:
                     altered = _altered(self.broker_settings.get(name, {}), setting, value)
@@ -197,6 +224,11 @@ def name_fault(name: str, alike: str | None = None) -> str | None:
     if alike is not None:
         return f"Topic '{name}' collides with existing topic: {alike}"
     return None
+
+
+def is_reserved(topic: str) -> bool:
+    """Say whether only coordinators and the controller may write a topic."""
+    return topic in INTERNAL_TOPICS or topic in RESERVED_TOPICS
 
 
 def creation_records(

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from txn import _core, forks
+from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
 from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
@@ -349,17 +350,19 @@ class _Service:
 
     def _note_boot(self) -> None:
         """Note that a power failure is over, unless a partition could not be looked at."""
-        is_seen_whole = self.node.is_all_open and not self.node.has_damage
+        replicas = self.node.replicas
+        is_seen_whole = replicas.is_all_open and not replicas.has_damage
         if not self._directory.power_failed or is_seen_whole:
             self._directory.note_boot()
-        if self.node.is_all_open:
+        if replicas.is_all_open:
             self.storage.forget_losses()
 
     @property
     def _is_in_order(self) -> bool:
         """Whether the next start may believe all that is stored, or has to look again."""
-        node = self.node
-        return node.transactions.is_recovered and node.is_all_open and not node.has_damage
+        replicas = self.node.replicas
+        is_recovered = self.node.transactions.is_recovered
+        return is_recovered and replicas.is_all_open and not replicas.has_damage
 
     def run_reactor(self, index: int) -> None:
         """Serve connections. A bug that breaks this off ends the others too: half a broker, whose
@@ -386,14 +389,12 @@ class _Service:
             power_failed=directory.power_failed,
             was_left_by_kafka=directory.was_left_by_kafka,
         )
-        return Node(
+        return Node.start(
             settings=self._settings,
             storage=self.storage,
             scheduler=scheduler,
             catalog=ServerCatalog(self._server),
-            node_id=directory.node_id,
-            cluster_id=directory.cluster_id,
-            directory_id=directory.directory_id,
+            identity=NodeIdentity(directory.node_id, directory.cluster_id, directory.directory_id),
             power_failed=directory.power_failed,
         )
 

@@ -112,7 +112,7 @@ class Compaction:
             first_dirty_offset=chosen.cleanable.first_dirty_offset,
             end=chosen.cleanable.end,
             delete_retention_ms=self._setting("delete.retention.ms", topic),
-            now_ms=self._node.now_ms(),
+            now_ms=self._node.host.now_ms(),
         )
         if done is None:
             return False
@@ -145,7 +145,7 @@ class Compaction:
 
     def _candidates(self) -> Iterator[Candidate[CompactedLog]]:
         """Cleanable parts of the logs that nobody is at."""
-        now_ms = self._node.now_ms()
+        now_ms = self._node.host.now_ms()
         for compacted in self._compacted_logs():
             if compacted.key in self._in_work or compacted.key in self._damaged:
                 continue

@@ -73,7 +73,7 @@ def _is_large(response: Body) -> bool:
 
 
 class ServerCatalog:
-    """What the sockets are told of topics and producers; a `txn.broker.node.Catalog`."""
+    """What the sockets are told of topics and producers; a `txn.broker.shell.Catalog`."""
 
     def __init__(self, server: _core.Server) -> None:
         self._server = server

@@ -18,7 +18,7 @@ SYNC_THREADS: Final = 6
 
 
 class LoopScheduler:
-    """Time and waiting on an asyncio loop; a `txn.broker.node.Scheduler`."""
+    """Time and waiting on an asyncio loop; a `txn.broker.shell.Scheduler`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -8,13 +8,13 @@ to be deleted; Kafka keeps it. The internal topics stay compacted.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from txn.broker.apis.api import Api
-from txn.broker.apis.metadata import promised
+from txn.broker.apis.metadata import published
 from txn.broker.host import Context
-from txn.broker.node import Node, is_reserved
+from txn.broker.node import Node
 from txn.broker.turns import Turns
 from txn.config import (
     BROKER_PROPERTIES,
@@ -25,7 +25,7 @@ from txn.config import (
     parse_topic_settings,
     topic_setting,
 )
-from txn.errors import ConfigError, StorageError
+from txn.errors import ConfigError
 from txn.metadata.configs import (
     Alteration,
     Changes,
@@ -37,7 +37,7 @@ from txn.metadata.configs import (
     describe_topic,
     replace,
 )
-from txn.metadata.image import name_fault
+from txn.metadata.image import is_reserved, name_fault
 from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import (
@@ -225,24 +225,22 @@ async def _altered(
 ) -> AlterConfigsResponse:
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     turns = Turns()
-    responses: list[AlteredResource] = []
+    alterations: list[tuple[AlteredResource, Awaitable[None] | None]] = []
     for resource in resources:
         await turns.next(ALTERATION_ITEMS)
         place = (resource.resource_type, resource.resource_name)
-        code, message = ErrorCode.NONE, None
+        code, message, change = ErrorCode.NONE, None, None
         try:
             if named[place] > 1:
                 raise _Fault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
             _require_each_once(resource.configs)
             changes = _checked(node, *place, changes_by(resource))
             if changes and not validate_only:
-                node.change_settings(*place, changes)
+                change = node.controller.alter_configs(*place, changes)
         except _Fault as fault:
             code, message = fault.code, fault.message
-        except StorageError as error:
-            code, message = ErrorCode(error.code), error.message
-        responses.append(AlteredResource(code, message, *place))
-    return AlterConfigsResponse(await promised(node, responses))
+        alterations.append((AlteredResource(code, message, *place), change))
+    return AlterConfigsResponse([await published(*altered) for altered in alterations])
 
 
 def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -> None:
@@ -259,12 +257,12 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
     if kind == TOPIC_RESOURCE:
         return _checked_for_topic(node, name, request)
     _require_broker(node, kind, name)
-    return _checked_for_broker(node.image.broker_settings.get(name, {}), request)
+    return _checked_for_broker(node.controller.image.broker_settings.get(name, {}), request)
 
 
 def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
     _require_topic(node, name)
-    own = node.image.topics[name].settings
+    own = node.controller.image.topics[name].settings
     try:
         changes = request(own, "topic")
         altered = {key: text for key, text in {**own, **changes}.items() if text is not None}

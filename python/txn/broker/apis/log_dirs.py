@@ -53,7 +53,7 @@ async def _sizes(
     sizes = []
     for index in indexes:
         await turns.next()
-        if node.has_partition(topic, index):
+        if node.replicas.has(topic, index):
             sizes.append(DescribedPartition(index, _size(node, topic, index)))
     return sizes
 
@@ -61,7 +61,9 @@ async def _sizes(
 def _size(node: Node, topic: str, index: int) -> int:
     """The size of a partition's segments; one that is not open, or cannot be, has none."""
     try:
-        store = None if node.is_untouched(topic, index) else node.partition(topic, index)
+        store = (
+            None if node.replicas.is_untouched(topic, index) else node.replicas.get(topic, index)
+        )
     except StorageError:
         return 0
     return 0 if store is None else store.size_bytes

@@ -9,19 +9,26 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from txn.broker.apis.api import Api
 from txn.broker.host import Context
-from txn.broker.node import PARTITION_COUNT_SETTING, Node, is_reserved
+from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
+from txn.broker.node import Node
 from txn.broker.turns import Turns
 from txn.config import parse_topic_settings
 from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
-from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, name_fault
+from txn.metadata.image import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Topic,
+    is_reserved,
+    name_fault,
+)
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import AlteredResource
 from txn.wire.bodies.metadata import (
@@ -93,22 +100,13 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
                 topics.append(_topic(node, topic))
     else:
         creation = _Creation(node, request.allow_auto_topic_creation)
-        version = known = node.image.version
+        codes = await creation.make_missing(wanted, turns)
+        version = node.image.version
         topics = []
         for entry in wanted:
-            described = _wanted_topic(node, entry, creation)
+            described = _wanted_topic(node, entry, codes)
             topics.append(described)
-            is_new = node.image.version != known
-            known = node.image.version
-            await turns.next(1 + len(described.partitions) + CREATION_ITEMS * is_new)
-        if node.image.version != version:
-            fault = await _sync_fault(node)
-            if fault is not None:
-                topics = [
-                    topic if topic.error_code else topic._replace(error_code=fault.code)
-                    for topic in topics
-                ]
-            version = node.image.version
+            await turns.next(1 + len(described.partitions))
     host, port = node.advertised
     response = MetadataResponse(
         brokers=[MetadataBroker(node.node_id, host, port)],
@@ -157,41 +155,77 @@ class _Creation:
         is_allowed = is_asked_for and node.settings["auto.create.topics.enable"]
         self._left = PARTITIONS_PER_REQUEST if is_allowed else 0
 
-    def takes(self) -> bool:
-        """Say whether one more topic may be made; it counts as made."""
-        self._left -= self._node.settings["num.partitions"]
-        return self._left >= 0 and _room(self._node) >= self._node.settings["num.partitions"]
+    async def make_missing(
+        self, wanted: Iterable[MetadataRequestTopic], turns: Turns
+    ) -> dict[str, ErrorCode]:
+        """Make topics that do not exist, where that is allowed.
+
+        Returns:
+            Name → code of each that could not be made; the others are durable and published.
+        """
+        image = self._node.image
+        codes: dict[str, ErrorCode] = {}
+        made: dict[str, Awaitable[object]] = {}
+        for entry in wanted:
+            name = entry.name
+            if name is None or name in made or name in codes or name in image.topics:
+                continue
+            code = self._refusal(name)
+            if code is not ErrorCode.NONE:
+                codes[name] = code
+                continue
+            made[name] = self._make(name)
+            await turns.next(CREATION_ITEMS)
+        for name, change in made.items():
+            try:
+                await change
+            except StorageError as error:
+                log.error("topic.not_created", topic=name, reason=error.message)
+                codes[name] = ErrorCode(error.code)
+        return codes
+
+    def _refusal(self, name: str) -> ErrorCode:
+        """Why a topic may not be made; NONE: it may, and counts as made."""
+        node = self._node
+        if name in PARTITION_COUNT_SETTING or name in node.controller.image.topics:
+            return ErrorCode.NONE
+        if name_fault(name, node.controller.image.alike(name)) is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        self._left -= node.settings["num.partitions"]
+        if self._left < 0 or _room(node) < node.settings["num.partitions"]:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _make(self, name: str) -> Awaitable[object]:
+        controller, settings = self._node.controller, self._node.settings
+        if name in controller.image.topics:  # of another request, on its way to the disk
+            return controller.caught_up()
+        if name in PARTITION_COUNT_SETTING:
+            count = settings[PARTITION_COUNT_SETTING[name]]
+            return controller.create_topic(name, count, coordinator_topic_settings(name, settings))
+        return controller.create_topic(name, settings["num.partitions"], {})
 
 
 def _room(node: Node) -> int:
     """Number of partitions that the node still takes."""
     most: int = node.settings["max.partitions"]
-    return most - node.image.partition_count
+    return most - node.controller.image.partition_count
 
 
-def _wanted_topic(node: Node, entry: MetadataRequestTopic, creation: _Creation) -> MetadataTopic:
+def _wanted_topic(
+    node: Node, entry: MetadataRequestTopic, codes: Mapping[str, ErrorCode]
+) -> MetadataTopic:
     topic_id, name = entry.topic_id, entry.name
     if name is None:
-        found = None if topic_id is None else node.topic_name(topic_id)
+        found = None if topic_id is None else node.image.names.get(topic_id)
         if found is None:
             return _no_topic(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
         name = found
-    if name in node.image.topics:
-        return _topic(node, node.image.topics[name])
-    is_internal = name in PARTITION_COUNT_SETTING
-    if not is_internal and name_fault(name, node.image.alike(name)) is not None:
-        return _no_topic(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not is_internal and not creation.takes():
-        return _no_topic(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    try:
-        if is_internal:
-            node.coordinator_partitions(name)
-        else:
-            node.create_topic(name, node.settings["num.partitions"], {})
-    except StorageError as error:
-        log.error("topic.not_created", topic=name, reason=error.message)
-        return _no_topic(name, None, ErrorCode(error.code))
-    return _topic(node, node.image.topics[name])
+    topic = node.image.topics.get(name)
+    if topic is None:  # not made, or deleted meanwhile
+        code = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _no_topic(name, None, code)
+    return _topic(node, topic)
 
 
 def _no_topic(name: str | None, topic_id: UUID | None, code: ErrorCode) -> MetadataTopic:
@@ -255,24 +289,24 @@ async def create_topics(node: Node, request: CreateTopicsRequest, context: Conte
     times = Counter(topic.name for topic in request.topics)
     excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
     turns = Turns()
-    results = []
-    settings: list[Mapping[str, str] | None] = []
+    creations = []
     for topic in request.topics:
         fault = excess
         if fault is None and times[topic.name] > 1:
             fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         fault = fault or _creation_fault(node, topic)
-        result, own = _create(node, topic, fault, is_trial=request.validate_only)
-        results.append(result)
-        settings.append(own)
-        partitions = max(result.num_partitions, 0)
+        creation = _create(node, topic, fault, is_trial=request.validate_only)
+        creations.append(creation)
+        partitions = max(creation.result.num_partitions, 0)
         await turns.next(CREATION_ITEMS + partitions // PARTITIONS_PER_ITEM)
-    results = await promised(node, results)
     entries = []
-    for result, own in zip(results, settings, strict=True):
+    for result, own, change in creations:
+        entry = await published(result, change)
+        if change is not None and entry.error_code is ErrorCode.NONE:
+            entry = entry._replace(topic_id=await change)
         await turns.next(CREATED_ENTRY_ITEMS)
         configs = None if own is None else _told_settings(node, own)
-        entry = result._replace(configs=configs)
+        entry = entry._replace(configs=configs)
         entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
     return join_entries(context.api_key, context.api_version, entries)
 
@@ -300,7 +334,7 @@ def _full(node: Node, partitions: int) -> "_Fault | None":
         return None
     return _Fault(
         ErrorCode.POLICY_VIOLATION,
-        f"the broker has {node.image.partition_count} partitions and takes at most "
+        f"the broker has {node.controller.image.partition_count} partitions and takes at most "
         f"{node.settings['max.partitions']}; {partitions} more were asked for. Delete topics, or "
         "raise max.partitions",
     )
@@ -309,29 +343,18 @@ def _full(node: Node, partitions: int) -> "_Fault | None":
 Result = TypeVar("Result", CreatedTopic, DeletedTopic, GrownTopic, AlteredResource)
 
 
-async def promised(node: Node, results: list[Result]) -> list[Result]:
-    """Results of changes to the metadata log, once the log is on the disk.
+async def published(result: Result, change: Awaitable[object] | None) -> Result:
+    """The result of a change once it is published, or its failure.
 
-    If the sync fails, each success becomes an error, although its change may survive.
+    A change that could not be made durable may count later. None: nothing was changed.
     """
-    fault = await _sync_fault(node)
-    if fault is None:
-        return results
-    return [
-        result
-        if result.error_code
-        else result._replace(error_code=fault.code, error_message=fault.message)
-        for result in results
-    ]
-
-
-async def _sync_fault(node: Node) -> "_Fault | None":
-    """Sync the metadata log; return why it could not be synced."""
+    if change is None:
+        return result
     try:
-        await node.sync_metadata()
+        await change
     except StorageError as error:
-        return _Fault(ErrorCode(error.code), error.message)
-    return None
+        return result._replace(error_code=ErrorCode(error.code), error_message=error.message)
+    return result
 
 
 NOT_HOSTED = "This server does not host this topic-partition."
@@ -347,9 +370,10 @@ class _Fault(Exception):
 
 
 def _creation_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
-    if topic.name in node.image.topics:
+    image = node.controller.image
+    if topic.name in image.topics or topic.name in node.image.topics:
         return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-    fault = name_fault(topic.name, node.image.alike(topic.name))
+    fault = name_fault(topic.name, image.alike(topic.name))
     if fault is not None or is_reserved(topic.name):
         return _Fault(
             ErrorCode.INVALID_TOPIC_EXCEPTION, fault or f"topic {topic.name!r} is internal"
@@ -391,11 +415,18 @@ def _assignment_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
     return None
 
 
+class _Creating(NamedTuple):
+    """A topic's creation under way: its result so far, and its own settings unless refused."""
+
+    result: CreatedTopic
+    settings: Mapping[str, str] | None = None
+    change: Awaitable[UUID] | None = None
+
+
 def _create(
     node: Node, topic: CreatableTopic, fault: _Fault | None, *, is_trial: bool
-) -> tuple[CreatedTopic, Mapping[str, str] | None]:
-    """The result, and the topic's own settings unless it was refused."""
-    topic_id = None
+) -> _Creating:
+    change = None
     try:
         if fault is not None:
             raise fault
@@ -405,12 +436,11 @@ def _create(
         if fault is not None:
             raise fault
         if not is_trial:
-            topic_id = node.create_topic(topic.name, count, settings).topic_id
+            change = node.controller.create_topic(topic.name, count, settings)
     except _Fault as refused:
-        return CreatedTopic(topic.name, None, refused.code, refused.message), None
-    except StorageError as error:
-        return CreatedTopic(topic.name, None, ErrorCode(error.code), str(error)), None
-    return CreatedTopic(topic.name, topic_id, ErrorCode.NONE, None, count, 1), settings
+        return _Creating(CreatedTopic(topic.name, None, refused.code, refused.message))
+    result = CreatedTopic(topic.name, None, ErrorCode.NONE, None, count, 1)
+    return _Creating(result, settings, change)
 
 
 def _told_settings(node: Node, settings: Mapping[str, str]) -> list[CreatedTopicConfig]:
@@ -439,30 +469,38 @@ async def delete_topics(
         *((entry.name, entry.topic_id) for entry in request.topics),
     ]
     turns = Turns()
-    responses = []
+    deletions = []
     for name, topic_id in wanted:
-        responses.append(await _delete(node, name, topic_id))
+        deletions.append(_delete(node, name, topic_id))
         await turns.next(DELETION_ITEMS)
-    return DeleteTopicsResponse(await promised(node, responses))
+    responses = []
+    for deletion, change in deletions:
+        response = await published(deletion, change)
+        if response.name is not None:
+            await node.replicas.removed(response.name)
+        responses.append(response)
+    return DeleteTopicsResponse(responses)
 
 
-async def _delete(node: Node, name: str | None, topic_id: UUID | None) -> DeletedTopic:
+def _delete(
+    node: Node, name: str | None, topic_id: UUID | None
+) -> tuple[DeletedTopic, Awaitable[None] | None]:
+    image = node.controller.image
     if name is None:
-        name = node.topic_name(topic_id) if topic_id is not None else None
+        name = image.names.get(topic_id) if topic_id is not None else None
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
-            return DeletedTopic(None, topic_id, code, "This server does not host this topic ID.")
-    topic_id = node.topic_id(name)
-    if name not in node.image.topics:
-        return DeletedTopic(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+            reason = "This server does not host this topic ID."
+            return DeletedTopic(None, topic_id, code, reason), None
+    topic = image.topics.get(name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DeletedTopic(name, None, code, NOT_HOSTED), None
     if is_reserved(name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return DeletedTopic(name, topic_id, code, f"topic {name!r} is internal")
-    try:
-        await node.delete_topic(name)
-    except StorageError as error:
-        return DeletedTopic(name, topic_id, ErrorCode(error.code), error.message)
-    return DeletedTopic(name, topic_id, ErrorCode.NONE, None)
+        return DeletedTopic(name, topic.topic_id, code, f"topic {name!r} is internal"), None
+    deleted = DeletedTopic(name, topic.topic_id, ErrorCode.NONE, None)
+    return deleted, node.controller.delete_topic(name)
 
 
 async def create_partitions(
@@ -472,64 +510,59 @@ async def create_partitions(
     times = Counter(entry.name for entry in request.topics)
     excess = _excess(sum(_growth(node, entry) for entry in request.topics))
     turns = Turns()
-    results = []
+    growths: list[tuple[GrownTopic, Awaitable[None] | None]] = []
     for entry in request.topics:
         await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
         fault = excess
         if fault is None and times[entry.name] > 1:
             fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if fault is None:
-            code, message = _grow(node, entry, is_trial=request.validate_only)
+        fault = fault or _growth_fault(node, entry)
+        change = None
+        if fault is not None:
+            result = GrownTopic(entry.name, fault.code, fault.message)
         else:
-            code, message = fault.code, fault.message
-        results.append(GrownTopic(entry.name, code, message))
-    return CreatePartitionsResponse(await promised(node, results))
+            result = GrownTopic(entry.name, ErrorCode.NONE, None)
+            if not request.validate_only:
+                topic = node.controller.image.topics[entry.name]
+                change = node.controller.create_partitions(topic, entry.count)
+        growths.append((result, change))
+    return CreatePartitionsResponse([await published(*growth) for growth in growths])
 
 
 def _growth(node: Node, entry: CreatePartitionsTopic) -> int:
     """Number of partitions that an entry adds if it is allowed."""
-    topic = node.image.topics.get(entry.name)
+    topic = node.controller.image.topics.get(entry.name)
     return 0 if topic is None else max(min(entry.count, PARTITIONS_MAX) - topic.partition_count, 0)
 
 
-def _grow(
-    node: Node, entry: CreatePartitionsTopic, *, is_trial: bool
-) -> tuple[ErrorCode, str | None]:
-    topic = node.image.topics.get(entry.name)
+def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
+    topic = node.controller.image.topics.get(entry.name)
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED
+        return _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
     if is_reserved(entry.name):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {entry.name!r} is internal"
+        return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {entry.name!r} is internal")
     if entry.count == topic.partition_count:
         message = f"Topic already has {entry.count} partition(s)."
-        return ErrorCode.INVALID_PARTITIONS, message
+        return _Fault(ErrorCode.INVALID_PARTITIONS, message)
     if entry.count < topic.partition_count:
-        return (
+        return _Fault(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {entry.name} currently has {topic.partition_count} partition(s); "
             f"{entry.count} would not be an increase.",
         )
     if entry.count > PARTITIONS_MAX:
-        return (
+        return _Fault(
             ErrorCode.INVALID_PARTITIONS,
             f"a topic has at most {PARTITIONS_MAX} partitions, not {entry.count}",
         )
     if entry.assignments is not None and any(
         list(assigned.broker_ids) != [node.node_id] for assigned in entry.assignments
     ):
-        return (
+        return _Fault(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"an assignment has to name node {node.node_id} alone",
         )
-    full = _full(node, _growth(node, entry))
-    if full is not None:
-        return full.code, full.message
-    try:
-        if not is_trial:
-            node.add_partitions(topic, entry.count)
-    except StorageError as error:
-        return ErrorCode(error.code), error.message
-    return ErrorCode.NONE, None
+    return _full(node, _growth(node, entry))
 
 
 APIS: Final[tuple[Api[Node], ...]] = (

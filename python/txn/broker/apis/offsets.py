@@ -4,11 +4,12 @@ from typing import Final
 
 from txn.broker.apis.api import Api
 from txn.broker.host import Context
-from txn.broker.node import Node, is_reserved
+from txn.broker.node import Node
 from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.config import topic_setting
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
+from txn.metadata.image import is_reserved
 from txn.storage.base import PartitionLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.offsets import (
@@ -81,7 +82,7 @@ async def _offset(
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < EARLIEST_PENDING or version < KNOWN_FROM.get(timestamp, 0):
         return ListedOffset(index, ErrorCode.UNSUPPORTED_VERSION)
-    if node.is_untouched(topic, index):
+    if node.replicas.is_untouched(topic, index):
         return _offset_of_nothing(node, topic, wanted)
     store, code = _led(node, topic, index, wanted.current_leader_epoch)
     if store is None:
@@ -92,7 +93,7 @@ async def _offset(
     except CorruptLogError:  # the log tells of it, once and not whenever a client asks
         return ListedOffset(index, ErrorCode.CORRUPT_MESSAGE)
     except StorageError as error:
-        if node.partition(topic, index) is not store:  # deleted meanwhile
+        if node.replicas.get(topic, index) is not store:  # deleted meanwhile
             return ListedOffset(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log.error("partition.not_read", reason=error.message)
         return ListedOffset(index, ErrorCode(error.code))
@@ -133,7 +134,7 @@ async def _lookup(node: Node, store: PartitionLog, timestamp: int, end: int) -> 
 def _opened(node: Node, topic: str, index: int) -> tuple[PartitionLog | None, ErrorCode]:
     """A partition, or why it cannot be used."""
     try:
-        store = node.partition(topic, index)
+        store = node.replicas.get(topic, index)
     except StorageError as error:
         return None, ErrorCode(error.code)
     is_known = store is not None
@@ -208,7 +209,7 @@ async def _deleted(node: Node, topic: str, index: int, offset: int) -> DeletedRe
     try:
         low_watermark = await node.delete_records(store, start)
     except StorageError as error:
-        if node.partition(topic, index) is not store:  # its topic was deleted meanwhile
+        if node.replicas.get(topic, index) is not store:  # its topic was deleted meanwhile
             return DeletedRecords(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log.error("partition.records_not_deleted", reason=error.message)
         return DeletedRecords(index, ErrorCode(error.code))

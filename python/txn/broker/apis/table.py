@@ -18,7 +18,8 @@ from txn.broker.apis import (
 )
 from txn.broker.apis.api import Api, Reply, Service
 from txn.broker.host import Context
-from txn.broker.node import FEATURES, Node
+from txn.broker.metadata_log import FEATURES
+from txn.broker.node import Node
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import (
     ApiVersion,

@@ -1,0 +1,118 @@
+"""The `Host` of this node's coordinators: its parts, put together.
+
+Invariant: everything it tells of topics is published metadata, so a coordinator decides on nothing
+that a power failure takes back.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from txn.broker.controller import Controller
+from txn.broker.host import CoordinatorPartitions, Durability, Timer
+from txn.broker.metadata_publisher import MetadataPublisher
+from txn.broker.replica_manager import ReplicaManager
+from txn.broker.shared_sync import SharedSync
+from txn.broker.shell import Catalog, LogStorage, Scheduler
+from txn.config import BrokerSettings
+from txn.storage.base import PartitionLog
+
+
+class LocalHost:
+    """See `txn.broker.host.Host`."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        storage: LogStorage,
+        scheduler: Scheduler,
+        catalog: Catalog,
+        publisher: MetadataPublisher,
+        controller: Controller,
+        replicas: ReplicaManager,
+        shared_sync: SharedSync,
+    ) -> None:
+        self.durability = Durability(settings["durability"])
+        self._settings = settings
+        self._storage = storage
+        self._scheduler = scheduler
+        self._catalog = catalog
+        self._publisher = publisher
+        self._controller = controller
+        self._replicas = replicas
+        self._shared_sync = shared_sync
+
+    def setting(self, name: str) -> Any:
+        """The value of a broker property, parsed."""
+        return self._settings[name]
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._scheduler.now_ms()
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never steps."""
+        return self._scheduler.monotonic_ms()
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a `monotonic_ms`."""
+        return self._scheduler.call_at(when_ms, call)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request."""
+        self._scheduler.spawn(work)
+
+    def partition(self, topic: str, index: int) -> PartitionLog | None:
+        """The partition, or None when the topic or the index is unknown.
+
+        Raises StorageError: it cannot be opened now.
+        """
+        return self._replicas.get(topic, index)
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Say whether there is such a partition; it is not opened."""
+        return self._replicas.has(topic, index)
+
+    def is_untouched(self, topic: str, index: int) -> bool:
+        """Say whether a partition is there and was not opened: it holds nothing."""
+        return self._replicas.is_untouched(topic, index)
+
+    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
+        """Take a partition that is damaged out of service until the next start."""
+        self._replicas.refuse(topic, index, reason)
+
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        """Return True if an operator gave up, for this start, the lost part of a partition."""
+        return self._storage.accepts_loss(topic, index)
+
+    def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
+        """All partitions of a coordinator's topic, made if need be.
+
+        The topic is on the disk before anything is written to it: without it a start finds nothing
+        of its partitions' records (P2). Raises StorageError.
+        """
+        if topic not in self._replicas.partitions:
+            self._controller.create_coordinator_topic(topic)
+        return self._replicas.partitions[topic]
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The id of a topic, None if unknown."""
+        found = self._publisher.image.topics.get(topic)
+        return None if found is None else found.topic_id
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic by its id, None if unknown."""
+        return self._publisher.image.names.get(topic_id)
+
+    def allocate_producer_ids(self) -> range:
+        """A fresh, durable block of producer ids."""
+        return self._controller.allocate_producer_ids()
+
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
+        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
+        self._catalog.sync_before_ack(producer_id, is_forced)
+
+    def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
+        """Force partitions to the disk; callers that wait together share one pass."""
+        return self._shared_sync.sync(stores)

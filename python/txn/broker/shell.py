@@ -1,0 +1,132 @@
+"""The shell's part of a broker: where logs are kept, time and waiting, and the sockets' catalog.
+
+`txn.server` gives a node real ones, the simulation its own.
+"""
+
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from txn.broker.host import Timer
+from txn.broker.partitions import TopicPartitions
+from txn.broker.shared_sync import Failures
+from txn.errors import CorruptLogError, StorageError
+from txn.metadata.image import Image, Topic
+from txn.storage.base import PartitionLog, Space
+from txn.storage.strays import Stray
+
+Opened = PartitionLog | CorruptLogError | StorageError | None
+"""The log of one partition, the error of its opening, or None: it was never written."""
+
+
+class LogStorage(Protocol):
+    """Where partitions are kept."""
+
+    def open(self, topic: Topic, index: int) -> PartitionLog:
+        """Open and recover a partition. Raises CorruptLogError, StorageError."""
+        ...
+
+    def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
+        """Close partitions; return the failures."""
+        ...
+
+    def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[Opened]:
+        """Open partitions, in this order; one that fails keeps none from the others."""
+        ...
+
+    def advice_on(self, topic: str, index: int) -> str:
+        """Return an operator's options for a damaged partition."""
+        ...
+
+    def accepts_loss(self, topic: str, index: int) -> bool:
+        """Return True if an operator gave up, for this start, the lost part of a partition."""
+        ...
+
+    def note_contradiction(self, topic: str, index: int, reason: str) -> None:
+        """Have a start after a power failure refuse a partition too, which could not judge it."""
+        ...
+
+    def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> Sequence[Stray]:
+        """List the directories of topics that the metadata log does not know.
+
+        Raises StorageError.
+        """
+        ...
+
+    def discard(self, deleted: Collection[uuid.UUID], known: Mapping[str, Topic]) -> None:
+        """Remove the rest of topics whose deletion was cut short; keep known topics.
+
+        Raises StorageError.
+        """
+        ...
+
+    @property
+    def given_up(self) -> Collection[tuple[str, int]]:
+        """The partitions of which this start gives something up, because an operator said so."""
+        ...
+
+    def begin(self, topic: str) -> None:
+        """Forget an earlier topic of the name of one that is about to be made.
+
+        Raises StorageError.
+        """
+        ...
+
+    def require_room(self, topic: str, indexes: range) -> None:
+        """Raise StorageError if something is stored where these partitions are to be."""
+        ...
+
+    def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
+        """The newest snapshot of the metadata log: where the log goes on, and its records' values.
+
+        Raises CorruptLogError.
+        """
+        ...
+
+    def space(self) -> Space:
+        """The directory, and the space of its disk. Raises StorageError."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Time, waiting and work beside the current request."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never steps."""
+        ...
+
+    def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+        """Make a call at a `monotonic_ms`."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work beside the current request."""
+        ...
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        ...
+
+    def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
+        """Begin to sync partitions, side by side; tell when all are synced or have failed."""
+        ...
+
+
+class Catalog(Protocol):
+    """The sockets' view: the topics that Produce and Fetch find, and whose batches are forced."""
+
+    def add_topic(self, topic: Topic, partitions: TopicPartitions) -> None:
+        """Serve a topic's partitions, as many as there are now; replaces its former entry."""
+        ...
+
+    def remove_topic(self, name: str) -> None:
+        """Serve a topic no longer."""
+        ...
+
+    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
+        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
+        ...

@@ -1,0 +1,65 @@
+"""The difference that records make to an image: the parts its subscribers have to follow. Pure.
+
+Source: KIP-631 (metadata delta).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from txn.metadata.image import Image, Topic
+from txn.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+
+@dataclass(slots=True)
+class Delta:
+    """Changed topics by name, each in one of the groups, and whether a broker's settings changed.
+
+    Attributes:
+        created: Topics that are new.
+        deleted: Topics that are gone.
+        grown: Topics with more partitions than before.
+        configured: Topics with other settings than before.
+        has_broker_settings: Settings of this broker, or of every broker, changed.
+    """
+
+    created: dict[str, Topic] = field(default_factory=dict)
+    deleted: dict[str, Topic] = field(default_factory=dict)
+    grown: dict[str, Topic] = field(default_factory=dict)
+    configured: dict[str, Topic] = field(default_factory=dict)
+    has_broker_settings: bool = False
+
+
+def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:
+    """Apply records that belong together, and return the difference they made."""
+    delta = Delta()
+    for record in records:
+        match record:
+            case RemoveTopicRecord(topic_id) if topic_id in image.names:
+                name = image.names[topic_id]
+                delta.grown.pop(name, None)
+                delta.configured.pop(name, None)
+                if delta.created.pop(name, None) is None:
+                    delta.deleted[name] = image.topics[name]
+        image.apply(record)
+        match record:
+            case TopicRecord(name):
+                delta.created[name] = image.topics[name]
+            case PartitionRecord(_, topic_id) if topic_id in image.names:
+                topic = image.topics[image.names[topic_id]]
+                if topic.name not in delta.created:
+                    delta.grown[topic.name] = topic
+            case ConfigRecord(name, _, _, kind):
+                if kind == TOPIC_RESOURCE and name in image.topics:
+                    if name not in delta.created:
+                        delta.configured[name] = image.topics[name]
+                elif kind == BROKER_RESOURCE:
+                    delta.has_broker_settings = True
+    return delta
