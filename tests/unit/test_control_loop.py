@@ -23,8 +23,8 @@ from txn.errors import StorageError
 from txn.logs import RareLog, log
 from txn.metadata.image import Topic
 from txn.server import control_loop
+from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop
-from txn.server.lent_loop import LentLoop
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog, NativeStorage
 from txn.wire.bodies.offsets import DeleteRecordsRequest, DeleteRecordsResponse
@@ -89,7 +89,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
         (0, 0), DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
     )
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
-    loop = LentLoop()
+    loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
     control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     with warnings.catch_warnings(record=True) as told:
@@ -117,7 +117,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
         (0, 0), DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
     )
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
-    loop = LentLoop()
+    loop = ControlLockLoop()
     server = Mock()
     control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 1)
@@ -130,7 +130,7 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
 ) -> None:
     """The server holds the decider weakly: both would stay for good, in a cycle through Rust."""
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
-    loop = LentLoop()
+    loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
     control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     control.start()
@@ -147,7 +147,7 @@ def test_a_bug_in_joining_costs_the_connection_and_one_log_line_a_second(
     """Its Produce was parked, and would wait for good. A client could fill the log with it."""
     monkeypatch.setattr(control_loop, "rare_log", RareLog(log, clock=lambda: 0.0))
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
-    loop = LentLoop()
+    loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
     control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
     control._serve([], [(token, "pay", 1, 0, 2, [("orders", 0)]) for token in (8, 9, 10)])

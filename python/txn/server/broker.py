@@ -28,8 +28,8 @@ from txn.security.sessions import PLAINTEXT, Listener
 from txn.server import descriptors
 from txn.server.background import Background
 from txn.server.compaction import Compaction
+from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
-from txn.server.lent_loop import LentLoop
 from txn.server.preload import Preload
 from txn.server.scheduler import LoopScheduler
 from txn.storage.directory import DataDirectory
@@ -317,7 +317,7 @@ class _Service:
                 is_temporary=self._temporary is not None,
             )
             undo.callback(self._directory.release)
-            loop = LentLoop()
+            loop = ControlLockLoop()
             undo.callback(loop.close)
             scheduler = LoopScheduler(loop)
             self.node = self._open_node(scheduler)

@@ -2,8 +2,8 @@
 
 Requests come from the reactors through `Server.take`; answers go back through
 `Server.reply`. What transactions ask most is decided on the reactors' own threads while the loop
-sleeps, see `LentLoop`. A request that cannot be read costs its sender the connection, and nobody
-else anything.
+sleeps, see `ControlLockLoop`. A request that cannot be read costs its sender the connection, and
+nobody else anything.
 
 Nor does a large one: it is decoded on a worker thread, as a large answer is encoded on one, and its
 handler gives way to others (`broker.turns`). Few large requests are under way at a time, the others
@@ -28,7 +28,7 @@ from txn.logs import log, rare_log
 from txn.metadata.image import Topic
 from txn.security.sessions import Listener, anonymous
 from txn.server import eager
-from txn.server.lent_loop import LentLoop
+from txn.server.control_lock import ControlLockLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.routing import decided_by_reactors
 from txn.server.scheduler import LoopScheduler
@@ -121,7 +121,7 @@ class ControlLoop:
 
     def __init__(
         self,
-        loop: LentLoop,
+        loop: ControlLockLoop,
         scheduler: LoopScheduler,
         server: _core.Server,
         node: Node,
@@ -152,7 +152,7 @@ class ControlLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_lent(self._server)
+        self._loop.run_locked(self._server)
         self._loop.remove_reader(self._server.wakeup_fd)
         self._scheduler.close()
         waiting = asyncio.all_tasks(self._loop)

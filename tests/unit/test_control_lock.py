@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from txn.server.lent_loop import LentLoop
+from txn.server.control_lock import ControlLockLoop
 
 WAIT_S = 20.0
 
@@ -18,25 +18,25 @@ class PlainControlLock:
     """A control lock, and the exclusive sections of its holders."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    was_put_down: threading.Event = field(default_factory=threading.Event)
+    was_released: threading.Event = field(default_factory=threading.Event)
 
     def take_control_lock(self) -> None:
         self.lock.acquire()
 
     def release_control_lock(self) -> None:
         self.lock.release()
-        self.was_put_down.set()
+        self.was_released.set()
 
 
-class Lent:
+class LoopThread:
     """A loop that runs on a thread of its own."""
 
     def __init__(self) -> None:
-        self.loop = LentLoop()
+        self.loop = ControlLockLoop()
         self.control_lock = PlainControlLock()
-        self._thread = threading.Thread(target=self.loop.run_lent, args=(self.control_lock,))
+        self._thread = threading.Thread(target=self.loop.run_locked, args=(self.control_lock,))
         self._thread.start()
-        self.control_lock.was_put_down.wait(WAIT_S)
+        self.control_lock.was_released.wait(WAIT_S)
 
     def stand_in(self, call: Callable[[], object]) -> None:
         """Make a call as a reactor does."""
@@ -50,16 +50,20 @@ class Lent:
 
 
 @pytest.fixture
-def lent() -> Iterator[Lent]:
-    lent = Lent()
-    yield lent
-    lent.stop()
+def loop_thread() -> Iterator[LoopThread]:
+    loop_thread = LoopThread()
+    yield loop_thread
+    loop_thread.stop()
 
 
-def test_a_call_is_made_on_the_thread_of_who_stands_in_and_knows_its_loop(lent: Lent) -> None:
+def test_a_call_is_made_on_the_thread_of_who_stands_in_and_knows_its_loop(
+    loop_thread: LoopThread,
+) -> None:
     seen: list[object] = []
-    lent.stand_in(lambda: seen.extend((threading.current_thread(), asyncio.get_running_loop())))
-    assert seen == [threading.current_thread(), lent.loop]
+    loop_thread.stand_in(
+        lambda: seen.extend((threading.current_thread(), asyncio.get_running_loop()))
+    )
+    assert seen == [threading.current_thread(), loop_thread.loop]
     with pytest.raises(RuntimeError, match="no running event loop"):
         asyncio.get_running_loop()
 
@@ -74,11 +78,11 @@ def test_a_call_is_made_on_the_thread_of_who_stands_in_and_knows_its_loop(lent: 
     ids=["a callback", "a timer", "a task"],
 )
 def test_what_is_left_for_later_wakes_the_loop(
-    lent: Lent, leave: Callable[[LentLoop, threading.Event], object]
+    loop_thread: LoopThread, leave: Callable[[ControlLockLoop, threading.Event], object]
 ) -> None:
     """It sleeps without an end, so nothing else would."""
     done = threading.Event()
-    lent.stand_in(lambda: leave(lent.loop, done))
+    loop_thread.stand_in(lambda: leave(loop_thread.loop, done))
     assert done.wait(WAIT_S)
 
 
@@ -86,7 +90,9 @@ async def _set(done: threading.Event) -> None:
     done.set()
 
 
-def test_an_answer_that_is_waited_for_in_the_loop_may_come_from_who_stands_in(lent: Lent) -> None:
+def test_an_answer_that_is_waited_for_in_the_loop_may_come_from_who_stands_in(
+    loop_thread: LoopThread,
+) -> None:
     async def waits(promise: "asyncio.Future[str]", heard: "list[str]") -> None:
         heard.append(await promise)
         done.set()
@@ -97,22 +103,22 @@ def test_an_answer_that_is_waited_for_in_the_loop_may_come_from_who_stands_in(le
 
     def begin() -> None:
         promises.append(asyncio.get_running_loop().create_future())
-        lent.loop.create_task(waits(promises[0], heard))
+        loop_thread.loop.create_task(waits(promises[0], heard))
 
-    lent.stand_in(begin)
-    lent.stand_in(lambda: promises[0].set_result("decided"))
+    loop_thread.stand_in(begin)
+    loop_thread.stand_in(lambda: promises[0].set_result("decided"))
     assert done.wait(WAIT_S)
     assert heard == ["decided"]
 
 
-def test_what_fails_leaves_the_thread_and_the_loop_as_they_were(lent: Lent) -> None:
+def test_what_fails_leaves_the_thread_and_the_loop_as_they_were(loop_thread: LoopThread) -> None:
     def fail() -> None:
-        lent.loop.call_soon(done.set)
+        loop_thread.loop.call_soon(done.set)
         raise ValueError("a bug")
 
     done = threading.Event()
     with pytest.raises(ValueError, match="a bug"):
-        lent.stand_in(fail)
+        loop_thread.stand_in(fail)
     assert done.wait(WAIT_S)
     with pytest.raises(RuntimeError, match="no running event loop"):
         asyncio.get_running_loop()
@@ -128,7 +134,7 @@ def hasty_interpreter() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty_interpreter")
-def test_the_loop_and_those_who_stand_in_are_never_in_it_together(lent: Lent) -> None:
+def test_the_loop_and_those_who_stand_in_are_never_in_it_together(loop_thread: LoopThread) -> None:
     """Each adds in two steps, as code does that believes itself alone."""
     total = 0
     rounds, threads = 300, 3
@@ -142,17 +148,17 @@ def test_the_loop_and_those_who_stand_in_are_never_in_it_together(lent: Lent) ->
 
     def as_a_reactor() -> None:
         for _ in range(rounds):
-            lent.stand_in(add)
+            loop_thread.stand_in(add)
 
     def in_the_loop(left: int) -> None:
         add()
         if left > 1:
-            lent.loop.call_later(0, in_the_loop, left - 1)
+            loop_thread.loop.call_later(0, in_the_loop, left - 1)
         else:
             ended.set()
 
     ended = threading.Event()
-    lent.loop.call_soon_threadsafe(in_the_loop, rounds)
+    loop_thread.loop.call_soon_threadsafe(in_the_loop, rounds)
     reactors = [threading.Thread(target=as_a_reactor) for _ in range(threads)]
     for thread in reactors:
         thread.start()
@@ -166,8 +172,8 @@ def test_asyncios_debug_mode_does_not_take_who_stands_in_for_a_mistake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
-    lent = Lent()
+    loop_thread = LoopThread()
     done = threading.Event()
-    lent.stand_in(lambda: lent.loop.call_soon(done.set))
+    loop_thread.stand_in(lambda: loop_thread.loop.call_soon(done.set))
     assert done.wait(WAIT_S)
-    lent.stop()
+    loop_thread.stop()

@@ -1,9 +1,9 @@
-"""An event loop for which other threads stand in while it sleeps.
+"""An event loop under the control lock: another thread stands in for it while it sleeps.
 
-A loop's state needs no locks, and the loop has to be woken for everything. Here it is lent out: the
-loop's thread holds a control_lock whenever it runs, and puts it down for as long as it sleeps. Its
-holder may meanwhile do the loop's work on a thread of its own, see `stand_in`. So no two threads
-are ever in the loop's state, and none has to be woken for a quick answer.
+A loop's state needs no locks, but the loop has to be woken for everything. This one holds the
+control lock whenever it runs, and releases it for as long as it sleeps. Another holder may
+meanwhile do the loop's work on its own thread, see `stand_in`. So no two threads are ever in the
+loop's state, and none has to be woken for a quick answer.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ class ControlLock(Protocol):
         ...
 
 
-class _LentSelector(selectors.DefaultSelector):
-    """Puts the control lock down while it waits."""
+class _ReleasingSelector(selectors.DefaultSelector):
+    """Releases the control lock while it waits."""
 
     control_lock: ControlLock | None = None
 
@@ -43,23 +43,23 @@ class _LentSelector(selectors.DefaultSelector):
             self.control_lock.take_control_lock()
 
 
-class LentLoop(asyncio.SelectorEventLoop):
+class ControlLockLoop(asyncio.SelectorEventLoop):
     """A loop for which others may stand in."""
 
     def __init__(self) -> None:
-        self._lent_selector = _LentSelector()
+        self._releasing_selector = _ReleasingSelector()
         self._has_more_to_do = False
-        super().__init__(self._lent_selector)
+        super().__init__(self._releasing_selector)
         self.set_debug(False)  # which takes every other thread for a mistake
 
-    def run_lent(self, control_lock: ControlLock) -> None:
+    def run_locked(self, control_lock: ControlLock) -> None:
         """Run until `stop`, holding the control lock but while it sleeps."""
         control_lock.take_control_lock()
-        self._lent_selector.control_lock = control_lock
+        self._releasing_selector.control_lock = control_lock
         try:
             self.run_forever()
         finally:
-            self._lent_selector.control_lock = None
+            self._releasing_selector.control_lock = None
             control_lock.release_control_lock()
 
     def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
