@@ -1,4 +1,4 @@
-"""Groups and committed offsets: what the pure rules decide, written, applied and answered.
+"""Groups and committed offsets: the decisions of the pure rules, written, applied and answered.
 
 Everything the group coordinator knows is in `__consumer_offsets`; a group's partition is found by
 its name, and is a shard (`broker.runtime`). The order is always the same: decide, append, replay,
@@ -78,17 +78,17 @@ MINUTE_MS: Final = 60_000
 TOMBSTONES_PER_BATCH: Final = 500
 
 BATCH_BYTES_MIN: Final = 1_048_588
-"""Batches of groups may be as large as this, Kafka's default, whatever clients' may be."""
+"""Least limit of a group's batch: Kafka's default, also where clients' batches are smaller."""
 
 GROUP_BATCHES: Final = 8
-"""What members of a group tell about themselves is at most so many times the largest batch: the
-record of a generation, a batch of its own, has one of a member's protocols."""
+"""Limit of the members' metadata of one group, in largest batches. The record of a generation is a
+batch of its own and holds one of each member's protocols."""
 
 HELD_BYTES_MAX: Final = 256 << 20
-"""What members of all groups tell about themselves, together."""
+"""Limit of the members' metadata of all groups together."""
 
 OFFSET_BYTES_MIN: Final = 42
-"""Of the record of a committed offset, beside the names and the metadata."""
+"""Size of a committed offset's record without names and metadata."""
 
 GroupLogRecord = OffsetRecord | GroupRecord
 GroupShard = Shard[GroupStore, GroupLogRecord]
@@ -98,7 +98,7 @@ Verdicts = Mapping[tuple[str, int], int]
 
 
 class Transactions(Protocol):
-    """What the transaction coordinator does for offsets."""
+    """The services of the transaction coordinator for offsets."""
 
     async def join(
         self,
@@ -118,7 +118,7 @@ class Transactions(Protocol):
         ...
 
     def forces_answers_of(self, transactional_id: str) -> bool:
-        """Whether what the client of an id is told has to be on the disk before it is told."""
+        """Say whether answers to the client of an id wait until their state is on the disk."""
         ...
 
     def hang_up_if_late(
@@ -129,7 +129,7 @@ class Transactions(Protocol):
 
 
 class Committer(NamedTuple):
-    """Who commits offsets; generation -1 and no member id is a consumer outside the group."""
+    """The sender of a commit; generation -1 without member id is a consumer outside the group."""
 
     group_id: str
     generation: int = -1
@@ -156,7 +156,7 @@ class GroupCoordinator:
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._tickets = itertools.count(1)
         self._sizes: dict[str, int] = {}
-        """What the members of each group take, in bytes."""
+        """Bytes of the members of each group."""
         self._held_bytes = 0
         """The same, of all groups together."""
 
@@ -165,8 +165,8 @@ class GroupCoordinator:
     def recover(self) -> None:
         """Replay `__consumer_offsets`, then start the members' sessions and the clean-up.
 
-        A partition that cannot be read is out of service, and all groups that it keeps are: what
-        is asked of them is answered with NOT_COORDINATOR.
+        A partition that cannot be read is out of service, with all groups that it keeps. Their
+        requests are answered with NOT_COORDINATOR.
         """
         logs = self.host.coordinator_partitions(OFFSETS_TOPIC)
         self._shards = [
@@ -371,9 +371,9 @@ class GroupCoordinator:
         """Store offsets that count when the producer's transaction commits, all or none.
 
         The partition joins the transaction first. If that had to wait for the disk, the transaction
-        may have ended before we go on: its marker would be in the log, and what is appended then
-        would stay pending for ever. So it is asked once more, with nothing between the question and
-        the append; the client tries again and learns how it ended.
+        may have ended meanwhile. Its marker would be in the log, and offsets appended behind it
+        would stay pending for ever. So membership is checked once more, with nothing between the
+        check and the append; the client tries again and learns how it ended.
         """
         if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
             return refusal
@@ -405,18 +405,18 @@ class GroupCoordinator:
     async def sync_offsets(
         self, group_id: str, *, transactional_id: str | None = None
     ) -> ErrorCode:
-        """Wait until what was committed for a group is on the disk, if every commit has to be.
+        """Wait until the committed offsets of a group are on the disk, if every commit has to be.
 
         A generation is not waited for: members of one that was lost join again.
 
         Args:
             group_id: Whose offsets.
-            transactional_id: In whose transaction they were sent; what its client is told may
-                have to be on the disk where other commits have not.
+            transactional_id: The id of the transaction they were sent in. Answers to its client
+                may have to wait for the disk where other commits do not.
 
         Returns:
-            What the committer is told: if the disk refused, to try again. What it committed
-            counts until a power failure.
+            The error code for the committer. If the disk refused, it tries again; its offsets
+            count until a power failure.
         """
         is_forced = self.host.durability is Durability.ALWAYS or (
             transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
@@ -591,7 +591,7 @@ class GroupCoordinator:
         log.error("group.groups_not_served", partition=partition, reason=reason)
 
     def _require_loaded(self, group_id: str) -> None:
-        """Raises StorageError: what is stored of a group could not be read."""
+        """Raises StorageError: the stored state of a group could not be read."""
         if self.refusal(group_id) is not ErrorCode.NONE:
             index = self.group_partition(group_id)
             raise StorageError(
@@ -706,7 +706,7 @@ def _delete_offsets(shard: GroupShard, keys: Iterable[OffsetKey]) -> None:
 
 
 def group_error(error: StorageError) -> ErrorCode:
-    """What a member is told when its group's generation could not be written.
+    """The error code for a member whose group's generation could not be written.
 
     Source: Kafka, which sends the client to look for a coordinator whose disk works.
     """
@@ -715,7 +715,7 @@ def group_error(error: StorageError) -> ErrorCode:
 
 
 def commit_error(error: StorageError) -> ErrorCode:
-    """What a committer is told when its offsets could not be written.
+    """The error code for a committer whose offsets could not be written.
 
     A refusal by the partition's rules (an old producer epoch, above all) is passed on.
     """

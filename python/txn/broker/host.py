@@ -1,4 +1,4 @@
-"""What the coordinators need from the broker that carries them.
+"""The services that the coordinators need from their broker.
 
 `txn.broker.local_host.LocalHost` is the one in production; tests carry the coordinators on a host
 with a clock of their own and logs in memory.
@@ -14,11 +14,11 @@ from txn.security.sessions import Session
 from txn.storage.base import PartitionLog
 
 RETRY_MS: Final = 1_000
-"""What is due and was refused by a disk is tried again after this time."""
+"""Pause before a write that a disk refused is tried again."""
 
 
 class Durability(Enum):
-    """How much of what is acknowledged survives a power failure (process crashes lose nothing)."""
+    """The acknowledged writes that survive a power failure; a process crash loses none."""
 
     PROCESS = "process"
     COMMIT = "commit"
@@ -34,7 +34,7 @@ class Timer(Protocol):
 
 
 class CoordinatorPartitions(Protocol):
-    """The partitions of a coordinator's topic, 0 first; what touches one opens it."""
+    """The partitions of a coordinator's topic, 0 first; the first access opens a log."""
 
     def __len__(self) -> int: ...
 
@@ -50,7 +50,7 @@ class Host(Protocol):
 
     @property
     def durability(self) -> Durability:
-        """What a commit has to sync."""
+        """The durability that a commit promises."""
         ...
 
     def setting(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class Host(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, for what is stored and shown: this clock may step."""
+        """Milliseconds since the epoch, for stored and displayed times: this clock may step."""
         ...
 
     def monotonic_ms(self) -> int:
@@ -94,12 +94,12 @@ class Host(Protocol):
         Args:
             topic: Its topic, which must exist.
             index: Its number.
-            reason: What is damaged; what an operator can do is added.
+            reason: The damage, in words; advice for the operator is added.
         """
         ...
 
     def accepts_loss(self, topic: str, index: int) -> bool:
-        """Say whether an operator gave up, for this start, what a partition lost."""
+        """Say whether an operator accepted the loss of a partition for this start."""
         ...
 
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:

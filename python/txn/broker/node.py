@@ -93,8 +93,8 @@ class Node:
             DirectoryError: the directory is of a larger cluster.
             StorageError: the metadata log cannot be read or written.
         """
-        # An accepted loss is gone as after a power failure: open transactions may have lost
-        # batches, and offsets must not be given out again in the same leader epoch.
+        # An accepted loss counts as a power failure. Open transactions may have lost batches, and
+        # offsets must not be given out again in the same leader epoch.
         has_losses = bool(storage.given_up)
         metadata, image = recover_metadata(
             storage,

@@ -2,8 +2,7 @@
 
 A caller that comes while a pass runs waits for the next one, which may sync logs that the running
 one has already passed over. Promise P2 rests on this order. A partition that cannot be synced fails
-its own callers, and nobody else; a pass that could not begin fails those that it should have
-served.
+its own callers and no others. A pass that could not begin fails all its callers.
 """
 
 import asyncio

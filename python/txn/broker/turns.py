@@ -1,22 +1,22 @@
-"""Turns of the control loop, for a request that has many things to do.
+"""Turns of the control loop, for a request with many items.
 
-Other requests, timers of transactions and reactors wait while the loop is at one request. One
-that names thousands of things gives way to them now and then. What it decides in one step stays
-one step: it gives way between two things, never within one.
+Other requests, timers of transactions and reactors wait while the loop is at one request. A
+request with thousands of items gives way to them now and then. It does so between two items, never
+within one, so a decision stays one step.
 """
 
 import asyncio
 from typing import Final
 
 ITEMS_PER_TURN: Final = 200
-"""Things done in a turn: one or two milliseconds of them."""
+"""Items of a turn: one or two milliseconds of work."""
 
 OPENING_ITEMS: Final = 10
-"""What a thing counts that may open a partition's log."""
+"""Cost of an item that may open a partition's log."""
 
 
 class Turns:
-    """Counts what a request has done."""
+    """Counts the finished items of a request."""
 
     __slots__ = ("_left",)
 
@@ -24,7 +24,7 @@ class Turns:
         self._left = ITEMS_PER_TURN
 
     def are_over(self, items: int) -> bool:
-        """Count things about to be done; say whether others have to have their turn first."""
+        """Count the next items; say whether other requests have to have their turn first."""
         self._left -= items
         return self._left < 0
 
@@ -34,6 +34,6 @@ class Turns:
         await asyncio.sleep(0)
 
     async def next(self, items: int = 1) -> None:
-        """Let others have their turn if this one is over; to be called before each thing."""
+        """Let others have their turn if this one is over; to be called before each item."""
         if self.are_over(items):
             await self.give_way()

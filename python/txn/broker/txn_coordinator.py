@@ -1,4 +1,4 @@
-"""The transaction coordinator: carries out what `coordinator.transaction.decide` decides.
+"""The transaction coordinator: carries out the decisions of `coordinator.transaction.decide`.
 
     decide ──► append to `__transaction_state` ──► apply ──► markers ──► Complete
 
@@ -7,20 +7,20 @@ Every request for a transactional id is a generator of operations that a shard r
 the partitions of its transaction; `coordinator.transaction.ending` takes over at the Prepare.
 With `durability=process` nothing waits and all of it is one step.
 
-What a two-phase producer (KIP-939) is told has to be on the disk before, as everything has
-with `durability=always`: each of its answers may be the last before another system decides,
-and after that nothing but this decision may end the transaction.
+The state behind an answer to a two-phase producer (KIP-939) is on the disk before the answer
+leaves, as all state is with `durability=always`. Any answer may be the last before another system
+decides, and from then on only that decision may end the transaction.
 
 A Prepare is always finished: at once, by a retry every `RETRY_MS` while a disk refuses, or
 at the next start. A topic that was deleted meanwhile needs no marker. Producer ids and
 epochs are on the disk before they are given out, lest a power failure lets them be given
 out twice (P7).
 
-Where this differs from Kafka: a marker that an operator asks for (WriteTxnMarkers) in the
-midst of a transaction that is open here aborts all of it, and is refused once that is
-decided. Kafka writes the one marker, and the transaction is torn (P3).
+Where this differs from Kafka: an operator's marker (WriteTxnMarkers) in the midst of a
+transaction that is open here aborts all of it. Once the transaction is decided, the marker is
+refused. Kafka writes the one marker, and the transaction is torn (P3).
 
-Sources: KIP-98, KIP-664, KIP-890, KIP-939; what Kafka's transaction coordinator answers.
+Sources: KIP-98, KIP-664, KIP-890, KIP-939; the answers of Kafka's transaction coordinator.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
@@ -95,12 +95,12 @@ T = TypeVar("T")
 EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
 
 RECORDS_PER_BATCH: Final = 1_000
-"""How many ids are forgotten, or fenced after a power failure, with one append."""
+"""Ids that one append forgets, or fences after a power failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a producer has to use from now on; or, with an error code, nobody.
+    """The producer id and epoch to use from now on; none with an error code.
 
     `ongoing` is the identity of a transaction that was kept open for it (KIP-939).
     """
@@ -190,7 +190,7 @@ class TransactionCoordinator:
         self._hanging = HangingTransactions(host, self.markers)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
         self._is_behind = False
-        """Whether the power failed, and a partition that could not be read may know of more."""
+        """True after a power failure while an unreadable partition may hold more state."""
         self._connections = LatestConnections()
 
     # ------------------------------------------------------------ requests
@@ -209,7 +209,7 @@ class TransactionCoordinator:
         Args:
             transactional_id: None for a producer that is idempotent alone.
             timeout_ms: How long its transactions may stay open.
-            shown: What it holds and wants to go on from (KIP-360), or None.
+            shown: The identity that it holds and wants to go on from (KIP-360), or None.
             is_two_phase: Another system decides on its transactions, which never time out.
             keep_prepared: Leave a transaction that is open as it is (KIP-939).
         """
@@ -305,7 +305,7 @@ class TransactionCoordinator:
         )
 
     def forces_answers_of(self, transactional_id: str) -> bool:
-        """Whether what the client of an id is told has to be on the disk before it is told."""
+        """Say whether answers to the client of an id wait until their state is on the disk."""
         txn = self.transactions.get(transactional_id)
         return txn is not None and self._forces_answers_of(txn)
 
@@ -331,11 +331,11 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, *, bumps_epoch: bool
     ) -> Identity:
-        """End a transaction; answer what the producer has to use from now on.
+        """End a transaction; return the identity that the producer has to use from now on.
 
         Args:
             transactional_id: Whose transaction.
-            producer: What the client shows.
+            producer: The identity in the request.
             outcome: Commit or abort.
             bumps_epoch: EndTxn v5 (TV2); else the producer keeps its epoch.
         """
@@ -362,7 +362,7 @@ class TransactionCoordinator:
     def find(self, wanted: Filter) -> Iterator[tuple[str, Txn] | None]:
         """Every transactional id that passes a filter, and None for each that does not.
 
-        So whoever looks through very many can give way to others meanwhile.
+        A caller that searches very many can give way to others at each None.
         """
         now_ms = self._host.now_ms()
         for transactional_id, txn in self.transactions.items():
@@ -372,11 +372,11 @@ class TransactionCoordinator:
     async def write_marker(
         self, partition: TopicPartition, marker: Marker, *, must_bump: bool
     ) -> ErrorCode:
-        """End what a producer left open on a partition, as an operator asks for it.
+        """End a producer's open transaction on a partition, as an operator asks for it.
 
         Args:
             partition: Which exists.
-            marker: What to write; its time is set here.
+            marker: The marker to write; its time is set here.
             must_bump: The transaction was of version 2, so its marker has a later epoch than
                 its records.
         """
@@ -400,11 +400,11 @@ class TransactionCoordinator:
         return self._host.partition(topic, index)
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """Whether a partition exists."""
+        """Say whether a partition exists."""
         return self._host.has_partition(topic, index)
 
     def has_topic(self, topic: str) -> bool:
-        """Whether a topic exists."""
+        """Say whether a topic exists."""
         return self._host.topic_id(topic) is not None
 
     def is_untouched(self, topic: str, index: int) -> bool:
@@ -594,10 +594,10 @@ class TransactionCoordinator:
     def _give_up(
         self, transactional_id: str, producer: Producer, bumps_epoch: bool
     ) -> Request[None]:
-        """Abort what cannot be made durable, before somebody tries again and seems to succeed.
+        """Abort a transaction that cannot be made durable, before a retry seems to succeed.
 
-        It is the abort that the client will ask for when it hears of it: that is then done
-        already, and the client goes on with the identity that this abort leaves it.
+        The client asks for an abort when it hears of the failure. It is done by then, and the
+        client goes on with the identity that this abort leaves it.
         """
         txn = self.transactions.get(transactional_id)
         try:
@@ -615,7 +615,7 @@ class TransactionCoordinator:
     def _answer_to_refused_end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, code: ErrorCode
     ) -> Identity:
-        """Answer once more what an end was answered whose answer may have been lost."""
+        """Give the answer to a repeated EndTxn, whose first answer may have been lost."""
         volatile = self._volatile(transactional_id)
         if volatile is None:
             return _refused(code)
@@ -700,8 +700,8 @@ class TransactionCoordinator:
     def _hand_over(self, transactional_id: str, txn: Txn, kept: Txn) -> Request[None]:
         """Append that an open transaction is kept for another system to decide on.
 
-        If it began as any other, what it holds has to be on the disk before, and what is still
-        sent to it is forced from here on. Raises StorageError: nothing changed.
+        If it began as any other, its records have to be on the disk before. Later batches are
+        synced before they are acknowledged. Raises StorageError: nothing changed.
         """
         if txn.is_two_phase or self._host.durability is not Durability.COMMIT:
             yield Append([TxnRecord(transactional_id, kept)])
@@ -757,7 +757,7 @@ class TransactionCoordinator:
             self._watch(transactional_id, txn, volatile)
 
     def _forces_answers_of(self, txn: Txn) -> bool:
-        """Whether what the client of a transaction is told has to be on the disk before."""
+        """Say whether answers to a transaction's client wait until their state is on the disk."""
         durability = self._host.durability
         return durability is Durability.ALWAYS or (
             durability is Durability.COMMIT and txn.is_two_phase
@@ -815,7 +815,7 @@ class TransactionCoordinator:
             self._host.partition(topic, index)
 
     def _opened_of(self, partitions: Iterable[TopicPartition]) -> Iterator[PartitionLog]:
-        """Of these partitions those that can be opened.
+        """Yield the logs of those partitions that can be opened.
 
         Another takes no batch before it is opened, and then its producer state asks for each.
         """
@@ -971,21 +971,22 @@ class TransactionCoordinator:
     ) -> None:
         """Replay `__transaction_state`, finish every Prepare, and go on.
 
-        What is open waits for its client or for its time, unless the machine lost power:
-        then open transactions are aborted and every producer is fenced, see
-        `decide_after_power_failure`. What another system decides on waits for that even so: of it
-        nothing is lost that was acknowledged, unless with `durability=process`.
+        Open transactions wait for their client or their timeout. After a power failure they are
+        aborted and every producer is fenced, see `decide_after_power_failure`. A transaction that
+        another system decides on keeps waiting for it: it has lost nothing that was acknowledged,
+        unless with `durability=process`.
 
-        A partition of `__transaction_state` that cannot be read is out of service; nothing is
-        decided for its ids, nor for a producer that nobody knows, since it may be one of those.
+        A partition of `__transaction_state` that cannot be read is out of service. Nothing is
+        decided for its ids. Nor is anything decided for an unknown producer, which may be one of
+        theirs.
         Without a power failure a partition that holds a transaction open which no record explains
         is damaged and is refused (`open_transactions`).
 
         Args:
             power_failed: The machine stopped without the broker closing its logs, and no start
                 has come since of which `call_when_recovered` was heard.
-            has_losses: An operator gave up what some partitions lost: every producer is fenced as
-                after a power failure. But only there is what nothing explains aborted.
+            has_losses: An operator gave up the losses of some partitions. Every producer is fenced
+                as after a power failure. Only there are unexplained open transactions aborted.
             stores: Every partition a transaction may have written to.
         """
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
@@ -1028,7 +1029,7 @@ class TransactionCoordinator:
         shard.run_blocking(request)
 
     def _is_given_up(self, found: OpenTransaction, owner: Owner | None) -> bool:
-        """Say whether an operator gave up the end of a transaction, or who knew of it."""
+        """Say whether an operator gave up a transaction's end, or its coordinator's records."""
         if self._host.accepts_loss(*found.partition):
             return True
         if owner is None:
@@ -1041,7 +1042,7 @@ class TransactionCoordinator:
 
     @property
     def is_recovered(self) -> bool:
-        """Whether nothing is left of a power failure; else the next start has to look again."""
+        """True once nothing is left of a power failure; else the next start has to look again."""
         return self._hanging.are_ended and not self._is_behind
 
     def call_when_recovered(self, call: Callable[[], object]) -> None:
@@ -1186,7 +1187,7 @@ def _is_open_at(store: PartitionLog, producer_id: int, producer_epoch: int) -> b
 
 
 def _code_of(error: StorageError) -> ErrorCode:
-    """What a partition answers for not taking a marker."""
+    """The error code of a partition that takes no marker."""
     return ErrorCode(error.code) if error.code else ErrorCode.KAFKA_STORAGE_ERROR
 
 

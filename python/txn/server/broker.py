@@ -1,8 +1,8 @@
 """A broker inside this process: `txn.Broker`.
 
-`Broker` is what a program holds, `_Service` what runs: threads know the service alone, so a broker
-that a program lost is collected, tells of it and stops. One that still runs when the interpreter
-ends is closed in order. In a forked child both are dead, and touch nothing of the parent's.
+A program holds a `Broker`; its threads hold the `_Service` alone. So a broker that a program lost
+is collected: it warns and stops. One that still runs when the interpreter ends is closed in order.
+In a forked child both are dead, and touch nothing of the parent's.
 """
 
 import _thread
@@ -120,7 +120,7 @@ class Broker:
         self._here().call_when_failed(call)
 
     def close(self) -> None:
-        """Answer what is under way, close every log in order, and leave. Harmless when repeated.
+        """Answer requests under way, close every log in order, and leave. Harmless when repeated.
 
         In a forked child it does nothing.
 
@@ -169,7 +169,7 @@ _open: set["_Service"] = set()
 
 @atexit.register
 def _close_open() -> None:
-    """Close what was left open; daemon threads still run now, so all of it can end in order."""
+    """Close brokers left open; daemon threads still run now, so each can end in order."""
     for service in list(_open):
         with suppress(ResourceWarning):  # raised where warnings are errors
             _warn_of_unclosed(service, None)
@@ -234,7 +234,7 @@ class _Service:
             call()
 
     def close(self) -> None:
-        """As `Broker.close`; a second caller waits for the first."""
+        """Do the work of `Broker.close`; a second caller waits for the first."""
         if self._forked_from is not None:
             return
         with self._closing:
@@ -255,7 +255,7 @@ class _Service:
         _thread.start_new_thread(self.close_or_log, ())
 
     def abandon(self, parent: int) -> None:
-        """Leave a forked child: close what it shares, and nothing else.
+        """Leave a forked child: close the sockets and files it shares, and nothing else.
 
         Closed here, a socket or file stays as it is in the parent. Kept open, the lock and the
         port would outlive the parent, and clients wait at connections that nobody serves.
@@ -359,7 +359,7 @@ class _Service:
 
     @property
     def _is_in_order(self) -> bool:
-        """Whether the next start may believe all that is stored, or has to look again."""
+        """True if the next start may trust everything that is stored; else it has to look again."""
         replicas = self.node.replicas
         is_recovered = self.node.transactions.is_recovered
         return is_recovered and replicas.is_all_open and not replicas.has_damage

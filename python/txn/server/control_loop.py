@@ -1,13 +1,13 @@
 """The control loop: everything but Produce and Fetch is decided here, by one thread at a time.
 
-Requests come from the reactors through `Server.take`; answers go back through
-`Server.reply`. What transactions ask most is decided on the reactors' own threads while the loop
-sleeps, see `ControlLockLoop`. A request that cannot be read costs its sender the connection, and
-nobody else anything.
+Requests come from the reactors through `Server.take`; answers go back through `Server.reply`. The
+most frequent requests of transactions are decided on the reactors' own threads while the loop
+sleeps, see `ControlLockLoop`. A request that cannot be read costs its sender the connection, and no
+other client anything.
 
-Nor does a large one: it is decoded on a worker thread, as a large answer is encoded on one, and its
-handler gives way to others (`broker.turns`). Few large requests are under way at a time, the others
-wait as the bytes they came in: what a request takes decoded is many times that.
+Nor does a large request. It is decoded on a worker thread, as a large answer is encoded on one, and
+its handler gives way to others (`broker.turns`). Few large requests are under way at a time. The
+others wait as the bytes they came in, for a decoded request takes many times that.
 """
 
 import asyncio
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from txn._core import ClientRequest, ParkedProduce
 
 LARGE_BYTES = 8 << 10
-"""From how many bytes on a request is large: it may have thousands of items."""
+"""Bytes from which on a request is large: it may have thousands of items."""
 
 LARGE_ENTRIES = 500
-"""From how many entries on an answer is large."""
+"""Entries from which on an answer is large."""
 
 LARGE_AT_A_TIME = 2
-"""How many large requests are under way at a time; and as many of those that search logs."""
+"""Limit of large requests under way; those that search logs have one of their own, as high."""
 
 WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""What is answered when other members come: it is under way while it is decoded alone."""
+"""APIs whose answers wait for other members; they count as under way while decoded alone."""
 
 
 def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
-    """Log what a callback raised; nobody else would hear of it."""
+    """Log the exception of a callback, which no caller would see."""
     log.error("broker.work_failed", reason=told.get("message"), exc_info=told.get("exception"))
 
 

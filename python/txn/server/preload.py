@@ -1,9 +1,9 @@
-"""Loads what the first request of each kind would have to, right after the start.
+"""Loads, right after the start, the modules that the first request of each kind needs.
 
 Schemas of messages are modules, and reading one takes a file descriptor. A process that has none
 left at that moment would fail a request that it could answer otherwise. All of them at the start
-would make it some 300 ms longer; so a thread loads them once the broker answers, a little at
-a time, so that requests go first.
+would make it some 300 ms longer. So a thread loads them once the broker answers. It loads a little
+at a time, so that requests go first.
 """
 
 import gc
@@ -19,9 +19,9 @@ from txn.server.requests import load_request
 from txn.wire.messages import load_response
 
 PAUSE_S: Final = 0.002
-"""Between two schemas, each some 2 ms of work."""
+"""Pause between two schemas, each some 2 ms of work."""
 FIRST_PAUSE_S: Final = 0.1
-"""For whoever waited for the start."""
+"""Pause for clients that waited for the start."""
 RETRY_S: Final = 1.0
 
 LATER: Final = (
@@ -72,7 +72,7 @@ class Preload:
                     break
             else:
                 return
-        if gc.get_freeze_count() > 0:  # `txn serve`: as what it loaded at its start
+        if gc.get_freeze_count() > 0:  # `txn serve` froze its own modules at the start too
             gc.freeze()
 
     def _steps(self) -> Iterator[Callable[[], object]]:

@@ -1,8 +1,8 @@
 """Bytes from anybody: looked through in Rust, then decoded by the protocol library.
 
-A request has at most `ITEMS_MAX` items in its arrays, whatever it is. An item may be two bytes on
-the wire and takes up to 250 in memory while it is answered: so a request takes some 50 MiB at most
-beside its own bytes, and a second or two of one processor.
+Every request has at most `ITEMS_MAX` items in its arrays. An item may be two bytes on the wire and
+takes up to 250 in memory while it is answered. So a request takes some 50 MiB at most beside its
+own bytes, and a second or two of one processor.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from txn.wire.requests import view
 from txn.wire.shapes import steps_of
 
 ITEMS_MAX: Final = 200_000
-"""As many as Produce and Fetch may name partitions."""
+"""The limit of partitions in Produce and Fetch, too."""
 
 Request = TypeVar("Request")
 
@@ -54,7 +54,7 @@ def _parts_of_request(kind: type, api_key: int, api_version: int) -> Parts:
 
 
 def decode_untrusted(schema: Any, body: bytes) -> Any:
-    """Decode a body by a schema that knows no tagged fields, whoever sent it.
+    """Decode a body of an untrusted sender by a schema that knows no tagged fields.
 
     Raises an exception of any kind: the bytes do not follow the schema.
     """
@@ -64,7 +64,7 @@ def decode_untrusted(schema: Any, body: bytes) -> Any:
 
 
 def load_request(kind: type, api_key: int, api_version: int) -> None:
-    """Load what a request of an API and version needs to be decoded. Raises OSError."""
+    """Load schema and reader of the requests of an API and version. Raises OSError."""
     _parts_of_request(kind, api_key, api_version)
 
 

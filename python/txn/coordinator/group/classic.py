@@ -12,13 +12,14 @@ group stays, as if nothing had happened.
 
 A round: every member sends JoinGroup and waits. When all have, or the rebalance timeout is over,
 the generation grows by one and each is answered; the leader gets the list of members. It computes
-the assignment with the assignor all have in common (range, round robin, sticky, cooperative sticky:
-opaque bytes to the broker) and hands it in with SyncGroup, where the others wait for theirs.
+the assignment with the assignor all have in common, as range or cooperative sticky; to the broker
+the assignment is opaque bytes. It hands the assignment in with SyncGroup, where the others wait for
+theirs.
 
-Durable parts. Only a finished generation: `GroupValue` is written when a group becomes Stable, when
-it becomes Empty, when a static member is replaced without a rebalance, and when a group is made.
-After a restart `restore` gives the members of the last generation back with fresh session timers;
-an unfinished round begins again, for its clients lost their connections. So in the states Stable
+Durable parts. Only a finished generation is written, as `GroupValue`: when a group is created,
+becomes Stable or Empty, or when a static member is replaced without a rebalance. After a restart
+`restore` gives the members of the last generation back with fresh session timers. An unfinished
+round begins again, for its clients lost their connections. So in the states Stable
 and Empty `group_value(group)` is the last record written, after any history (P8).
 
 Waiting. JoinGroup and SyncGroup carry a ticket, a number of the caller's; each ticket is answered
@@ -151,7 +152,7 @@ class InitialWait(NamedTuple):
 class Group(NamedTuple):
     """A group.
 
-    `members` are in the order they joined; `pending` are ids given out, with the time they lapse;
+    `members` are in the order they joined. `pending` are ids given out, with the time they lapse.
     `unsynced` are members of this generation that did not yet ask for their assignment.
     `join_deadline_ms` is set in PreparingRebalance, `sync_deadline_ms` while `unsynced` has any.
     """

@@ -6,13 +6,13 @@ A key or value begins with its version as int16. Two kinds of key are ours:
     2     GroupKey   group                            → GroupValue
 
 A null value is a tombstone. Other key versions belong to protocols this broker does not
-speak (consumer, share and streams groups); `decode_key` returns None for them, so that a
+speak: consumer, share and streams groups. `decode_key` returns None for them, so that a
 directory written by Apache Kafka can be opened.
 
 Written versions: OffsetKey 1, OffsetValue 4 (1 if the commit set its own expiry), GroupKey 2,
 GroupValue 3; the same choices as Apache Kafka 4.2. Everything from version 0 on is read. Up to
-OffsetValue 3 and GroupValue 3 strings are an int16 length and bytes, from version 4 on an unsigned
-varint of length + 1 and bytes, and structures end with tagged fields.
+OffsetValue 3 and GroupValue 3 strings are an int16 length and bytes. From version 4 on they are an
+unsigned varint of length + 1 and bytes, and structures end with tagged fields.
 
 Sources: OffsetCommitKey, OffsetCommitValue, GroupMetadataKey and GroupMetadataValue message
 schemas of Apache Kafka 4.2; KIP-211 (expiry), KIP-345 (static members), KIP-915 (tagged

@@ -8,9 +8,9 @@ begins one that nobody will end. On one node every connection is seen, so the or
 were opened tells the facts that the requests lack. Once a producer has spoken over a connection, a
 request over an earlier one is late.
 
-A refused client has its connection closed. A client that is alive after all, as one that ends
-another process's transaction may be, connects again and is then the latest; nobody waits for the
-answer to a late request.
+A refused client has its connection closed. The client may be alive after all, as one that ends
+another process's transaction. It then connects again and is the latest; nobody waits for the answer
+to a late request.
 
 Under transaction version 2 the epoch tells transactions apart, and nothing is noted.
 

@@ -1,7 +1,7 @@
-"""What a request may do to a transactional id. Functions here change nothing.
+"""The decisions on requests for a transactional id. Functions here change nothing.
 
-A request shows a producer id and epoch. The epoch is the fence: whoever was given a later
-one has taken the id over, and what an earlier one asks for is refused (P7). What changes it:
+A request shows a producer id and epoch. The epoch is the fence: the producer with the latest epoch
+has taken the id over, and requests with an earlier one are refused (P7). The epoch changes with:
 
     InitProducerId      +1; twice if it had to abort a transaction somebody left open; +1 of
                         the client alone if it keeps that open (KIP-939)
@@ -14,7 +14,7 @@ A client that lost the answer asks again with the epoch it had. That must give t
 it missed and do nothing else: `END_AND_BUMP` is the table of EndTxn v5.
 
 EndTxn v0-4 (TV1) leaves the epoch alone, so *again* and *now* are the same there and any
-other epoch is fenced. Either version may end what the other began, as in Kafka.
+other epoch is fenced. Either version may end a transaction that the other began, as in Kafka.
 
 Epochs end at 32766; the one above is for fencing. Then a Prepare names the producer id that
 its Complete changes to, with epoch 0, or InitProducerId changes it itself.
@@ -59,7 +59,7 @@ from txn.coordinator.transaction.states import (
 from txn.wire.error_codes import ErrorCode
 
 TV1: Final = 0
-"""What Kafka stores for clients of transaction version 1, for 0 and 1 alike."""
+"""The number that Kafka stores for clients of transaction version 0 and 1 alike."""
 TV2: Final = 2
 
 NewProducerId = Callable[[], int]
@@ -116,11 +116,11 @@ def decide_init(
     new_producer_id: NewProducerId,
     keep_prepared: bool = False,
 ) -> Refuse | Write | AbortFirst:
-    """Decide which producer id and epoch a starting producer gets: `client` of what is written.
+    """Decide on the producer id and epoch of a starting producer: `client` of the written state.
 
     Args:
-        txn: What is known of the transactional id; None if nothing.
-        shown: What the producer holds and wants to go on from (KIP-360); None if it is new.
+        txn: The state of the transactional id; None if it is unknown.
+        shown: The identity that the producer goes on from (KIP-360); None for a new one.
         timeout_ms: Of its transactions; already checked.
         now_ms: The time.
         new_producer_id: For an unknown id, or when the epochs are used up.
@@ -201,7 +201,7 @@ def _empty(txn: Txn, producer: Producer, last_epoch: int, timeout_ms: int, now_m
 def _kept(txn: Txn, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId) -> Txn:
     """The open transaction under its own identity, its client under the next one.
 
-    Its time is never shortened: what was prepared to wait for a decision goes on waiting.
+    Its timeout is never shortened: a prepared transaction goes on waiting for its decision.
     """
     client = _following(txn.client, new_producer_id)
     return txn._replace(
@@ -226,8 +226,8 @@ def decide_add(
     """Decide whether partitions join a transaction, which begins if none is open.
 
     Args:
-        txn: What is known of the transactional id; None if nothing.
-        producer: What the client shows.
+        txn: The state of the transactional id; None if it is unknown.
+        producer: The identity in the request.
         partitions: Those to join; they exist.
         client_version: TV1 for AddPartitionsToTxn, TV2 for a Produce or TxnOffsetCommit.
         now_ms: The time.
@@ -416,7 +416,7 @@ def _prepare_and_bump(
 
 
 def complete(txn: Txn, *, now_ms: int) -> Txn:
-    """What follows a Prepare once every partition has its marker."""
+    """The Complete that follows a Prepare once every partition has its marker."""
     completed = txn._replace(state=COMPLETION[txn.state], partitions=frozenset(), updated_ms=now_ms)
     if txn.next_producer_id < 0:
         return completed
@@ -433,7 +433,7 @@ def complete(txn: Txn, *, now_ms: int) -> Txn:
 
 
 def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
-    """The Prepare that aborts an open transaction and fences whoever holds it."""
+    """The Prepare that aborts an open transaction and fences its producer."""
     return _fence(txn, now_ms, new_producer_id, NO_PRODUCER_EPOCH)
 
 
@@ -450,15 +450,15 @@ def decide_after_power_failure(
 
     Records that were acknowledged but not yet synced are gone, of transactions that were
     open and even the record that one had begun. A client that lived through it could go
-    on and commit the rest: a torn transaction (P3). So whatever may have been open is
-    aborted and every producer is fenced. How the last transaction ended is remembered if
+    on and commit the rest: a torn transaction (P3). So every transaction that may have been open is
+    aborted, and every producer is fenced. How the last transaction ended is remembered if
     the epochs tell its repetition from the end of a lost one, which they do under TV2.
 
     Args:
-        txn: What is known of the transactional id.
-        is_behind: Whether later epochs may have been given out than those that are known, as
-            with `durability=process`, where partitions may remember them. Then nobody goes on
-            with a known producer id: what it sends would be too old, or a repetition.
+        txn: The state of the transactional id.
+        is_behind: True if later epochs may have been given out than the known ones. That may be
+            with `durability=process`, and partitions may remember them. Then no producer goes on
+            with a known producer id: its batches would be too old, or taken for repetitions.
         now_ms: The time.
         new_producer_id: For that, or when the epochs are used up.
     """
@@ -486,7 +486,7 @@ def decide_after_power_failure(
 
 
 def _used_up(txn: Txn) -> Txn:
-    """The same transaction with no epoch left for whoever comes after it."""
+    """The same transaction with no epoch left for a later producer."""
     last = txn._replace(producer_epoch=LAST_PRODUCER_EPOCH)
     return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_prepared else last
 
@@ -494,8 +494,8 @@ def _used_up(txn: Txn) -> Txn:
 def result_of_hanging(txn: Txn | None, producer: Producer) -> TxnResult:
     """Decide on a transaction that a partition holds open and `__transaction_state` does not.
 
-    After a power failure either its beginning is lost, and it never committed, or (with
-    `durability=process` alone) its marker is, and the epochs say under TV2 that it did.
+    After a power failure either its beginning is lost, and it never committed, or its marker is.
+    The latter needs `durability=process`. Under TV2 the epochs then say that it committed.
     """
     if txn is not None and txn.state is TxnState.COMPLETE_COMMIT and ended_as(txn, producer):
         return TxnResult.COMMIT

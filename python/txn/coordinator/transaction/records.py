@@ -19,12 +19,12 @@
 
 A later tag is passed over. Version 0 has lengths of int16 and int32; version 1 is flexible
 (KIP-482): unsigned varints, lengths one up. A tagged field is left out where it has its
-default. Version 1 is what Kafka writes with `transaction.version` >= 1; both are read.
+default. Kafka writes version 1 with `transaction.version` >= 1; both are read.
 
 Where this differs from Kafka: Kafka's coordinator keeps `last_producer_epoch` in memory
-alone, so a producer whose answer was lost in a restart is fenced; the field here lets it
+alone, so a producer whose answer was lost in a restart is fenced. The field here lets it
 go on, and state after recovery is state before it (P8). By the rules of tagged fields
-Kafka's readers pass over it. Kafka 4.2 also reads but never writes tags 0 and 1; without
+Kafka's readers pass over it. Kafka 4.2 also reads but never writes tags 0 and 1. Without
 tag 1 a restart between a Prepare and its Complete would forget the new producer id. Tag 3 it
 neither writes nor reads.
 
@@ -106,7 +106,7 @@ def decode_key(data: bytes) -> str | None:
 
 
 def encode_value(txn: Txn) -> bytes:
-    """Encode what is known of an id, in version 1."""
+    """Encode the state of an id, in version 1."""
     return b"".join(
         (
             _HEAD.pack(
@@ -200,7 +200,7 @@ def check_value(data: bytes) -> None:
 
 
 def decode_value(data: bytes) -> Txn:
-    """Decode what is known of an id, from version 0 or 1.
+    """Decode the state of an id, from version 0 or 1.
 
     Raises:
         ValueError: the bytes do not follow the schema, or are of a later version.
@@ -280,7 +280,7 @@ def _tag(tagged: dict[int, bytes], tag: int, layout: str, default: int) -> int:
 
 
 class _Reader:
-    """Takes values off the front of bytes; every length is checked against what is left."""
+    """Takes values off the front of bytes; every length is checked against the rest."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,12 +1,12 @@
 """All transactional ids and where they stand: the fold of `__transaction_state`.
 
-`replay` is the only way this changes, for a record just appended and for one that a start
-reads, so the store is always the fold of the log (P8). A record holds everything about its id,
+Only `replay` changes the store, for a record just appended and for one that a start reads. So
+the store is always the fold of the log (P8). A record holds everything about its id,
 so the newest one alone matters and a compacted log replays to the same.
 
-Most ids are at rest most of the time, and there may be many. One that nobody has asked about
-for long *sleeps*: it is kept as the bytes of its record, some 250 bytes with its name instead
-of 600, and is decoded when it is looked at. Recovery decodes nothing but what is open.
+Most ids are at rest most of the time, and there may be many. An id without a request for long is
+kept *encoded*, as the bytes of its record: some 250 bytes with its name instead of 600. Reading it
+decodes it. Recovery decodes open transactions alone.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from txn.coordinator.transaction.timeouts import is_expired
 
 
 class TxnStore:
-    """What is known of every transactional id."""
+    """The state of every known transactional id."""
 
     __slots__ = ("_decoded", "_encoded")
 
@@ -32,7 +32,7 @@ class TxnStore:
         """At rest, as `encode_value` gives it. An id is in one of the two."""
 
     def get(self, transactional_id: str) -> Txn | None:
-        """What is known of an id; None if nothing."""
+        """The state of an id; None if it is unknown."""
         txn = self._decoded.get(transactional_id)
         if txn is not None:
             return txn
