@@ -1,5 +1,6 @@
 """`txn` on the command line, as scripts and operators meet it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import txn as embedded
 from support.brokers import BrokerProcess
 from support.clients import create_topic, plain_producer, read_all, send
 
@@ -58,3 +60,42 @@ def test_the_demo_refuses_a_directory_that_is_not_empty(tmp_path: Path) -> None:
     assert done.stderr == (
         f"txn: {tmp_path} is not empty. The demo starts from nothing: give a new directory\n"
     )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["log", "verify", "{data}"]])
+def test_output_that_cannot_be_written_is_told_and_ends_with_1(
+    tmp_path: Path, arguments: list[str], unbuffered: str
+) -> None:
+    """Python's own exit code was 120, which no page names."""
+    embedded.Broker(tmp_path).close()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "txn", *(each.format(data=tmp_path) for each in arguments)],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "txn: cannot write the output: No space left on device\n",
+    )
+
+
+def test_output_whose_reader_has_gone_ends_with_1_in_silence(tmp_path: Path) -> None:
+    embedded.Broker(tmp_path).close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "txn", "log", "verify", str(tmp_path)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 import txn
-from support.clients import create_topic, plain_producer, read_all, send
+from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
@@ -105,3 +105,25 @@ def test_P9_a_partition_taken_out_of_service_answers_storage_error_and_others_go
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     with txn.Broker(tmp_path) as broker:  # it is judged anew, and nothing is wrong with its files
         assert read_all(broker.bootstrap_servers, "bad") == [b"value"]
+
+
+def test_P9_a_partition_out_of_service_loses_nothing_to_retention_and_is_not_compacted(
+    tmp_path: Path,
+) -> None:
+    """Its records may be needed to repair it."""
+    with txn.Broker(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        for topic in ("bad", "good"):
+            create_topic(servers, topic, cleanup_policy="compact,delete", retention_ms="1")
+            producer = plain_producer(servers)
+            producer.produce(topic, value=b"value", key=b"key")
+            assert producer.flush(WAIT_S) == 0
+        broker._node.host.refuse_partition("bad", 0, "a transaction is open that was committed")
+
+        broker._storage.retain(now_ms=1 << 50)
+        left = {store.topic for _, store in broker._compaction._compacted_logs()}
+
+        stored = [sorted((tmp_path / f"{topic}-0").glob("*.log")) for topic in ("bad", "good")]
+    assert [[path.stem.strip("0") for path in paths] for paths in stored] == [[""], ["1"]]
+    assert "bad" not in left
+    assert "good" in left

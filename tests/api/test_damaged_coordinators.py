@@ -19,6 +19,10 @@ from support.damaged import KAFKA_STORAGE_ERROR, events, fetch_code, flip_bit
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
+from txn.errors import StorageError
+from txn.metadata.image import Topic
+from txn.storage.base import StoredBatch
+from txn.storage.native import NativeLog, NativeStorage
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
@@ -181,6 +185,110 @@ def commit_offset(servers: str, group: str, offset: int) -> None:
         consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
     finally:
         consumer.close()
+
+
+# ---------------------------------------------------------------- losses that are accepted
+
+
+def test_P9_an_operator_gives_up_what_a_log_of_decisions_has_lost(
+    unread: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The open transaction is aborted: nobody knows any more what was to become of it."""
+    name = shard("__transaction_state", BROKEN)
+    code, out, err = run_txn("log", "accept-loss", unread, name)
+    assert (code, f"{name}" in out) == (0, True), err
+
+    for _ in range(2):
+        with txn.Broker(unread) as broker:
+            servers = broker.bootstrap_servers
+            assert read_all(servers, "orders")[:2] == [b"committed", b"committed"]
+            commit_values(transactional_producer(servers, BROKEN), "orders", [b"next"])
+    with txn.Broker(unread) as broker:
+        values = read_all(broker.bootstrap_servers, "orders")
+
+    assert values == [b"committed", b"committed", b"next", b"next"]
+    assert len(events(caplog, "log.loss_accepted")) == 1
+    assert events(caplog, "log.damaged") == []
+
+
+def test_P9_an_operator_gives_up_what_a_log_of_groups_has_lost(
+    left: tuple[Path, txn.Broker],
+) -> None:
+    path, broker = left
+    create_topic(broker.bootstrap_servers, "orders")
+    for offset in (7, 8):
+        commit_offset(broker.bootstrap_servers, BROKEN, offset)
+    commit_offset(broker.bootstrap_servers, SOUND, 5)
+    kill(broker, path)
+    name = shard("__consumer_offsets", BROKEN)
+    flip_bit(path / name / f"{0:020}.log", -3)
+    code, _, err = run_txn("log", "accept-loss", path, name)
+    assert code == 0, err
+
+    with txn.Broker(path) as again:
+        servers = again.bootstrap_servers
+        assert [committed(servers, group) for group in (BROKEN, SOUND)] == [7, 5]
+        commit_offset(servers, BROKEN, 9)
+    with txn.Broker(path) as again:
+        assert committed(again.bootstrap_servers, BROKEN) == 9
+
+
+def committed(servers: str, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+    try:
+        [found] = consumer.committed([TopicPartition("orders", 0)], timeout=10)
+    finally:
+        consumer.close()
+    offset: int = found.offset
+    return offset
+
+
+# ---------------------------------------------------------------- a disk that fails once
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+@pytest.mark.parametrize("place", ["open", "read"])
+def test_a_coordinators_log_that_a_disk_refuses_once_is_read_again(
+    left: tuple[Path, txn.Broker], monkeypatch: pytest.MonkeyPatch, topic: str, place: str
+) -> None:
+    """Its ids and groups had no coordinator until the next start."""
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    commit_values(transactional_producer(servers, BROKEN), "orders", [b"committed"])
+    commit_offset(servers, BROKEN, 7)
+    kill(broker, path)
+    fail_once(monkeypatch, topic, place)
+
+    with txn.Broker(path) as again:
+        servers = again.bootstrap_servers
+        commit_values(transactional_producer(servers, BROKEN), "orders", [b"next"])
+        assert read_all(servers, "orders") == [b"committed", b"next"]
+        assert committed(servers, BROKEN) == 7
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, topic: str, place: str) -> None:
+    """Have the disk refuse the partition of `BROKEN` once: to open it, or to read its batches."""
+    index = coordinator_partition(BROKEN, SHARDS)
+    refusals = iter([StorageError("Input/output error")])
+    whole_open, whole_read = NativeStorage._open, NativeLog.batches
+
+    def opened(storage: NativeStorage, wanted: Topic, number: int) -> NativeLog:
+        if (wanted.name, number) == (topic, index):
+            for error in refusals:
+                raise error
+        return whole_open(storage, wanted, number)
+
+    def batches(log: NativeLog, start: int = 0) -> Iterator[StoredBatch]:
+        yield from whole_read(log, start)
+        if (log.topic, log.index) == (topic, index):
+            for error in refusals:
+                raise error
+
+    if place == "open":
+        monkeypatch.setattr(NativeStorage, "_open", opened)
+    else:
+        monkeypatch.setattr(NativeLog, "batches", batches)
 
 
 # ---------------------------------------------------------------- open here, completed there

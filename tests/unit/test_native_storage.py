@@ -1,8 +1,10 @@
 """Partitions of one data directory: how each is opened, and the files of an earlier run."""
 
+import os
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from txn.storage.checkpoints import (
 )
 from txn.storage.native import NativeLog, NativeStorage
 from txn.storage.refusals import REFUSED_PARTITIONS
+from txn.storage.strays import METADATA_FILE
 
 METADATA = Topic("__cluster_metadata", uuid.UUID(int=1), 1)
 ORDERS = Topic("orders", uuid.UUID(int=7), 3, {"internal.segment.bytes": "300"})
@@ -128,10 +131,10 @@ def test_a_checkpoint_that_cannot_be_written_is_told_of_once_and_written_later(
     metadata = storage.open(METADATA, 0)
     fill(metadata, 1)
     metadata.sync()
-    (tmp_path / (RECOVERY_POINTS + ".tmp")).mkdir()
+    (tmp_path / RECOVERY_POINTS).mkdir()
     storage.tick()
     storage.tick()
-    (tmp_path / (RECOVERY_POINTS + ".tmp")).rmdir()
+    (tmp_path / RECOVERY_POINTS).rmdir()
 
     storage.tick()
 
@@ -280,6 +283,53 @@ def test_old_segments_are_removed_by_the_settings_in_force(tmp_path: Path) -> No
     assert store.log_start_offset == 0
     storage.retain(now_ms=604_801_001)
     assert store.log_start_offset == 5
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{RECOVERY_POINTS}.tmp",
+        f"{HIGH_WATERMARKS}.tmp",
+        f"{LOG_STARTS}.tmp",
+        "orders-0/leader-epoch-checkpoint.tmp",
+        "orders-0/partition.metadata.tmp",
+    ],
+)
+def test_something_else_in_the_place_of_an_unfinished_file_is_moved_aside(
+    tmp_path: Path, name: str, make: Callable[[Path], object]
+) -> None:
+    """A FIFO held its writer for ever, a directory kept the partition from being opened."""
+    fill(storage_in(tmp_path).open(ORDERS, 0), 5)
+    for of_the_log in (METADATA_FILE, "leader-epoch-checkpoint"):
+        (tmp_path / "orders-0" / of_the_log).unlink()
+    make(tmp_path / name)
+
+    storage = storage_in(tmp_path)
+    store = storage.open(ORDERS, 0)
+    fill(store, 2)
+    store.close()
+    storage.write_recovery_points()
+    storage.write_log_starts()
+
+    again = storage_in(tmp_path).open(ORDERS, 0)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 7)
+    assert (tmp_path / name.removesuffix(".tmp")).is_file()
+    assert (tmp_path / f"{name}.given-up").exists()
+
+
+@pytest.mark.parametrize("name", ["txnindex-checkpoint.tmp", f"{5:020}.snapshot.tmp"])
+def test_a_fifo_in_the_place_of_an_unfinished_file_keeps_no_partition_from_being_opened(
+    tmp_path: Path, name: str
+) -> None:
+    fill(storage_in(tmp_path).open(ORDERS, 0), 5)
+    os.mkfifo(tmp_path / "orders-0" / name)
+
+    store = storage_in(tmp_path).open(ORDERS, 0)
+    fill(store, 2)
+    store.close()
+
+    assert storage_in(tmp_path).open(ORDERS, 0).log_end_offset == 7
 
 
 def test_a_partition_metadata_that_a_crash_left_empty_is_written_again(tmp_path: Path) -> None:

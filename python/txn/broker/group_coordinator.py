@@ -576,19 +576,18 @@ class GroupCoordinator:
 
     def _load(self, shard: GroupShard) -> None:
         """Replay a partition, or do without it."""
-        try:
-            for batch in shard.log.batches():
-                self._replay(shard, batch)
+        known = self._passed_over
+        error = shard.load(lambda: self._replay_log(shard, known), GroupStore)
+        if error is None:
             return
-        except CorruptLogError as error:
-            self.forget_partition(shard.index)
+        self.forget_partition(shard.index)
+        if isinstance(error, CorruptLogError):
             self.host.refuse_partition(OFFSETS_TOPIC, shard.index, error.message)
-            reason = error.message
-        except (StorageError, OSError) as error:
-            self.forget_partition(shard.index)
-            reason = str(error)
-        partition = f"{OFFSETS_TOPIC}-{shard.index}"
-        log.error("group.groups_not_served", partition=partition, reason=reason)
+        log.error(
+            "group.groups_not_served",
+            partition=f"{OFFSETS_TOPIC}-{shard.index}",
+            reason=str(error),
+        )
 
     def _require_loaded(self, group_id: str) -> None:
         """Raises StorageError: the stored state of a group could not be read."""
@@ -599,6 +598,11 @@ class GroupCoordinator:
                 topic=OFFSETS_TOPIC,
                 partition=index,
             )
+
+    def _replay_log(self, shard: GroupShard, passed_over: int) -> None:
+        self._passed_over = passed_over
+        for batch in shard.log.batches():
+            self._replay(shard, batch)
 
     def _replay(self, shard: GroupShard, batch: StoredBatch) -> None:
         if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):

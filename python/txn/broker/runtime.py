@@ -34,7 +34,7 @@ from txn.coordinator.operations import (
     Request,
     Synced,
 )
-from txn.errors import StorageError
+from txn.errors import CorruptLogError, StorageError
 from txn.storage.base import PartitionLog, ProducerIdentity
 from txn.wire.error_codes import ErrorCode
 
@@ -52,6 +52,9 @@ class Phase(Enum):
 
 
 _NOT_YET: Final = object()
+
+LOADS_MAX: Final = 2
+"""Number of times that a start reads a shard's log, while a disk keeps it from being read."""
 
 
 class Shard(Generic[S, R]):
@@ -100,6 +103,29 @@ class Shard(Generic[S, R]):
     def log(self) -> PartitionLog:
         """Its partition, opened when it is first used. Raises StorageError."""
         return self._logs[self.index]
+
+    def load(self, replay: Callable[[], object], empty: Callable[[], S]) -> Exception | None:
+        """Replay the log into the state; return the error if that fails, None if it does not.
+
+        An error of the disk may pass, and nothing reads the log again before the next start: so a
+        failed replay is repeated at once.
+
+        Args:
+            replay: Folds the whole log into the state. Raises CorruptLogError, StorageError,
+                OSError.
+            empty: Makes the state of no record.
+        """
+        failure: Exception | None = None
+        for _ in range(LOADS_MAX):
+            try:
+                replay()
+            except CorruptLogError as error:
+                return error
+            except (StorageError, OSError) as error:
+                failure, self.state = error, empty()
+            else:
+                return None
+        return failure
 
     def activate(self) -> None:
         """Serve requests: the log was replayed."""

@@ -1052,14 +1052,11 @@ class TransactionCoordinator:
 
     def _load(self, shard: TxnShard) -> None:
         """Replay a partition of `__transaction_state`, or do without it."""
-        try:
-            self._replay(shard)
-        except CorruptLogError as error:
-            shard.fail(error.message, Known())
-            self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
-        except (StorageError, OSError) as error:
+        error = shard.load(lambda: self._replay(shard), Known)
+        if error is not None:
             shard.fail(str(error), Known())
-        if shard.phase is Phase.FAILED:
+            if isinstance(error, CorruptLogError):
+                self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
             log.error(
                 "txn.ids_not_served",
                 partition=f"{TRANSACTIONS_TOPIC}-{shard.index}",

@@ -8,6 +8,7 @@ imports, three fifths of the time until a broker serves. Hence the imports insid
 fork in the road.
 """
 
+import errno
 import gc
 import sys
 from contextlib import suppress
@@ -16,29 +17,51 @@ from importlib import import_module
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
 
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+"""Errors of a write that stdout does not take."""
+
 
 def main() -> None:
     """Run the command line; every error txn raises on purpose becomes one line."""
-    from txn.cli.plain_serve import read_plain_serve
-
     try:
-        asked = read_plain_serve(sys.argv[1:])
-        if asked is not None:
-            gc.disable()  # modules being loaded are no garbage; looking for it takes 6 % of a start
-            _load_asyncio_without_ssl()
-            from txn.server.serve import serve
-
-            serve(asked.data, asked.listen, asked.durability, asked.metrics, asked.options)
-        else:
-            from txn.cli.commands import app
-
-            app()
+        try:
+            _run()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # Python would do it later, and end with 120 if that fails
     except TxnError as error:
-        with suppress(OSError):  # the disk of a log file may be full
-            print(f"txn: {printable(error)}", file=sys.stderr)
+        _tell(printable(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except OSError as error:
+        if error.filename is not None or error.errno not in UNWRITABLE:
+            raise
+        sys.stdout = None
+        if error.errno != errno.EPIPE:  # else its reader has read enough
+            _tell(f"cannot write the output: {error.strerror}")
+        sys.exit(1)
     finally:
         _give_up_unwritten_errors()
+
+
+def _run() -> None:
+    from txn.cli.plain_serve import read_plain_serve
+
+    asked = read_plain_serve(sys.argv[1:])
+    if asked is not None:
+        gc.disable()  # modules being loaded are no garbage; looking for it takes 6 % of a start
+        _load_asyncio_without_ssl()
+        from txn.server.serve import serve
+
+        serve(asked.data, asked.listen, asked.durability, asked.metrics, asked.options)
+    else:
+        from txn.cli.commands import app
+
+        app()
+
+
+def _tell(reason: str) -> None:
+    with suppress(OSError):  # the disk of a log file may be full
+        print(f"txn: {reason}", file=sys.stderr)
 
 
 def _give_up_unwritten_errors() -> None:

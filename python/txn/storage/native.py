@@ -938,10 +938,11 @@ class NativeStorage:
         found = [place for place, name in zip(wanted, names, strict=True) if name in present]
 
         def opened(place: tuple[Topic, int]) -> Opened:
-            try:
-                return self._unless_refused(place[0].name, place[1], lambda: self._open(*place))
-            except (CorruptLogError, StorageError) as error:
-                return error
+            first = self._opened_or_error(*place)
+            if isinstance(first, StorageError) and place[0].is_internal:
+                # The disk's error may have passed. A coordinator asks no second time.
+                return self._opened_or_error(*place)
+            return first
 
         threads = self._broker_settings["num.recovery.threads.per.data.dir"]
         if self.was_clean or threads == 1 or len(found) < 2:
@@ -953,6 +954,14 @@ class NativeStorage:
             next(remaining) if name in present else self._unwritten(topic.name, index)
             for (topic, index), name in zip(wanted, names, strict=True)
         ]
+
+    def _opened_or_error(
+        self, topic: Topic, index: int
+    ) -> NativeLog | CorruptLogError | StorageError:
+        try:
+            return self._unless_refused(topic.name, index, lambda: self._open(topic, index))
+        except (CorruptLogError, StorageError) as error:
+            return error
 
     def _unwritten(self, topic: str, index: int) -> CorruptLogError | None:
         def require() -> None:
@@ -1032,8 +1041,10 @@ class NativeStorage:
             self._is_checkpoint_refused = False
 
     def retain(self, now_ms: int) -> None:
-        """Remove the segments that retention no longer keeps."""
+        """Remove the segments that retention no longer keeps; a refused log keeps all of them."""
         for (topic, index), partition in self._recovery_points.logs().items():
+            if (topic, index) in self._refusals:
+                continue  # its records may be needed to repair it
             try:
                 removed = partition.retain(now_ms)
             except _core.LogRefusedError:

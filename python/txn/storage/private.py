@@ -6,6 +6,7 @@ directory or file that is there keeps the mode it has; one that is replaced whol
 """
 
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Final
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
+
+ASIDE_SUFFIX: Final = "given-up"
+"""Last part of the name of whatever stood in the way of a file."""
 
 
 def make_directory(path: Path) -> None:
@@ -39,8 +43,9 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
         text: Its new content.
         force: Forces a descriptor's file to the disk.
 
-    Raises OSError.
+    Something else of the temporary name, as a FIFO, is moved aside. Raises OSError.
     """
+    _move_aside(temporary)
     descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "w") as file:
         os.fchmod(file.fileno(), FILE_MODE)  # one that a kill left may have another
@@ -48,6 +53,13 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
         file.flush()
         force(file.fileno())
     temporary.rename(path)
+
+
+def _move_aside(path: Path) -> None:
+    """Rename whatever is no regular file: a FIFO would hold its writer for ever."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            path.rename(path.with_name(f"{path.name}.{ASIDE_SUFFIX}"))
 
 
 def force_directory(path: Path) -> None:

@@ -107,8 +107,7 @@ impl AbortedSums {
             return Ok(());
         }
         let unfinished = path.with_extension("tmp");
-        disk::write(&unfinished, text.as_bytes())?;
-        disk::rename(&unfinished, &path)
+        disk::replace(&path, &unfinished, text.as_bytes())
     }
 
     /// Forces the file to the disk; the directory is the caller's to sync.

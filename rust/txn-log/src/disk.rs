@@ -152,6 +152,27 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_at(&file, path, 0, bytes)
 }
 
+/// Makes or replaces a file whole or not at all, by way of a file of another name. Something else
+/// of that name, as a FIFO or a directory, is moved aside.
+pub(crate) fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> io::Result<()> {
+    if fs::symlink_metadata(unfinished).is_ok_and(|found| !found.is_file()) {
+        move_aside(unfinished)?;
+    }
+    write(unfinished, bytes)?;
+    rename(unfinished, path)
+}
+
+/// Last part of the name of whatever stood in the way of a file.
+pub(crate) const ASIDE_SUFFIX: &str = "given-up";
+
+/// Gives whatever stands in the way of a file another name, if it is there.
+pub(crate) fn move_aside(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ASIDE_SUFFIX);
+    rename_if_there(path, name.as_ref()).map(|_| ())
+}
+
 /// Cuts or grows an open file.
 pub(crate) fn truncate(file: &File, path: &Path, len: u64) -> io::Result<()> {
     announce(path, &Change::Truncate(path, len))?;

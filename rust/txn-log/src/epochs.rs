@@ -86,8 +86,7 @@ impl Epochs {
         for (epoch, start_offset) in &self.0 {
             let _ = writeln!(text, "{epoch} {start_offset}"); // a String takes everything
         }
-        disk::write(&unfinished, text.as_bytes())?;
-        disk::rename(&unfinished, &path)
+        disk::replace(&path, &unfinished, text.as_bytes())
     }
 
     /// Forces the file to the disk; the directory is the caller's to sync.

@@ -666,8 +666,7 @@ impl PartitionLog {
             && disk::read(&path).ok().as_deref() != Some(text.as_bytes())
         {
             let unfinished = path.with_extension("metadata.tmp");
-            disk::write(&unfinished, text.as_bytes())?;
-            disk::rename(&unfinished, &path)?;
+            disk::replace(&path, &unfinished, text.as_bytes())?;
         }
         Ok(())
     }

@@ -24,9 +24,6 @@ use crate::segment::file_path;
 use crate::settings::Settings;
 use crate::snapshot;
 
-/// Suffix for the name of an obstacle that stood in the place of a file.
-pub(crate) const GIVEN_UP_SUFFIX: &str = "given-up";
-
 /// The plan that makes a log sound: the kept part, and the offset where it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -177,10 +174,7 @@ fn newest_trace(directory: &Path) -> io::Result<i64> {
 /// The disk's; it may be tried again.
 pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<()> {
     for path in &plan.in_the_way {
-        let mut name = path.clone().into_os_string();
-        name.push(".");
-        name.push(GIVEN_UP_SUFFIX);
-        disk::rename_if_there(path, name.as_ref())?;
+        disk::move_aside(path)?;
     }
     disk::create_directory(directory)?;
     for base_offset in snapshot::offsets_of(directory, "log")?.into_iter().rev() {

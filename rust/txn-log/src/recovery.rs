@@ -51,7 +51,6 @@ use crate::epochs::{self, Epochs};
 use crate::error::{CorruptLog, OpenError};
 use crate::index::Indexes;
 use crate::log::{METADATA_NAME, Past};
-use crate::losses;
 use crate::producer_state::{AbortedTxn, ProducerStateError, ProducerStateManager, ReplayedBatch};
 use crate::removal::remove_segment;
 use crate::scan::{ScanError, Scanner};
@@ -307,8 +306,8 @@ fn require_files(directory: &Path) -> Result<(), OpenError> {
 pub(crate) fn has_known_name(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_offset = name.len() > 20 && name.bytes().take(20).all(|digit| digit.is_ascii_digit());
-    let is_given_up = name.ends_with(losses::GIVEN_UP_SUFFIX);
-    (is_offset && !is_given_up)
+    let is_passed_over = name.ends_with(disk::ASIDE_SUFFIX) || name.ends_with(".tmp");
+    (is_offset && !is_passed_over)
         || [METADATA_NAME, epochs::NAME, aborted_sums::NAME].contains(&&*name)
 }
 

@@ -17,8 +17,7 @@ use crate::segment::file_path;
 pub(crate) fn write(directory: &Path, offset: i64, bytes: &[u8]) -> io::Result<()> {
     let path = file_path(directory, offset, "snapshot");
     let unfinished = path.with_extension("snapshot.tmp");
-    disk::write(&unfinished, bytes)?;
-    disk::rename(&unfinished, &path)
+    disk::replace(&path, &unfinished, bytes)
 }
 
 /// The offsets of the snapshots that are there, newest first.
