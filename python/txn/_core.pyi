@@ -226,6 +226,13 @@ class PartitionLog:
         """Append one encoded batch of a coordinator (origin 0); return its base offset. Raises
         LogRefusedError, OSError.
         """
+    def append_of_client(
+        self, batch: bytes, transaction_version: int, transactional_id_hash: int | None
+    ) -> tuple[int, int]:
+        """Append one encoded batch as a Produce does. Return 0 and its base offset; 1 and the base
+        offset where it is stored already; 2 and 0 if its partition has to join the transaction; or 3
+        and the error code of its refusal. Raises LogRefusedError if the log is closed, OSError.
+        """
     def append_marker(
         self,
         producer_id: int,
@@ -239,6 +246,8 @@ class PartitionLog:
         """Whole stored batches from the one containing `start`, at least one if there is one.
         Raises IndexError if out of range.
         """
+    def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of each aborted transaction that overlaps `[start, end)`."""
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below `end` at or after the time; exact to the
         record.
@@ -302,6 +311,22 @@ seconds."""
 
 def bucket_bounds_s() -> list[float]:
     """The upper bounds of the buckets of times, inclusive, in seconds."""
+
+DiskFault = tuple[int, int]
+"""Number of bytes of a write that arrive all the same, and the error number."""
+
+def watch_disk(
+    directory: str, witness: Callable[[str, str, str, int, bytes], DiskFault | None]
+) -> None:
+    """Show a function every change to files of logs below a directory, before it is made; for tests.
+
+    It gets the kind of the change ("create", "write", "truncate", "rename", "remove", "sync",
+    "sync_directory"), the path, the new path of a rename, the position of a write or the new length,
+    and the bytes. A fault that it returns takes the place of the change.
+    """
+
+def release_disk(directory: str) -> None:
+    """End a `watch_disk`."""
 
 @final
 class Cleaner:

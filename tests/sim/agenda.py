@@ -15,7 +15,9 @@ from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
+from weakref import WeakSet
 
 US_PER_MS = 1_000
 US_PER_S = 1_000_000
@@ -111,6 +113,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.agenda = agenda
         self.is_dead = False
         self._on_error = on_error
+        self._begun: WeakSet[Coroutine[Any, Any, Any]] = WeakSet()
+
+    def die(self) -> None:
+        """Make no more calls; work that has not started never will, which is no bug."""
+        self.is_dead = True
+        for work in list(self._begun):
+            if getcoroutinestate(work) == CORO_CREATED:
+                work.close()
 
     def call_soon(self, callback, *args, context=None):  # type: ignore[no-untyped-def, override]
         return self.agenda.soon(self, callback, *args)
@@ -127,6 +137,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **_: Any) -> "asyncio.Task[Any]":  # type: ignore[override]
         task = asyncio.Task(coro, loop=self)
+        self._begun.add(coro)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.add_done_callback(self._ended)
         return task

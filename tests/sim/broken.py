@@ -7,12 +7,13 @@ for any of it. `must_find` is the anomaly it has to be caught by.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
-from sim import cleaning, disk
-from sim.cleaning import Cleaned, CleanersProducerState, Left
-from sim.disk import SimCatalog, SimLog
+from sim import cleaning
+from sim.cleaning import Output, moved_up
+from sim.disk import SimCatalog, SimLog, SimStorage
 from sim.plan import (
     Plan,
     make_cleaner_plan,
@@ -32,6 +33,7 @@ from sim.plan import (
     make_upgrade_crash_plan,
     make_upgrade_plan,
 )
+from sim.segments import decoded
 from txn.broker import group_coordinator, txn_coordinator
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.markers import Markers
@@ -46,13 +48,12 @@ from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
 from txn.errors import CorruptLogError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, producer_state_manager
-from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import COORDINATOR, DUPLICATE, OUT_OF_ORDER_SEQUENCE
 from txn.partition.producer_state_entry import ProducerStateEntry
 from txn.partition.producer_state_manager import TRANSACTIONAL, ProducerStateManager
 from txn.partition.stable_offset import OpenTransactions
-from txn.storage.base import BatchKind, Record, StoredBatch
-from txn.storage.memory import MemoryLog
+from txn.storage.base import BatchKind, Marker
+from txn.storage.native import LogStarts
 from txn.wire.error_codes import ErrorCode
 
 Breaking = Callable[[ExitStack], None]
@@ -140,14 +141,23 @@ def _sequences_used_again_are_retries(stack: ExitStack) -> None:
 
 
 def _aborted_transactions_are_not_named(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(AbortedIndex, "aborted_in", lambda self, start, end: []))
+    stack.enter_context(patch.object(SimLog, "aborted_in", lambda self, start, end: []))
+
+
+def _names_only(stack: ExitStack, is_named: Callable[[SimLog, int, int], bool]) -> None:
+    """Have fetches name some aborted transactions, by the fetch's start and their first offset."""
+
+    def make(aborted_in: Any) -> Any:
+        def partial(self: SimLog, start: int, end: int) -> list[tuple[int, int]]:
+            return [e for e in aborted_in(self, start, end) if is_named(self, start, e[1])]
+
+        return partial
+
+    _replaced(stack, SimLog, "aborted_in", make)
 
 
 def _aborted_transactions_are_named_too_late(stack: ExitStack) -> None:
-    def make(aborted_in: Any) -> Any:
-        return lambda self, start, end: [e for e in aborted_in(self, start, end) if e[1] >= start]
-
-    _replaced(stack, AbortedIndex, "aborted_in", make)
+    _names_only(stack, lambda log, start, first_offset: first_offset >= start)
 
 
 def _replay_passes_over_markers(stack: ExitStack) -> None:
@@ -165,16 +175,16 @@ def _replay_forgets_sequences(stack: ExitStack) -> None:
 
 
 def _markers_are_stored_as_data(stack: ExitStack) -> None:
-    def make(store: Any) -> Any:
-        def leaky(self: SimLog, batch: StoredBatch, count: int) -> None:
-            if batch.kind is BatchKind.COMMIT_MARKER and self.topic != "__consumer_offsets":
-                record = Record(batch.base_offset, 0, None, b"marker")
-                batch = batch._replace(records=(record,))
-            store(self, batch, count)
+    def make(append_marker: Any) -> Any:
+        def leaky(self: SimLog, marker: Marker) -> Any:
+            offset = append_marker(self, marker)
+            if marker.is_commit and self.topic != OFFSETS_TOPIC:
+                self.append([(None, b"marker")], timestamp_ms=marker.timestamp_ms)
+            return offset
 
         return leaky
 
-    _replaced(stack, SimLog, "_store", make)
+    _replaced(stack, SimLog, "append_marker", make)
 
 
 # -------------------------------------------------------------------- the coordinator
@@ -466,21 +476,11 @@ def _deletion_ends_what_began_below(stack: ExitStack) -> None:
 
 
 def _deletion_forgets_every_abort(stack: ExitStack) -> None:
-    def make(forget_below: Any) -> Any:
-        return lambda self, log_start_offset: forget_below(self, 1 << 62 if log_start_offset else 0)
-
-    _replaced(stack, AbortedIndex, "forget_below", make)
+    _names_only(stack, lambda log, start, first_offset: not log.log_start_offset)
 
 
 def _log_starts_are_not_kept(stack: ExitStack) -> None:
-    def make(load: Any) -> Any:
-        def forgetful(self: SimLog, file: Any) -> None:
-            file.log_start_offset = 0
-            load(self, file)
-
-        return forgetful
-
-    _replaced(stack, SimLog, "_load", make)
+    stack.enter_context(patch.object(LogStarts, "of", lambda self, topic, index: None))
 
 
 def _damaged_decisions_are_passed_over(stack: ExitStack) -> None:
@@ -511,70 +511,90 @@ def _orphans_are_ended_though_a_log_is_unread(stack: ExitStack) -> None:
 
 
 def _damage_is_shown(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(SimLog, "batches", MemoryLog.batches))
+    def careless(self: SimLog, start: int = 0, batches_max: int | None = None) -> Any:
+        batches = (batch for batch in self.stored if self.end_of(batch) > start)
+        return islice(batches, batches_max)
+
+    stack.enter_context(patch.object(SimLog, "batches", careless))
+    stack.enter_context(patch.object(SimLog, "read_batches", careless))
 
 
 def _damage_is_not_named(stack: ExitStack) -> None:
-    def nameless(self: SimLog, base_offset: int) -> CorruptLogError:
-        return CorruptLogError("a log is damaged")
+    def make(open_log: Any) -> Any:
+        def nameless(self: SimStorage, *place: Any) -> Any:
+            try:
+                return open_log(self, *place)
+            except CorruptLogError as error:
+                raise CorruptLogError("a log is damaged") from error
 
-    stack.enter_context(patch.object(SimLog, "_damage", nameless))
+        return nameless
+
+    _replaced(stack, SimStorage, "open", make)
 
 
 # -------------------------------------------------------------------- what is cleaned
 
 
-def _open_transactions_are_cleaned(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(CleanersProducerState, "first_unstable_offset", lambda self: -1)
-    )
-
-
-def _aborted_transactions_are_cleaned_as_committed(stack: ExitStack) -> None:
-    def forgetful(self: CleanersProducerState, batches: Any) -> list[Any]:
-        ProducerStateManager.replay(self, batches)
-        return []
-
-    stack.enter_context(patch.object(CleanersProducerState, "replay", forgetful, create=True))
-
-
 def _the_cleaner_asks_nobody_what_is_needed(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(CleanersProducerState, "last_batches", lambda self: []))
+    stack.enter_context(patch.object(ProducerStateManager, "last_batches", lambda self: []))
 
 
 def _what_is_cleaned_stays_named(stack: ExitStack) -> None:
     stack.enter_context(
-        patch.object(CleanersProducerState, "forget_aborted", lambda self, offsets: None)
+        patch.object(ProducerStateManager, "forget_aborted", lambda self, offsets: None)
     )
 
 
-def _leaves(stack: ExitStack, keep: Callable[[list[Left], int], list[Left]]) -> None:
+def _leaves(stack: ExitStack, keep: Callable[[Output], list[bytes]]) -> None:
     """Let the cleaner leave something else than it did."""
 
-    def make(clean: Any) -> Any:
-        def wrong(log: Any, *args: Any) -> Cleaned | None:
-            cleaned: Cleaned | None = clean(log, *args)
-            if cleaned is None or not log.is_of_clients:
-                return cleaned
-            return cleaned._replace(left=keep(cleaned.left, cleaned.end))
+    def wrong(output: Output) -> list[bytes]:
+        return output.left if output.log.topic.startswith("__") else keep(output)
 
-        return wrong
+    stack.enter_context(patch.object(cleaning, "output_of", wrong))
 
-    _replaced(stack, disk, "clean", make)
+
+def _open_transactions_are_cleaned(stack: ExitStack) -> None:
+    def keep(output: Output) -> list[bytes]:
+        open_ids = {
+            each.producer_id
+            for each in output.log.producer_state.describe()
+            if each.current_txn_start_offset >= 0
+        }
+        return [each for each in output.left if decoded(each).producer_id not in open_ids]
+
+    stack.enter_context(patch.object(cleaning, "limit_of", lambda log: log.log_end_offset))
+    _leaves(stack, keep)
+
+
+def _is_abort_marker(batch: bytes) -> bool:
+    return decoded(batch).kind is BatchKind.ABORT_MARKER
+
+
+def _aborted_transactions_are_cleaned_as_committed(stack: ExitStack) -> None:
+    def keep(output: Output) -> list[bytes]:
+        aborted = {
+            (entry[0], n)
+            for entry in output.log.producer_state.aborted_entries()
+            for n in range(entry[1], entry[2])
+        }
+        former = {each.base_offset: each.data for each in output.first_segment}
+        for base, data in former.items():
+            batch = decoded(data)
+            if (batch.producer_id, base) in aborted and batch.records:
+                output.left.append(data)
+        left = {decoded(data).base_offset: data for data in output.left}
+        return [left[base] for base in sorted(left) if not _is_abort_marker(left[base])]
+
+    _leaves(stack, keep)
 
 
 def _abort_markers_are_cleaned_away(stack: ExitStack) -> None:
-    _leaves(
-        stack,
-        lambda left, _: [each for each in left if each.batch.kind is not BatchKind.ABORT_MARKER],
-    )
+    _leaves(stack, lambda output: [each for each in output.left if not _is_abort_marker(each)])
 
 
 def _the_last_of_a_key_is_cleaned_away(stack: ExitStack) -> None:
-    def first_only(each: Left) -> Left:
-        return each._replace(batch=each.batch._replace(records=each.batch.records[:1]))
-
-    _leaves(stack, lambda left, _: [first_only(each) for each in left])
+    _leaves(stack, lambda output: [each for each in output.left if not decoded(each).records])
 
 
 def _tombstones_are_cleaned_away_at_once(stack: ExitStack) -> None:
@@ -582,15 +602,7 @@ def _tombstones_are_cleaned_away_at_once(stack: ExitStack) -> None:
 
 
 def _cleaned_records_move_up(stack: ExitStack) -> None:
-    def moved(each: Left) -> Left:
-        first = each.batch.base_offset
-        records = tuple(
-            record._replace(offset=first + position)
-            for position, record in enumerate(each.batch.records)
-        )
-        return each._replace(batch=each.batch._replace(records=records))
-
-    _leaves(stack, lambda left, _: [moved(each) for each in left])
+    _leaves(stack, lambda output: [moved_up(each) for each in output.left])
 
 
 # -------------------------------------------------------------------- offsets

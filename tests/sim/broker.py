@@ -18,6 +18,7 @@ from typing import Any
 
 from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
+from sim.machine import Marks
 from support.sessions import session
 from txn.broker.apis.table import build_table
 from txn.broker.controller import LocalController
@@ -43,6 +44,7 @@ SETTINGS = {
     "transaction.two.phase.commit.enable": True,
 }
 TOPICS = {"source": 2, "sink": 2}
+TICKS_US = (20_000, 300_000, 1_000_000)
 DIRECTORY_ID = uuid.UUID(int=77)
 
 
@@ -116,18 +118,19 @@ class Broker:
         """Called after every write, in the middle of the broker's work."""
         self.incoming: list[Callable[[], object]] = []
         """Produce requests on their way, which a reactor may take at any moment."""
-        self.died_at: SimLog | None = None
+        self.died_at: Place | None = None
         """The log it was working on."""
         self.failures = failures
         self._chance = chance
         self._settings = {**SETTINGS, **settings, "durability": durability.value}
         self._power_failed = power_failed
-        self._in_worker: list[tuple[SimLog, int]] | None = None
+        self._in_worker: list[tuple[SimLog, Marks]] | None = None
         self._in_reactor = False
         self.node: Node | None = None
         self.refusal: CorruptLogError | None = None
         """Why it would not serve all that is stored, if for damage."""
-        self.storage = SimStorage(disk, self)
+        disk.watcher = self
+        self.storage = SimStorage(disk, self, power_failed=power_failed)
         self.catalog = SimCatalog()
 
     def start(self) -> bool:
@@ -165,7 +168,14 @@ class Broker:
             self.loop.is_dead = True
             return False
         self._table = build_table(self.node)
+        self.loop.after(self._chance.choice(TICKS_US), self._tick)
         return True
+
+    def _tick(self) -> None:
+        """The work beside the appends that a real broker does once a second."""
+        for log in self.storage.logs.values():
+            log.tick()
+        self.loop.after(self._chance.choice(TICKS_US), self._tick)
 
     @property
     def is_dead(self) -> bool:
@@ -174,7 +184,7 @@ class Broker:
     def die(self) -> None:
         """Stop here: nothing of this process happens any more."""
         if not self.loop.is_dead:
-            self.loop.is_dead = True
+            self.loop.die()
             self.on_death()
 
     # ------------------------------------------------------------ a node's scheduler
@@ -200,9 +210,9 @@ class Broker:
 
     async def in_worker(self, call: Callable[[], None]) -> None:
         """A blocking call on a worker thread; its syncs take their time."""
-        for log, batches in self._wanted_by(call):
+        for log, marks in self._wanted_by(call):
             await self.loop.sleep(self._sync_us())
-            self._force(log, batches)
+            self._force(log, marks)
 
     def sync_each(
         self, stores: Sequence[PartitionLog], done: Callable[[SyncFailures], None]
@@ -230,8 +240,8 @@ class Broker:
         wanted = self._wanted_by(sync_all)
         go_on()
 
-    def _wanted_by(self, call: Callable[[], None]) -> list[tuple[SimLog, int]]:
-        """The syncs that a call asks for: the logs, and how many batches each has by now."""
+    def _wanted_by(self, call: Callable[[], None]) -> list[tuple[SimLog, Marks]]:
+        """The syncs that a call asks for: the logs, and the changes that each found."""
         wanted = self._in_worker = []
         try:
             call()
@@ -244,10 +254,10 @@ class Broker:
     def _sync_us(self) -> int:
         return self._chance.choice((300, 2_000, 20_000))
 
-    def _force(self, log: SimLog, batches: int) -> None:
-        self._boundary("sync", log)
-        log.force(batches)
-        self._boundary("synced", log)
+    def _force(self, log: SimLog, marks: Marks) -> None:
+        self._boundary("sync", log.place)
+        marks.force()
+        self._boundary("synced", log.place)
 
     # ------------------------------------------------------------ the disk's watcher
 
@@ -257,29 +267,29 @@ class Broker:
         if self.incoming and not self._in_reactor and self._chance.random() < 0.3:
             self.incoming[0]()
 
-    def about_to(self, operation: str, log: SimLog) -> None:
-        self._boundary(operation, log)
+    def about_to(self, operation: str, place: Place) -> None:
+        self._boundary(operation, place)
 
     def did(self, operation: str, log: SimLog) -> None:
-        self._boundary("synced" if operation == "sync" else "written", log)
+        self._boundary("synced" if operation == "sync" else "written", log.place)
         if operation == "write":
             self.on_write()
 
-    def begin_sync(self, log: SimLog) -> bool:
+    def end_later(self, log: SimLog, marks: Marks) -> bool:
         if self._in_worker is None:
             return False
-        self._in_worker.append((log, len(log.stored)))
+        self._in_worker.append((log, marks))
         return True
 
-    def _boundary(self, operation: str, log: SimLog) -> None:
+    def _boundary(self, operation: str, place: Place) -> None:
         """A moment between two operations: here a process may die."""
         if self.is_dead:
             raise Crash
         if self.trace is not None:
-            self.trace.append((operation, log.place))
+            self.trace.append((operation, place))
         self.operations += 1
         if self.dies_at is not None and self.operations >= self.dies_at:
-            self.died_at = log
+            self.died_at = place
             self.die()
             raise Crash
 
@@ -456,17 +466,15 @@ class Broker:
         if offset >= limit:
             return fetched
         try:
-            for batch in _below(log.batches(offset), limit):
+            for batch in _below(log.read_batches(offset, batches_max), limit):
                 fetched.batches.append(batch)
                 fetched.next_offset = log.end_of(batch)
-                if len(fetched.batches) == batches_max:
-                    break
         except CorruptLogError:
             if not fetched.batches:
                 fetched.code = int(ErrorCode.CORRUPT_MESSAGE)
                 return fetched
         if is_committed:
-            fetched.aborted = log.producer_state.aborted_in(offset, fetched.next_offset)
+            fetched.aborted = log.aborted_in(offset, fetched.next_offset)
         return fetched
 
     def behind_damage(self, place: Place, offset: int) -> int:

@@ -1,44 +1,32 @@
-"""The real cleaner on a simulated log.
+"""The real cleaner on a log of the simulation.
 
-The batches of a file are written as segments, the bytes that Kafka would have there.
-`_core.PartitionLog` opens them as after a crash, the rules of `txn.partition.compaction` choose the
-part to clean, and `_core.Cleaner` cleans it. The result is read back, and put into the simulated
-file group by group some time later: meanwhile the log grows, and the process may die between two
-groups.
+The rules of `txn.partition.compaction` choose the part to clean, and `_core.Cleaner` cleans it. It
+works on a thread of its own, only while the simulation waits for it. When its first output is
+written it waits, for as long as the plan says. Meanwhile the log grows, and the process may die; it
+may also die at each change that puts the output in place.
 
 Every record of a client has one of few keys, and some are tombstones. Both follow from the value,
-by which the checkers know a record; only the cleaner sees a tombstone without it.
+by which the checkers know a record; only the log holds a tombstone without it.
 """
 
-import shutil
 import struct
-import tempfile
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from sim.segments import Found, batches_in
 from txn import _core
-from txn.partition.compaction import Lag, SealedSegment, cleanable, first_dirty_offset
-from txn.partition.producer_state_manager import ProducerStateManager, ReplayedBatch
-from txn.storage.base import BatchKind, Record, StoredBatch
-from txn.wire.checksums import crc32c
+from txn.partition.compaction import Cleanable, Lag, SealedSegment, cleanable, first_dirty_offset
+from txn.storage.base import BatchKind
+
+if TYPE_CHECKING:
+    from sim.disk import Disk, File, SimLog
 
 DELETE_RETENTION_MS: Final = 200
 KEYS: Final = 4
+SEQUENCE: Final = struct.Struct(">i")
+SEQUENCE_AT: Final = 53
 LAG: Final = Lag(min_ms=0, max_ms=1 << 62)
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and largest
-timestamp, producer id and epoch, base sequence, record count."""
-LENGTH: Final = struct.Struct(">qi")
-CRC: Final = struct.Struct(">I")
-CRC_AT, ATTRIBUTES_AT = 17, 21
-CONTROL: Final = 0x20
-MARKER_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
-IN_MEMORY: Final = Path("/dev/shm")
-SEGMENT_BYTES: Final = 400
-"""Cleaned segments are merged into segments of this size."""
 
 
 def key_of(value: bytes) -> bytes:
@@ -51,185 +39,142 @@ def is_tombstone(value: bytes) -> bool:
     return crc32(value) // KEYS % 6 == 0
 
 
-class Left(NamedTuple):
-    """The rest of one batch after a cleaning."""
-
-    batch: StoredBatch
-    replay: ReplayedBatch | None
-    data: bytes
+def stored_value(value: bytes | None) -> bytes | None:
+    """The value of a client's record in its log."""
+    return None if value is None or is_tombstone(value) else value
 
 
-class Cleaned(NamedTuple):
-    """A cleaning that is done but for putting its segments in their places."""
+class Cleaning:
+    """One pass of the cleaner."""
 
-    ends: list[int]
-    """Where each group of segments ended; offsets, exclusive."""
-    left: list[Left]
-    forgotten: list[int]
-    """The markers of the aborted transactions of which nothing is left."""
-    end: int
-    """Where the dirty part begins when it is done."""
-    now_ms: int
+    def __init__(self, disk: "Disk", log: "SimLog", file: "File", now_ms: int) -> None:
+        self.log = log
+        self.end = 0
+        """End of the part that may be cleaned."""
+        self.has_failed = False
+        self._disk = disk
+        self._file = file
+        self._now_ms = now_ms
+        self._is_paused = self._has_waited = False
+        self._waits = threading.Semaphore(0)
+        """Released when the cleaner waits, or has ended."""
+        self._goes_on = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run)
 
+    @classmethod
+    def begun(cls, disk: "Disk", log: "SimLog", file: "File", now_ms: int) -> "Cleaning | None":
+        """Clean up to the first pause; None if there is nothing to clean."""
+        cleaning = cls(disk, log, file, now_ms)
+        allowed = cleaning.allowed(limit_of(log))
+        if not allowed.dirty_bytes:
+            return None
+        cleaning.end = allowed.end
+        disk.cleaning = cleaning
+        cleaning._thread.start()
+        cleaning._waits.acquire()
+        return cleaning
 
-class CleanersProducerState(ProducerStateManager):
-    """The parts of the live log's producer state that the cleaner asks for."""
-
-    __slots__ = ("_live", "forgotten")
-
-    def __init__(self, live: ProducerStateManager) -> None:
-        super().__init__()
-        self._live = live
-        self.forgotten: list[int] = []
-
-    def last_batches(self) -> list[tuple[int, int, int]]:
-        return self._live.last_batches()
-
-    def forget_aborted(self, last_offsets: Sequence[int]) -> None:
-        super().forget_aborted(last_offsets)
-        self.forgotten += last_offsets
-
-
-class Uncleaned(NamedTuple):
-    """A log before a cleaning."""
-
-    batches: Sequence[StoredBatch]
-    replays: Sequence[ReplayedBatch | None]
-    ends: Mapping[int, int]
-    """Base offset of each batch → offset behind it."""
-    data: Mapping[int, bytes]
-    """Base offset → bytes, of those that were cleaned before."""
-    cleaned_end: int
-    producer_state: ProducerStateManager
-    is_of_clients: bool
-
-
-def clean(log: Uncleaned, batches_per_segment: int, now_ms: int) -> Cleaned | None:
-    """Clean a log; None if there is nothing to clean."""
-    directory = Path(tempfile.mkdtemp(dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
-    try:
-        return _clean_in(directory, log, batches_per_segment, now_ms)
-    finally:
-        shutil.rmtree(directory)
-
-
-def _clean_in(
-    directory: Path, log: Uncleaned, batches_per_segment: int, now_ms: int
-) -> Cleaned | None:
-    base_offset = 0
-    for first in range(0, len(log.batches), batches_per_segment):
-        some = range(first, min(first + batches_per_segment, len(log.batches)))
-        data = b"".join(_bytes_of(log, position) for position in some)
-        (directory / f"{base_offset:020}.log").write_bytes(data)
-        base_offset = log.ends[log.batches[some[-1]].base_offset]
-    producer_state = CleanersProducerState(log.producer_state)
-    settings = {"segment.bytes": SEGMENT_BYTES}
-    native = _core.PartitionLog(str(directory), producer_state, settings, may_have_gaps=True)
-    segments = [SealedSegment(*segment) for segment in native.sealed_segments()]
-    allowed = cleanable(
-        segments,
-        first_dirty_offset=first_dirty_offset(log.cleaned_end, 0, native.log_end_offset),
-        last_stable_offset=native.last_stable_offset,
-        lag=LAG,
-        now_ms=now_ms,
-    )
-    if not allowed.dirty_bytes:
-        return None
-    done = _core.Cleaner(map_bytes=1 << 16, load_factor=0.9, bytes_per_second=1e12).clean(
-        native,
-        first_dirty_offset=allowed.first_dirty_offset,
-        end=allowed.end,
-        delete_retention_ms=DELETE_RETENTION_MS,
-        now_ms=now_ms,
-    )
-    assert done is not None, "nobody stopped it"
-    paths = sorted(directory.glob("*.log"))
-    starts = [int(path.stem) for path in paths]
-    left = [each for path in paths for each in _read(path.read_bytes(), log)]
-    return Cleaned(
-        [start for start in starts[1:] if start <= allowed.end],
-        [each for each in left if each.batch.base_offset < allowed.end],
-        producer_state.forgotten,
-        done[0],
-        now_ms,
-    )
-
-
-# -------------------------------------------------------------------- bytes
-
-
-def _bytes_of(log: Uncleaned, position: int) -> bytes:
-    batch, replay = log.batches[position], log.replays[position]
-    if batch.base_offset in log.data:
-        return log.data[batch.base_offset]
-    if replay is not None and batch.kind >= BatchKind.ABORT_MARKER:
-        data = _marker(replay)
-    else:
-        timestamp_ms = batch.records[0].timestamp_ms
-        data = _core.encode_batch(
-            [(record.key, _stored_value(record, log)) for record in batch.records],
-            timestamp_ms,
-            batch.producer_id,
-            batch.producer_epoch,
-            -1 if replay is None else replay[4],
-            batch.kind is BatchKind.TRANSACTIONAL,
+    def allowed(self, last_stable_offset: int) -> Cleanable:
+        """The part that may be cleaned."""
+        native = self.log.log
+        return cleanable(
+            [SealedSegment(*segment) for segment in native.sealed_segments()],
+            first_dirty_offset=first_dirty_offset(
+                self._file.cleaned_end, native.log_start_offset, native.log_end_offset
+            ),
+            last_stable_offset=last_stable_offset,
+            lag=LAG,
+            now_ms=self._now_ms,
         )
-    return struct.pack(">q", batch.base_offset) + data[8:]
 
+    def go_on(self) -> None:
+        """Put the output in place; returns when the cleaner has ended."""
+        if self._is_paused:
+            self._is_paused = False
+            self._file.cleanings.append((self.end, self._now_ms))
+            self._goes_on.release()
+            self._waits.acquire()
+        self._thread.join()
+        self._disk.cleaning = None
 
-def _stored_value(record: Record, log: Uncleaned) -> bytes | None:
-    value = record.value
-    return None if value is not None and log.is_of_clients and is_tombstone(value) else value
+    def abandon(self) -> None:
+        """End it after the death of its process, whose changes are all refused."""
+        if self._is_paused:
+            self._is_paused = False
+            self._goes_on.release()
+        self._thread.join()
+        self._disk.cleaning = None
 
+    def before(self, kind: str, directory: str, name: str) -> None:
+        """Called before each change; the first sync of the cleaner is that of its output."""
+        is_own = threading.current_thread() is self._thread
+        if is_own and kind == "sync" and name.endswith(".log.cleaned"):
+            self._look_over(directory, name)
+            if not self._has_waited:
+                self._has_waited = self._is_paused = True
+                self._waits.release()
+                self._goes_on.acquire()
 
-def _marker(replay: ReplayedBatch) -> bytes:
-    _, _, producer_id, producer_epoch, _, timestamp_ms, kind, coordinator_epoch = replay
-    key = MARKER_KEY.pack(0, kind == BatchKind.COMMIT_MARKER)
-    value = MARKER_VALUE.pack(0, coordinator_epoch)
-    data = bytearray(
-        _core.encode_batch([(key, value)], timestamp_ms, producer_id, producer_epoch, -1, True)
-    )
-    data[ATTRIBUTES_AT + 1] |= CONTROL
-    CRC.pack_into(data, CRC_AT, crc32c(bytes(data[ATTRIBUTES_AT:])))
-    return bytes(data)
+    def _look_over(self, directory: str, name: str) -> None:
+        content = self._disk.machine.files(directory, name)
+        first = [each for each in self._file.found() if f"{each.name}.cleaned" == name]
+        left = [each.data for each in batches_in(name, content[name])]
+        wanted = b"".join(output_of(Output(self.log, first, left)))
+        if wanted != content[name]:
+            self._disk.machine.replace(directory, name, wanted)
 
-
-def _read(segment: bytes, log: Uncleaned) -> Iterator[Left]:
-    known = {record.offset: record for batch in log.batches for record in batch.records}
-    replays = {r[0]: r for r in log.replays if r is not None}
-    position = 0
-    while position < len(segment):
-        header = HEADER.unpack_from(segment, position)
-        data = segment[position : position + LENGTH.size + header[1]]
-        position += len(data)
-        ((base, last, producer_id, producer_epoch, kind, records),) = _core.decode_batches(data)
-        is_marker = kind >= BatchKind.ABORT_MARKER
-        batch = StoredBatch(
-            base,
-            producer_id,
-            producer_epoch,
-            BatchKind(kind),
-            ()
-            if is_marker
-            else tuple(_recognized(Record(*each), known.get(each[0]), log) for each in records),
-        )
-        replay = None
-        if kind != BatchKind.PLAIN:
-            coordinator_epoch = replays[base][7] if base in replays else -1
-            replay = (
-                *(base, last, producer_id, producer_epoch),
-                *(header[11], header[8], kind, coordinator_epoch),
+    def _run(self) -> None:
+        try:
+            allowed = self.allowed(limit_of(self.log))
+            done = _core.Cleaner(map_bytes=1 << 16, load_factor=0.9, bytes_per_second=1e12).clean(
+                self.log.log,
+                first_dirty_offset=allowed.first_dirty_offset,
+                end=allowed.end,
+                delete_retention_ms=DELETE_RETENTION_MS,
+                now_ms=self._now_ms,
             )
-        yield Left(batch, replay, data)
+            assert done is not None, "nobody stopped it"
+            self._file.cleaned_end = done[0]
+        except (OSError, _core.LogRefusedError, _core.CorruptLogError):
+            self.has_failed = True
+        finally:
+            self._waits.release()
 
 
-def _recognized(record: Record, known: Record | None, log: Uncleaned) -> Record:
-    """The record as the checkers know it; unchanged if it differs from the former one."""
-    if known is not None and record == known._replace(value=_stored_value(known, log)):
-        return known
-    return record
+# -------------------------------------------------------------------- for broken rules
 
 
-def position_of(batches: Sequence[StoredBatch], offset: int) -> int:
-    """Number of batches that begin below an offset."""
-    return bisect_left(batches, offset, key=lambda batch: batch.base_offset)
+class Output(NamedTuple):
+    """One segment that the cleaner has written."""
+
+    log: "SimLog"
+    first_segment: list[Found]
+    """The batches of the first segment that it replaces."""
+    left: list[bytes]
+
+
+def output_of(output: Output) -> list[bytes]:
+    """The batches that take the place of the cleaned ones."""
+    return output.left
+
+
+def limit_of(log: "SimLog") -> int:
+    """The offset up to which a log may be cleaned."""
+    return log.last_stable_offset
+
+
+def moved_up(batch: bytes) -> bytes:
+    """A batch whose records have the offsets behind its first one, without gaps."""
+    ((base, _, producer_id, producer_epoch, kind, records),) = _core.decode_batches(batch)
+    if kind > BatchKind.TRANSACTIONAL or not records:
+        return batch
+    (sequence,) = SEQUENCE.unpack_from(batch, SEQUENCE_AT)
+    data = _core.encode_batch(
+        [(key, value) for _, _, key, value in records],
+        records[0][1],
+        producer_id,
+        producer_epoch,
+        sequence,
+        kind == BatchKind.TRANSACTIONAL,
+    )
+    return struct.pack(">q", base) + data[8:]

@@ -1,28 +1,33 @@
-"""The machine's disk: the batches written to every log, and how many of them were forced.
+"""The partitions of a simulated broker: the real Rust log of each, on a disk that fails as told.
 
-A file is a row of whole batches with one boundary. The first `synced` of them are on the disk, the
-others in the page cache. A process that dies leaves both. A machine that loses power leaves the
-first part and any beginning of the second, for recovery cuts a log at the first batch that is torn.
-A batch that a process was just writing when it died is torn too, so it is not there.
+`machine` below knows what a power failure cannot take. A process that dies changes no file any
+more, and leaves a batch torn that it was writing. A full disk takes a part of a write, and one that
+cannot be synced fails the sync. Recovery, producer state, segments, snapshots and the cleaner are
+those of the product.
 
-`SimLog` is a partition's log on such a file. It stands for `PartitionLog` in
-`rust/txn-log/src/log.rs` and follows its order: ask the producer state, write, publish. When a
-write fails, the producer state is brought back to the contents of the file before the next batch.
-After a failed sync nothing is taken until the log is opened again.
+`SimLog` adds the boundaries: moments before and after each operation, at which the process may die.
+`File` remembers every batch that was written, for the checkers.
 """
 
+import errno
 import random
+import shutil
+import tempfile
 import uuid
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from sim.cleaning import Cleaned, Uncleaned, clean, key_of, position_of
+from sim.agenda import Crash
+from sim.cleaning import Cleaning, key_of, stored_value
+from sim.machine import Machine, Marks, write_all
+from sim.segments import Found, batches_of, decoded
+from txn import _core
+from txn.config import BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Image, Topic
-from txn.partition import ActiveProducer
-from txn.partition.admission import AbortedTxn
-from txn.partition.producer_state_manager import ReplayedBatch
+from txn.partition import ADMIT, ActiveProducer
 from txn.storage.base import (
     BatchKind,
     Marker,
@@ -32,186 +37,229 @@ from txn.storage.base import (
     Space,
     StoredBatch,
 )
-from txn.storage.memory import ADMIT, MemoryLog
+from txn.storage.checkpoints import LOG_STARTS
+from txn.storage.native import LogStarts, NativeLog, RecoveryPoints
 from txn.storage.strays import Stray
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash
 
 KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+IN_MEMORY = Path("/dev/shm")
+DEFAULTS = topic_settings({}, BrokerSettings({}))
 
 Place = tuple[str, int]
 Append = tuple[int, int]
 """The verdict of the producer state and its value; for `ADMIT` the base offset."""
 
 
+def name_of(place: Place) -> str:
+    """The directory of a partition."""
+    return f"{place[0]}-{place[1]}"
+
+
 class File:
-    """One log as the disk and the page cache hold it."""
+    """The knowledge about one partition's files that outlives a process."""
 
-    __slots__ = (
-        "batches",
-        "believed",
-        "cleaned_data",
-        "cleaned_end",
-        "cleanings",
-        "damaged",
-        "ends",
-        "first_kept",
-        "indexed",
-        "is_full",
-        "is_unsyncable",
-        "log_start_offset",
-        "originals",
-        "replays",
-        "synced",
-        "topic_id",
-    )
-
-    def __init__(self, topic_id: uuid.UUID) -> None:
+    def __init__(self, disk: "Disk", place: Place, topic_id: uuid.UUID) -> None:
+        self._disk = disk
+        self.place = place
         self.topic_id = topic_id
-        self.batches: list[StoredBatch] = []
-        self.replays: list[ReplayedBatch | None] = []
-        """Each batch as a producer state gets it at recovery; None for a plain one."""
-        self.ends: dict[int, int] = {}
-        """Base offset of each batch → offset behind it, independent of cleaning."""
         self.originals: list[StoredBatch] = []
         """Every batch as it was written, for the checkers: the cleaner passes none of it."""
-        self.cleaned_data: dict[int, bytes] = {}
-        """Base offset → bytes of each batch that a cleaning left."""
+        self.incoming: StoredBatch | None = None
+        """A batch that is being written; it may be there though nobody was told."""
+        self.ends: dict[int, int] = {}
+        """Base offset of each batch → offset behind it, independent of cleaning."""
         self.cleaned_end = 0
         """Up to where the log is clean, as `cleaner-offset-checkpoint` says."""
-        self.indexed: list[AbortedTxn] = []
-        """The transaction indexes as a cleaning left them; batches may tell less."""
         self.cleanings: list[tuple[int, int]] = []
         """Where each cleaning was to end, and when it began; for the checkers."""
-        self.synced = 0
         self.is_full = False
         """Every write fails."""
         self.is_unsyncable = False
-        self.log_start_offset = 0
-        """Records below it were deleted."""
-        self.first_kept = 0
-        """Base offset of the first batch that was not removed for it."""
+        self.recovery_point = 0
+        """As the checkpoint says: a start reads no segment below it."""
         self.damaged: set[int] = set()
-        """Base offsets of batches in which a bit is wrong."""
-        self.believed = 0
-        """Recovery reads no checksum of the first batches: they lie below the recovery point."""
+        """Base offsets of batches in which a bit is wrong, or is once no process has them."""
+        self._flipped: set[int] = set()
+        """Those whose bytes are wrong now."""
+        self._version = -1
+        """The version of the directory as which the rest is known."""
+        self._found: list[Found] = []
+        self._first_segment = 0
+        self._batches: list[StoredBatch] | None = None
 
-    def copy(self) -> "File":
-        """The file as it is now, for an operator to put back."""
-        kept = File(self.topic_id)
-        for name in File.__slots__:
-            value = getattr(self, name)
-            setattr(kept, name, value.copy() if isinstance(value, list | dict | set) else value)
-        return kept
+    @property
+    def directory(self) -> str:
+        return name_of(self.place)
+
+    def contents(self) -> dict[str, bytes]:
+        return self._disk.machine.files(self.directory)
+
+    def found(self) -> list[Found]:
+        """The stored batches."""
+        self._look()
+        return self._found
+
+    def first_segment(self) -> int:
+        """Base offset of the first segment."""
+        self._look()
+        return self._first_segment
+
+    def _look(self) -> None:
+        version = self._disk.machine.versions[self.directory]
+        if self._version != version:
+            files = self._disk.machine.files(self.directory, ".log")
+            self._version, self._found, self._batches = version, batches_of(files), None
+            self._first_segment = int(min(files)[:-4]) if files else 0
+
+    def batches(self) -> list[StoredBatch]:
+        """The stored batches, decoded; a damaged one as it was written."""
+        found = self.found()
+        if self._batches is None:
+            written = {batch.base_offset: batch for batch in self.originals}
+            self._batches = [
+                written[each.base_offset]
+                if each.base_offset in self._flipped
+                else self.as_written(decoded(each.data))
+                for each in found
+            ]
+        return self._batches
+
+    def as_written(self, batch: StoredBatch) -> StoredBatch:
+        """A batch with the values of its tombstones, by which the checkers know a record."""
+        if self.place[0].startswith("__") or all(each.value is not None for each in batch.records):
+            return batch
+        known = {each.offset: each for old in self.originals for each in old.records}
+        records = tuple(self._recognized(each, known.get(each.offset)) for each in batch.records)
+        return batch._replace(records=records)
+
+    @staticmethod
+    def _recognized(record: Record, known: Record | None) -> Record:
+        if known is not None and record == known._replace(value=stored_value(known.value)):
+            return known
+        return record
+
+    def opened(self, log_end_offset: int) -> None:
+        """Forget batches that a start did not find, and learn of one nobody was told of."""
+        incoming, self.incoming = self.incoming, None
+        while self.originals and self.originals[-1].base_offset >= log_end_offset:
+            self.originals.pop()
+        end = self.ends[self.originals[-1].base_offset] if self.originals else 0
+        if incoming is not None and end == incoming.base_offset < log_end_offset:
+            self.originals.append(incoming)
+        self.damaged = {base for base in self.damaged if base < log_end_offset}
+        self._flipped &= self.damaged
+
+    # ------------------------------------------------------------ damage
 
     def ends_with_a_marker(self) -> StoredBatch | None:
         """The newest batch, if it ended a transaction."""
-        if not self.batches or self.batches[-1].kind < BatchKind.ABORT_MARKER:
+        batches = self.batches()
+        if not batches or batches[-1].kind < BatchKind.ABORT_MARKER:
             return None
-        marker = self.batches[-1]
-        for batch in reversed(self.batches[:-1]):
+        marker = batches[-1]
+        for batch in reversed(batches[:-1]):
             if batch.producer_id == marker.producer_id:
                 return marker if batch.kind is BatchKind.TRANSACTIONAL else None
         return None
 
-    def cut(self, batches: int) -> None:
-        """Lose everything but the first batches."""
-        lost = self.batches[batches:]
-        self.damaged.difference_update(batch.base_offset for batch in lost)
-        if lost:
-            start = lost[0].base_offset
-            del self.originals[position_of(self.originals, start) :]
-            self.indexed = [entry for entry in self.indexed if entry[2] < start]
-        del self.batches[batches:], self.replays[batches:]
-        self.synced = min(self.synced, batches)
-        self.believed = min(self.believed, batches)
+    def lose_last(self) -> dict[str, bytes]:
+        """Lose the last batch, as an older copy would; return the files as they were."""
+        contents = self.contents()
+        last = batches_of(contents)[-1]
+        left = {
+            name: data
+            for name, data in contents.items()
+            if name in ("partition.metadata", "leader-epoch-checkpoint")
+            or (name.endswith(".log") and name < last.name)
+        }
+        left[last.name] = contents[last.name][: last.position]
+        self._disk.machine.put(self.directory, left)
+        self.originals.pop()
+        self.recovery_point = min(self.recovery_point, last.base_offset)
+        return contents
+
+    def put_back(self, contents: dict[str, bytes], lost: StoredBatch) -> None:
+        """Undo `lose_last`."""
+        self._disk.machine.put(self.directory, contents)
+        self.originals.append(lost)
 
     def flip(self, number: int, *, is_believed: bool) -> int | None:
         """Damage a batch; return its base offset, None if that could not be told from a torn tail.
 
         Args:
             number: Of the batch, counted round and round.
-            is_believed: It lies below the recovery point. Else a start finds it by its checksum,
-                unless no batch is behind it: then the process may have died writing it.
+            is_believed: Its segment lies below the recovery point. Else a start finds it by its
+                checksum, unless no batch is behind it: then the process may have died writing it.
         """
-        count = len(self.batches)
-        if not is_believed:
-            count -= 1
+        found = self.found()
+        count = len(found) if is_believed else len(found) - 1
         if count <= 0:
             return None
-        number %= count
+        chosen = found[number % count]
         if is_believed:
-            self.believed = max(self.believed, number + 1)
-            self.synced = max(self.synced, self.believed)
-        self.damaged.add(self.batches[number].base_offset)
-        return self.batches[number].base_offset
+            last = max(each.base_offset for each in found if each.name == chosen.name)
+            self.recovery_point = max(self.recovery_point, self.ends[last])
+            self._disk.machine.settle(self.directory)
+        self.damaged.add(chosen.base_offset)
+        return chosen.base_offset
 
-    def first_damaged(self, start: int) -> int:
-        """The position of the first damaged batch from a position on; the end if there is none."""
-        for position in range(start, len(self.batches)):
-            if self.batches[position].base_offset in self.damaged:
-                return position
-        return len(self.batches)
+    def harm(self) -> None:
+        """Have damage in the bytes that no process has in memory any more."""
+        self._toggle(self.damaged - self._flipped)
+        self._flipped = set(self.damaged)
 
-    def take(self, cleaned: Cleaned, start: int, end: int) -> None:
-        """Replace the batches between two offsets by those of a cleaning."""
-        synced, believed = self._offset_at(self.synced), self._offset_at(self.believed)
-        first, last = position_of(self.batches, start), position_of(self.batches, end)
-        left = [each for each in cleaned.left if start <= each.batch.base_offset < end]
-        self.batches[first:last] = [each.batch for each in left]
-        self.replays[first:last] = [each.replay for each in left]
-        self.cleaned_data |= {each.batch.base_offset: each.data for each in left}
-        self.synced = position_of(self.batches, max(synced, end))
-        self.believed = position_of(self.batches, believed)
+    def repair(self) -> None:
+        """Put back a sound copy."""
+        self._toggle(self._flipped)
+        self._flipped.clear()
+        self.damaged.clear()
 
-    def _offset_at(self, position: int) -> int:
-        if position < len(self.batches):
-            return self.batches[position].base_offset
-        return self.ends[self.batches[-1].base_offset] if self.batches else 0
-
-
-class Disk:
-    """Every file of one machine."""
-
-    def __init__(self) -> None:
-        self.files: dict[Place, File] = {}
-        self.accepted: set[Place] = set()
-        """The partitions whose loss an operator accepted."""
-
-    def lose_power(self, chance: random.Random, bias: str) -> None:
-        """Forget unsynced batches: all of them, none, or any number in each file.
-
-        Args:
-            chance: For `bias` "any".
-            bias: "all", "none", or "any".
+    def power_failed(self, sure: Mapping[str, bytes]) -> None:
+        """Note that the files were written anew; damage counts as a torn tail, unless the recovery
+        point is above it.
         """
-        for _, file in sorted(self.files.items()):
-            # Damage counts as a torn tail, unless a recovery point is above it.
-            if file.damaged:
-                file.believed = file.synced
-                file.cut(file.first_damaged(file.synced))
-            written = len(file.batches)
-            if bias == "all":
-                file.cut(file.synced)
-            elif bias == "any":
-                file.cut(chance.randint(file.synced, written))
-            file.synced = len(file.batches)
-        self.files = {place: file for place, file in self.files.items() if file.batches}
+        self._flipped.clear()
+        if self.damaged:
+            last = batches_of(sure)[-1:]
+            end = self.ends[last[0].base_offset] if last else 0
+            self.recovery_point = max(self.recovery_point, end)
 
-    def heal(self) -> None:
-        """Let every write and sync succeed again."""
-        for file in self.files.values():
-            file.is_full = file.is_unsyncable = False
+    def is_damage(self, refusal: CorruptLogError) -> bool:
+        """True if a refusal names a damaged batch of this file."""
+        return any(
+            f"{self.directory}/{each.name}" in refusal.message
+            and str(each.position) in refusal.message
+            for each in self.found()
+            if each.base_offset in self._flipped
+        )
+
+    def _toggle(self, bases: Collection[int]) -> None:
+        if not bases:
+            return
+        for each in self.found():
+            if each.base_offset in bases:
+                path = self._disk.machine.root / self.directory / each.name
+                with path.open("r+b") as file:
+                    file.seek(each.position + len(each.data) - 1)
+                    file.write(bytes([each.data[-1] ^ 1]))
+        self._disk.machine.versions[self.directory] += 1
 
 
 class Watcher(Protocol):
     """The process that uses the disk: told of every operation, and may die of it."""
 
+    @property
+    def is_dead(self) -> bool:
+        """True once it died: it changes nothing any more."""
+        ...
+
     def before_lock(self) -> None:
         """An append is about to take the partition's lock."""
         ...
 
-    def about_to(self, operation: str, log: "SimLog") -> None:
+    def about_to(self, operation: str, place: Place) -> None:
         """Boundary before an operation."""
         ...
 
@@ -219,30 +267,174 @@ class Watcher(Protocol):
         """Boundary after it."""
         ...
 
-    def begin_sync(self, log: "SimLog") -> bool:
-        """Take note of a sync that is done beside the caller; False: do it now."""
+    def end_later(self, log: "SimLog", marks: Marks) -> bool:
+        """Take a sync that ends beside the caller; False: end it now."""
         ...
 
 
-class SimLog(MemoryLog):
+class Disk:
+    """Every partition of one machine. To be released."""
+
+    def __init__(self, chance: random.Random, *, segment_bytes: int = 1 << 20) -> None:
+        self.files: dict[Place, File] = {}
+        self.accepted: set[Place] = set()
+        """The partitions whose loss an operator accepted."""
+        self.settings = {"segment.bytes": segment_bytes, "index.interval.bytes": 200}
+        self.watcher: Watcher | None = None
+        """The process that runs."""
+        self.is_opening = False
+        """A log is being opened; a full disk lets it write, or it would be offline for a while."""
+        self.cleaning: Cleaning | None = None
+        """The cleaner at work."""
+        self._chance = chance
+        memory = IN_MEMORY if IN_MEMORY.is_dir() else None
+        root = Path(tempfile.mkdtemp(prefix="sim-", dir=memory))
+        self.machine = Machine(root, self._refuses)
+
+    def release(self) -> None:
+        """Remove the files."""
+        self.machine.release()
+
+    @property
+    def root(self) -> Path:
+        return self.machine.root
+
+    def _refuses(self, kind: str, directory: str, name: str) -> tuple[float, int] | None:
+        """Let a change happen, or not: the process is dead, or dies now, or the disk refuses."""
+        watcher = self.watcher
+        if watcher is not None and watcher.is_dead:
+            return 0, errno.EIO
+        topic, _, index = directory.rpartition("-")
+        place = (topic, int(index)) if index.isdigit() else None
+        if self.cleaning is not None:
+            self.cleaning.before(kind, directory, name)
+            if watcher is not None and watcher.is_dead:
+                return 0, errno.EIO
+        if watcher is not None and place is not None and not kind.startswith("sync"):
+            try:
+                watcher.about_to(kind, place)
+            except Crash:
+                return self._chance.random(), errno.EIO
+        file = None if place is None else self.files.get(place)
+        if file is not None and file.is_full and kind in ("create", "write"):
+            if self.is_opening:
+                return None
+            return self._chance.choice((0, self._chance.random())), errno.ENOSPC
+        if file is not None and file.is_unsyncable and kind.startswith("sync"):
+            return 0, errno.EIO
+        return None
+
+    def lose_power(self, chance: random.Random, bias: str) -> None:
+        """Forget unsynced changes: all of them, none, or any.
+
+        Args:
+            chance: For `bias` "any".
+            bias: "all", "none", or "any".
+        """
+        for file in self.files.values():
+            file.power_failed(self.machine.sure_bytes(file.directory) if file.damaged else {})
+        self.machine.lose_power(chance, bias)
+
+    def heal(self) -> None:
+        """Let every write and sync succeed again."""
+        for file in self.files.values():
+            file.is_full = file.is_unsyncable = False
+
+    @contextmanager
+    def copy_of(self, place: Place) -> Iterator[Path]:
+        """A directory with a copy of one partition and the checkpoints.
+
+        It has no snapshots of producers, so that all batches are replayed, unless the first of them
+        were removed, or one is damaged: then they may tell more than the batches.
+        """
+        copy = Path(tempfile.mkdtemp(prefix="sim-", dir=self.root.parent))
+        try:
+            files = self.machine.files(name_of(place))
+            file = self.files.get(place)
+            if file is not None and not file.damaged and file.first_segment() == 0:
+                files = {each: data for each, data in files.items() if ".snapshot" not in each}
+            if files:
+                write_all(f"{copy}/{name_of(place)}", files)
+            if (self.root / LOG_STARTS).exists():
+                shutil.copy(self.root / LOG_STARTS, copy)
+            yield copy
+        finally:
+            shutil.rmtree(copy)
+
+
+class Checkpoints:
+    """The checkpoints in a directory of partitions."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log_starts = LogStarts(root)
+        self.recovery_points = RecoveryPoints(root)
+
+
+class State(NamedTuple):
+    """All that a producer state knows and a replay has to find again."""
+
+    producers: list[ActiveProducer]
+    last_batches: list[tuple[int, int, int]]
+    aborted: list[tuple[int, ...]]
+    first_unstable_offset: int
+
+
+class SimLog(NativeLog):
     """One partition, open in one process."""
 
-    def __init__(self, disk: Disk, topic: str, index: int, topic_id: uuid.UUID) -> None:
-        super().__init__(topic, index)
+    def __init__(
+        self,
+        disk: Disk,
+        topic: str,
+        index: int,
+        topic_id: uuid.UUID,
+        checkpoints: Checkpoints,
+        *,
+        power_failed: bool = False,
+    ) -> None:
         self._disk = disk
-        self._topic_id = topic_id
+        self.topic_id = topic_id
         self.watcher: Watcher | None = None
-        self._stable = 0
-        self._meta = (-1, 0, -1)
-        """Base sequence, timestamp and coordinator epoch of the batch being appended."""
         self._is_diverged = False
         self._has_failed = False
-        self._is_being_cleaned = False
+        self._syncs: list[Marks] = []
+        """Those that may not have ended."""
+        file = disk.files.get((topic, index))
+        if file is not None and file.topic_id != topic_id:
+            raise StorageError(f"{topic}-{index} is of another topic: {file.topic_id}")
+        super().__init__(
+            checkpoints.root,
+            topic,
+            index,
+            topic_id=topic_id,
+            settings={**DEFAULTS, **disk.settings},
+            past={
+                "power_failed": power_failed,
+                "recovery_point": 0 if file is None else file.recovery_point,
+                "log_start_offset": checkpoints.log_starts.of(topic, index),
+                "may_have_gaps": file is not None and bool(file.cleanings),
+            },
+            log_starts=checkpoints.log_starts,
+            recovery_points=checkpoints.recovery_points,
+            syncs_before_close=True,
+        )
         self._unverified: set[int] = set()
         """Base offsets of batches that are read with their checksum when somebody wants them."""
-        file = disk.files.get((topic, index))
-        if file is not None:
-            self._load(file)
+        if file is not None and checkpoints.root == disk.root:
+            file.opened(self.log_end_offset)
+            self._unverified = self._believed(file)
+
+    @staticmethod
+    def _believed(file: File) -> set[int]:
+        """Batches in the segments that were sealed below the recovery point."""
+        found = file.found() if file.recovery_point else []
+        ends = {each.name: file.ends[each.base_offset] for each in found}
+        return {
+            each.base_offset
+            for each in found
+            if ends[each.name] <= file.recovery_point and each.name != found[-1].name
+        }
 
     @property
     def place(self) -> Place:
@@ -255,27 +447,33 @@ class SimLog(MemoryLog):
 
     @property
     def is_quiet(self) -> bool:
-        """Gate and file agree."""
+        """Producer state and file agree."""
         return not self._is_diverged
 
-    def state(self) -> tuple[object, ...]:
-        """All that its producer state knows and a replay has to find again.
+    def state(self) -> State:
+        """The state of its producers.
 
         In a cleaned log a replay may not know of markers that ended nothing. It then lacks the time
-        of a producer's newest batch, and its coordinator epoch.
+        of a producer's newest batch, and its coordinator epoch. Nor does it know of batches in
+        segments that were removed.
         """
-        producer_state = self.producer_state
+        producer_state, first_kept = self.producer_state, self.first_kept
         producers = sorted(producer_state.describe())
         if self.is_cleaned:
             producers = [
                 each._replace(last_timestamp_ms=-1, coordinator_epoch=-1) for each in producers
             ]
-        return (
+        return State(
             producers,
-            sorted(producer_state.last_batches()),
+            sorted(e for e in producer_state.last_batches() if not 0 <= e[2] < first_kept),
             self.aborted(),
             producer_state.first_unstable_offset(),
         )
+
+    def replayed(self) -> "SimLog":
+        """The log opened on a copy of its files."""
+        with self._disk.copy_of(self.place) as copy:
+            return SimLog(self._disk, self.topic, self.index, self.topic_id, Checkpoints(copy))
 
     def aborted(self) -> list[tuple[int, ...]]:
         """The aborted transactions that its producer state knows, as far as a replay can tell.
@@ -293,58 +491,57 @@ class SimLog(MemoryLog):
 
     @property
     def file(self) -> File | None:
-        return self._disk.files.get((self.topic, self.index))
+        return self._disk.files.get(self.place)
 
-    def _load(self, file: File) -> None:
-        if file.topic_id != self._topic_id:
-            raise StorageError(f"{self.topic}-{self.index} is of another topic: {file.topic_id}")
-        self.stored = list(file.batches)
-        self._bases = [batch.base_offset for batch in self.stored]
-        self.log_start_offset = file.log_start_offset
-        self._unverified = set(self._bases[: file.believed])
-        for base in self._bases[file.believed :]:
-            if base in file.damaged:
-                raise self._damage(base)
-        if self.stored:
-            self.log_end_offset = file.ends[self.stored[-1].base_offset]
-        self._replay(file)
-        self._publish()
+    @property
+    def stored(self) -> list[StoredBatch]:
+        """The batches in its files."""
+        return [] if self.file is None else self.file.batches()
 
-    def _replay(self, file: File) -> None:
-        self.producer_state.restore(None, file.indexed)
-        self.producer_state.replay([replay for replay in file.replays if replay is not None])
-        self.producer_state.forget_below(file.first_kept)
-
-    def _publish(self) -> None:
-        unstable = self.producer_state.first_unstable_offset()
-        stable = self.log_end_offset if unstable < 0 else unstable
-        self._stable = max(self._stable, stable, self.log_start_offset)
+    @property
+    def written(self) -> list[StoredBatch]:
+        """The batches of which its contents follow: those in its files, or before removal."""
+        if self.file is None:
+            return []
+        return self.stored if self.is_cleaned else self.file.originals
 
     @property
     def first_kept(self) -> int:
-        """Base offset of the first batch that the producer state still knows of."""
-        return 0 if self.file is None else self.file.first_kept
+        """Base offset of the first segment: nothing below is known."""
+        return 0 if self.file is None else self.file.first_segment()
 
     # ------------------------------------------------------------ reading
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self._stable
 
     def end_of(self, batch: StoredBatch) -> int:
         """The offset behind a batch, even where a cleaning removed parts of it."""
         return 0 if self.file is None else self.file.ends[batch.base_offset]
 
-    def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+    def read_batches(self, start: int, batches_max: int) -> Iterator[StoredBatch]:
+        """Read some batches from the one that holds an offset, as a fetch does.
+
+        Raises CorruptLogError.
+        """
         file = self.file
-        start = max(start, self.log_start_offset)
+        for _ in range(batches_max):
+            try:
+                data = self.log.read(start, 1)
+                batch = decoded(data) if data else None
+            except _core.CorruptLogError as error:
+                raise self._damage(error) from error
+            if batch is None or file is None:
+                return
+            self._unverified.discard(batch.base_offset)
+            yield file.as_written(batch)
+            start = self.end_of(batch)
+
+    def batches(self, start: int = 0) -> Iterator[StoredBatch]:
         for batch in super().batches(start):
-            if self.end_of(batch) <= start:
-                continue  # behind it is a gap
-            if file is not None and self.is_damaged(batch.base_offset):
-                raise self._damage(batch.base_offset)
             self._unverified.discard(batch.base_offset)
             yield batch
+
+    def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The aborted transactions that a fetch names: producer id and first offset."""
+        return self.log.aborted_in(start, end)
 
     def is_damaged(self, base_offset: int) -> bool:
         """True if a batch is damaged and this process has not had it in memory before."""
@@ -352,12 +549,10 @@ class SimLog(MemoryLog):
         is_damaged = file is not None and base_offset in file.damaged
         return is_damaged and base_offset in self._unverified
 
-    def _damage(self, base_offset: int) -> CorruptLogError:
-        return CorruptLogError(
-            f"{self.topic}-{self.index} is damaged at offset {base_offset}",
-            path=f"{self.topic}-{self.index}",
-            offset=base_offset,
-        )
+    def _damage(self, error: _core.CorruptLogError) -> CorruptLogError:
+        message, *place = error.args
+        where = dict(zip(("path", "position"), place, strict=False))
+        return CorruptLogError(f"{self.topic}-{self.index}: {message}", **where)
 
     # ------------------------------------------------------------ writing
 
@@ -368,14 +563,27 @@ class SimLog(MemoryLog):
         timestamp_ms: int,
         producer: ProducerIdentity | None = None,
     ) -> int:
-        self._make_ready()
-        self._meta = (-1, timestamp_ms, -1)
-        return super().append(records, timestamp_ms=timestamp_ms, producer=producer)
+        identity = producer or ProducerIdentity(-1, -1)
+        kind = BatchKind.PLAIN if producer is None else BatchKind.TRANSACTIONAL
+
+        def append() -> tuple[int, int]:
+            offset = super(SimLog, self).append(
+                records, timestamp_ms=timestamp_ms, producer=producer
+            )
+            return ADMIT, offset
+
+        self._write(identity, kind, records, timestamp_ms, append)
+        return self.log_end_offset - len(records)
 
     def append_marker(self, marker: Marker) -> int:
-        self._make_ready()
-        self._meta = (-1, marker.timestamp_ms, marker.coordinator_epoch)
-        return super().append_marker(marker)
+        identity = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+        kind = BatchKind.COMMIT_MARKER if marker.is_commit else BatchKind.ABORT_MARKER
+
+        def append() -> tuple[int, int]:
+            return ADMIT, super(SimLog, self).append_marker(marker)
+
+        self._write(identity, kind, (), marker.timestamp_ms, append)
+        return self.log_end_offset - 1
 
     def append_client_batch(
         self,
@@ -388,206 +596,182 @@ class SimLog(MemoryLog):
         transactional_id: str | None,
     ) -> Append:
         """Append a batch as a Produce does; raises StorageError if it cannot be written."""
-        self._make_ready()
-        base = self.log_end_offset
         is_transactional = transactional_id is not None
-        self._meta = (base_sequence, timestamp_ms, -1)
-        kind, value, _ = self.producer_state.admit(
-            origin,
-            base,
+        batch = _core.encode_batch(
+            [(key_of(each), stored_value(each)) for each in values],
+            timestamp_ms,
             producer.producer_id,
             producer.producer_epoch,
             base_sequence,
-            len(values),
-            timestamp_ms,
             is_transactional,
-            None if transactional_id is None else java_hash(transactional_id),
         )
-        if kind != ADMIT:
-            return kind, value
-        batch = StoredBatch(
-            base,
-            producer.producer_id,
-            producer.producer_epoch,
-            BatchKind.TRANSACTIONAL if is_transactional else BatchKind.IDEMPOTENT,
-            tuple(
-                Record(base + position, timestamp_ms, key_of(each), each)
-                for position, each in enumerate(values)
-            ),
-        )
-        self._store(batch, len(values))
-        return ADMIT, base
+        name_hash = None if transactional_id is None else java_hash(transactional_id)
 
-    def _make_ready(self) -> None:
+        def append() -> Append:
+            try:
+                return self.log.append_of_client(batch, origin, name_hash)
+            except (_core.LogRefusedError, OSError) as error:
+                raise self._failure("append to", error) from error
+
+        kind = BatchKind.TRANSACTIONAL if is_transactional else BatchKind.IDEMPOTENT
+        records = [(key_of(each), each) for each in values]
+        return self._write(producer, kind, records, timestamp_ms, append)
+
+    def _write(
+        self,
+        producer: ProducerIdentity,
+        kind: BatchKind,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        timestamp_ms: int,
+        append: Callable[[], Append],
+    ) -> Append:
         if self.watcher is not None:
             self.watcher.before_lock()
-        if self._has_failed:
-            raise self._error("takes no batches since a sync failed")
-        self._settle()
-
-    def _settle(self) -> None:
         if self._is_diverged:
-            if self.file is None:
-                self.producer_state.restore(None, ())
-            else:
-                self._replay(self.file)
-            self._is_diverged = False
+            self.producers()  # the log would do so itself, but by the clock on the wall
+        file = self._disk.files.get(self.place)
+        if file is None:
+            file = self._disk.files[self.place] = File(self._disk, self.place, self.topic_id)
+        base = self.log_end_offset
+        count = max(len(records), 1)
+        stored = tuple(
+            Record(base + position, timestamp_ms, key, value)
+            for position, (key, value) in enumerate(records)
+        )
+        file.ends[base] = base + count
+        file.incoming = StoredBatch(
+            base, producer.producer_id, producer.producer_epoch, kind, stored
+        )
+        try:
+            verdict: Append = self._alive(append)
+        except StorageError as error:
+            self._is_diverged = isinstance(error.__cause__, OSError)
+            raise
+        finally:
+            if self.watcher is None or not self.watcher.is_dead:
+                incoming, file.incoming = file.incoming, None
+        if verdict[0] == ADMIT:
+            assert incoming is not None, "it was just set"
+            file.originals.append(incoming)
+            if self.watcher is not None:
+                self.watcher.did("write", self)
+        return verdict
+
+    def _alive(self, call: Callable[[], Any]) -> Any:
+        """Return a call's result; raise Crash if the process dies of it."""
+        if self.watcher is not None and self.watcher.is_dead:
+            raise Crash
+        try:
+            return call()
+        finally:
+            if self.watcher is not None and self.watcher.is_dead:
+                raise Crash
 
     def producers(self) -> list[ActiveProducer]:
-        self._settle()
-        return super().producers()
-
-    def _store(self, batch: StoredBatch, count: int) -> None:
-        self._tell("write")
-        file = self.file
-        if file is None:
-            file = self._disk.files[self.place] = File(self._topic_id)
-        if file.is_full:
-            self._is_diverged = batch.producer_id >= 0
-            raise self._error("cannot be written")
-        sequence, timestamp_ms, coordinator_epoch = self._meta
-        super()._store(batch, count)
-        file.batches.append(batch)
-        file.originals.append(batch)
-        file.ends[batch.base_offset] = batch.base_offset + count
-        file.replays.append(
-            None
-            if batch.kind is BatchKind.PLAIN
-            else (
-                batch.base_offset,
-                batch.base_offset + count - 1,
-                batch.producer_id,
-                batch.producer_epoch,
-                sequence,
-                timestamp_ms,
-                batch.kind,
-                coordinator_epoch,
-            )
-        )
-        self._publish()
-        if self.watcher is not None:
-            self.watcher.did("write", self)
+        found = self._alive(super().producers)
+        self._is_diverged = False
+        return list(found)
 
     def delete_records(self, offset: int) -> int:
         file = self.file
-        if file is None or offset > self.log_end_offset:
-            return super().delete_records(offset)
-        if offset <= self.log_start_offset:
-            return self.log_start_offset
-        if self._has_failed:
-            raise self._error("failed to sync before")
-        if file.is_unsyncable:
-            self._has_failed = True
-            raise self._error("cannot be synced")
-        self.force(len(self.stored))
-        self.log_start_offset = offset
-        self._stable = max(
-            self._stable, offset
-        )  # the producer state may be ahead of the stored batches
-        self._tell("log start")
-        file.log_start_offset = offset
-        file.first_kept = self._bases[bisect_right(self._bases, offset) - 1]
-        self.producer_state.forget_below(file.first_kept)
-        if self.watcher is not None:
-            self.watcher.did("log start", self)
-        return offset
+        is_new = self.log_start_offset < offset <= self.log_end_offset
 
-    def begin_cleaning(self, batches_per_segment: int, now_ms: int) -> Cleaned | None:
+        def delete() -> int:
+            return super(SimLog, self).delete_records(offset)
+
+        if self.watcher is not None and is_new:
+            self.watcher.about_to("log start", self.place)
+        try:
+            start = int(self._alive(delete))
+        except StorageError:
+            self._has_failed = self._has_failed or (file is not None and file.is_unsyncable)
+            raise
+        if self.watcher is not None and is_new:
+            self.watcher.did("log start", self)
+        return start
+
+    def begin_cleaning(self, now_ms: int) -> Cleaning | None:
         """Have the cleaner work; None if it does, has nothing to do, or the disk is not whole."""
         file = self.file
-        if file is None or file.damaged or file.is_full or file.is_unsyncable or file.first_kept:
+        if file is None or file.damaged or file.is_full or file.is_unsyncable or self.first_kept:
             return None
-        if not self.is_quiet or self._has_failed or self._is_being_cleaned:
+        if not self.is_quiet or self._has_failed or self._disk.cleaning is not None:
             return None
-        log = Uncleaned(
-            file.batches,
-            file.replays,
-            file.ends,
-            file.cleaned_data,
-            file.cleaned_end,
-            self.producer_state,
-            is_of_clients=not self.topic.startswith("__"),
-        )
-        cleaned = clean(log, batches_per_segment, now_ms)
-        self._is_being_cleaned = cleaned is not None
-        return cleaned
-
-    def end_cleaning(self, cleaned: Cleaned) -> None:
-        """Put cleaned segments in their places, a group after the other, as `swap.rs` does."""
-        file = self.file
-        self._is_being_cleaned = False
-        if file is None or file.damaged:
-            return
-        file.cleanings.append((cleaned.end, cleaned.now_ms))
-        start = 0
-        for end in cleaned.ends:
-            self._tell("clean")
-            self.producer_state.forget_aborted(
-                [each for each in cleaned.forgotten if start <= each < end]
-            )
-            file.take(cleaned, start, end)
-            file.indexed = self.producer_state.aborted_entries()
-            self.stored = list(file.batches)
-            self._bases = [batch.base_offset for batch in self.stored]
-            start = end
-        self._tell("cleaned")
-        file.cleaned_end = cleaned.end
+        return Cleaning.begun(self._disk, self, file, now_ms)
 
     def sync(self) -> None:
-        if self._has_failed:
-            raise self._error("failed to sync before")
-        file = self.file
-        if file is not None and file.is_unsyncable:
-            self._has_failed = True
-            raise self._error("cannot be synced")
-        if self.watcher is not None and self.watcher.begin_sync(self):
-            return
-        self._tell("sync")
-        self.force(len(self.stored))
-        if self.watcher is not None:
+        def sync() -> None:
+            super(SimLog, self).sync()
+
+        with self._disk.machine.deferred() as marks:
+            try:
+                self._alive(sync)
+            except StorageError:
+                self._has_failed = True
+                raise
+        self._syncs = [each for each in self._syncs if not each.is_forced] + [marks]
+        if self.watcher is None:
+            marks.force()
+        elif not self.watcher.end_later(self, marks):
+            self.watcher.about_to("sync", self.place)
+            marks.force()
             self.watcher.did("sync", self)
 
-    def force(self, batches: int) -> None:
-        """Have the first batches on the disk."""
-        file = self.file
-        if file is not None:
-            file.synced = max(file.synced, min(batches, len(file.batches)))
+    def tick(self) -> None:
+        """Sync sealed segments, and note in the checkpoint how far the log is on the disk."""
+        if self.file is None or self._has_failed or not all(e.is_forced for e in self._syncs):
+            return
+        with self._disk.machine.deferred() as marks:
+            failed, _, _ = self._alive(lambda: _core.tick([self.log]))
+        self._has_failed = bool(failed)
+        marks.force()
+        if not failed:
+            self.file.recovery_point = max(self.file.recovery_point, self.log.recovery_point)
 
-    def _tell(self, operation: str) -> None:
-        if self.watcher is not None:
-            self.watcher.about_to(operation, self)
-
-    def _error(self, what: str) -> StorageError:
-        return StorageError(
-            f"{self.topic}-{self.index} {what}",
-            topic=self.topic,
-            partition=self.index,
-            code=KAFKA_STORAGE_ERROR,
-        )
+    def close(self) -> None:
+        """A simulated process only dies."""
 
 
 class SimStorage:
     """The partitions of one disk; a `txn.broker.shell.LogStorage`."""
 
-    def __init__(self, disk: Disk, watcher: Watcher) -> None:
+    def __init__(self, disk: Disk, watcher: Watcher, *, power_failed: bool) -> None:
         self._disk = disk
         self._watcher = watcher
+        self._power_failed = power_failed
+        self._checkpoints = Checkpoints(disk.root)
         self.logs: dict[Place, SimLog] = {}
         self.damage: CorruptLogError | None = None
         """Why a start refused a partition, if it did; the first it met."""
-        self.expected: dict[Place, tuple[object, ...]] = {}
+        self.expected: dict[Place, State] = {}
         """The producer states when the process before this one died."""
         self.diverged: list[tuple[Place, str]] = []
         """Where recovery came to something else."""
 
     def open(self, topic: Topic, index: int) -> SimLog:
-        log = SimLog(self._disk, topic.name, index, topic.topic_id)
+        log = self._recovered(topic, index)
         expected = self.expected.get(log.place)
         if expected is not None and expected != log.state():
             self.diverged.append((log.place, f"{expected} became {log.state()}"))
         log.watcher = self._watcher
         self.logs[log.place] = log
         return log
+
+    def _recovered(self, topic: Topic, index: int) -> SimLog:
+        self._disk.is_opening = True
+        try:
+            return SimLog(
+                self._disk,
+                topic.name,
+                index,
+                topic.topic_id,
+                self._checkpoints,
+                power_failed=self._power_failed,
+            )
+        finally:
+            self._disk.is_opening = False
+            if self._watcher.is_dead:
+                raise Crash
 
     def open_all(
         self, wanted: Sequence[tuple[Topic, int]]

@@ -217,15 +217,21 @@ def make_prepared_power_plan(seed: int) -> Plan:
 
 
 def make_prepared_refusal_plan(seed: int) -> Plan:
-    """A plan in which a disk refuses to force a prepared transaction, perhaps at its commit."""
+    """A plan in which a disk refuses to force a prepared transaction, perhaps at its commit.
+
+    Another producer writes to the same partitions, so that a commit finds unsynced batches there.
+    """
     chance = random.Random(seed)
+    step = Transaction(tuple((place, 1) for place in PLACES[:2]), "commit", pause_us=3_000)
+    other = Script("plain-0", "plain", "", start_us=0, transactions=(step,) * 60)
     refusal = Fault(
         "unsyncable",
         chance.randrange(20 * US_PER_MS, 500 * US_PER_MS),
         down_us=chance.choice((5_000, 200_000)),
         place=chance.choice(PLACES[:2]),
     )
-    return replace(make_prepared_power_plan(seed), faults=(refusal,))
+    plan = make_prepared_power_plan(seed)
+    return replace(plan, scripts=(*plan.scripts, other), faults=(refusal,))
 
 
 def make_upgrade_plan(seed: int) -> Plan:

@@ -1,6 +1,7 @@
 """A time of day that is set under a broker does not change its promises for durations."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,11 +15,12 @@ DAY_US = 86_400 * US_PER_S
 
 
 @pytest.fixture
-def broker() -> Broker:
+def broker() -> Iterator[Broker]:
     """A broker of which partition 0 of `source` knows producer 7, which is idle."""
+    disk = Disk(random.Random(2))
     broker = Broker(
         Agenda(),
-        Disk(),
+        disk,
         random.Random(1),
         durability=Durability.PROCESS,
         power_failed=False,
@@ -29,7 +31,8 @@ def broker() -> Broker:
     producer = ProducerIdentity(7, 0)
     log.append([(None, b"x")], timestamp_ms=broker.now_ms(), producer=producer)
     log.append_marker(Marker(*producer, 0, is_commit=True, timestamp_ms=broker.now_ms()))
-    return broker
+    yield broker
+    disk.release()
 
 
 def source_of(broker: Broker) -> SimLog:

@@ -15,11 +15,11 @@ from sim.checkers import (
     judge_damage,
     judge_groups,
 )
-from sim.cleaning import Cleaned
+from sim.cleaning import Cleaning
 from sim.clients import Client, PlainProducer, TransactionalProducer
 from sim.clients import World as ClientsWorld
 from sim.copiers import GROUP, SOURCES, Copier
-from sim.disk import Disk, File, Place, SimLog
+from sim.disk import Disk, Place, State
 from sim.history import Anomaly, Attempt, Fate, History
 from sim.network import Connection, DisconnectedError, NetworkFault
 from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_places
@@ -32,6 +32,7 @@ from txn.broker.node import Node
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 from txn.errors import CorruptLogError
+from txn.storage.base import StoredBatch
 from txn.wire.hashing import coordinator_partition
 
 LONGEST_US = 120 * US_PER_S
@@ -80,7 +81,10 @@ class World(ClientsWorld):
         self.history = History()
         self.failures = Failures()
         self.loop = SimLoop(self.agenda, self.failures.note)  # type: ignore[abstract]
-        self.disk = Disk()
+        self.disk = Disk(
+            self._stream(9),
+            segment_bytes=self._stream(8).choice((400, 400, 1_500, 1 << 20)),
+        )
         self.broker: Broker | None = None
         self.lives = 0
         self.power_failed = False
@@ -101,12 +105,12 @@ class World(ClientsWorld):
         self._told: dict[Place, int] = {}
         """The group's offsets as last looked at."""
         self._armed: Fault | None = None
-        self._before_crash: dict[Place, tuple[object, ...]] = {}
+        self._before_crash: dict[Place, State] = {}
         hanging = {place for script in plan.scripts for place in hanging_places(script)}
         self._to_hang = sorted(hanging, reverse=True)
         """Where transactions are to hang."""
-        self._unmarked: dict[Place, File] = {}
-        """Logs whose last marker is gone, as they were before."""
+        self._unmarked: dict[Place, tuple[dict[str, bytes], StoredBatch]] = {}
+        """Logs whose last marker is gone: their files as they were before, and the marker."""
         self._restart_due: Entry | None = None
 
     def run(self) -> Result:
@@ -116,6 +120,8 @@ class World(ClientsWorld):
         try:
             return self._run()
         finally:
+            self._end_cleaner()
+            self.disk.release()
             log.setLevel(level)
 
     def _run(self) -> Result:
@@ -196,6 +202,8 @@ class World(ClientsWorld):
             failures=self.failures,
             settings=dict(self.plan.settings),
         )
+        for each in self.disk.files.values():
+            each.harm()
         if self.records_operations:
             broker.trace = []
         fault, self._armed = self._armed, None
@@ -242,7 +250,7 @@ class World(ClientsWorld):
                 self._follower.marker_is_refused(place, first_offset)
         assert broker.node is not None, "it has started"
         broker.node.transactions.call_when_recovered(self._recovered)
-        broker.on_death = lambda: self._died(broker)
+        broker.on_death = lambda: self.loop.after(0, self._died, broker)
         broker.on_write = lambda: self._look(broker, 1)
         self._let_hang(broker)
 
@@ -250,6 +258,7 @@ class World(ClientsWorld):
         self.power_failed = False
 
     def _died(self, broker: Broker) -> None:
+        self._end_cleaner()
         self.history.say("broker", f"dies at boundary {broker.operations}")
         for connection in self._connections:
             connection.break_after(500)
@@ -265,7 +274,7 @@ class World(ClientsWorld):
             self._before_crash = {
                 place: log.state()
                 for place, log in broker.storage.logs.items()
-                if log.is_quiet and log is not broker.died_at and place not in self._unmarked
+                if log.is_quiet and place != broker.died_at and place not in self._unmarked
             }
         self._restart_later(fault.down_us if fault is not None else 1_000)
 
@@ -289,8 +298,7 @@ class World(ClientsWorld):
             marker = None if file is None else file.ends_with_a_marker()
             if file is not None and marker is not None and marker.producer_id in at_rest:
                 self.history.say("fault", f"the last marker of {place[0]}-{place[1]} is gone")
-                self._unmarked[place] = file.copy()
-                file.cut(len(file.batches) - 1)
+                self._unmarked[place] = file.lose_last(), marker
                 return
 
     def _put_back(self, refusal: CorruptLogError) -> None:
@@ -298,24 +306,24 @@ class World(ClientsWorld):
 
         Where a transaction hangs, its loss is accepted instead.
         """
-        self.history.say("broker", f"will not start: {refusal.message}")
-        for place, file in self._unmarked.items():
+        reason = refusal.message.replace(f"{self.disk.root}/", "").split(": the batch")[0]
+        self.history.say("broker", f"will not start: {reason}")
+        for place, (contents, marker) in self._unmarked.items():
             if refusal.message.startswith(f"{place[0]}-{place[1]}: producer "):
-                self.disk.files[place] = file
+                self.disk.files[place].put_back(contents, marker)
                 self._unmarked.clear()
                 return
         if f"producer {HANGING.producer_id} " in refusal.message:
             self.disk.accepted |= set(PLACES)
             return
-        for (topic, index), file in self.disk.files.items():
-            is_named = f"{topic}-{index}" in refusal.message
-            if is_named and any(str(offset) in refusal.message for offset in file.damaged):
-                file.damaged.clear()
+        for damaged in self.disk.files.values():
+            if damaged.is_damage(refusal):
+                damaged.repair()
                 return
         self.history.found("damage-unnamed", refusal.message)
         self.disk.accepted |= self.disk.files.keys()  # or no start would come to an end
-        for file in self.disk.files.values():
-            file.damaged.clear()
+        for damaged in self.disk.files.values():
+            damaged.repair()
 
     def _lose_power(self, fault: Fault) -> None:
         self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
@@ -410,15 +418,21 @@ class World(ClientsWorld):
         log = broker.storage.logs.get(fault.place)
         if log is None:
             return
-        cleaned = log.begin_cleaning(1 + fault.batch % 4, broker.now_ms())
-        if cleaned is not None:
-            self.history.say("cleaner", f"passes {log.topic}-{log.index} below {cleaned.end}")
-            broker.loop.after(fault.down_us, self._end_cleaning, broker, log, cleaned)
+        cleaning = log.begin_cleaning(broker.now_ms())
+        if cleaning is not None:
+            self.history.say("cleaner", f"passes {log.topic}-{log.index} below {cleaning.end}")
+            broker.loop.after(fault.down_us, self._end_cleaning, cleaning)
 
-    def _end_cleaning(self, broker: Broker, log: SimLog, cleaned: Cleaned) -> None:
-        log.end_cleaning(cleaned)
-        if log.place in PLACES:
-            self.history.anomalies += judge_cleaning(broker, log.place)
+    def _end_cleaning(self, cleaning: Cleaning) -> None:
+        cleaning.go_on()
+        log = cleaning.log
+        if log.place in PLACES and not cleaning.has_failed:
+            assert self.broker is not None, "its cleaner worked"
+            self.history.anomalies += judge_cleaning(self.broker, log.place)
+
+    def _end_cleaner(self) -> None:
+        if self.disk.cleaning is not None:
+            self.disk.cleaning.abandon()
 
     def _die_at_last(self, broker: Broker) -> None:
         if self.broker is broker and not broker.is_dead:

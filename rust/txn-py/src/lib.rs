@@ -8,6 +8,7 @@ mod apis;
 mod checksum;
 mod client;
 mod compaction;
+mod disk;
 mod error_codes;
 mod errors;
 mod inspect;
@@ -29,6 +30,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     log::register(module)?;
     losses::register(module)?;
     compaction::register(module)?;
+    disk::register(module)?;
     server::register(module)?;
     shape::register(module)?;
     sync_pool::register(module)?;

@@ -472,6 +472,27 @@ impl PyPartitionLog {
             .map_err(append_failed)
     }
 
+    fn append_of_client(
+        &self,
+        py: Python<'_>,
+        batch: &[u8],
+        transaction_version: u8,
+        transactional_id_hash: Option<i32>,
+    ) -> PyResult<(i64, i64)> {
+        let mut batch = batch.to_vec();
+        let origin = Origin::Client {
+            transaction_version,
+            transactional_id_hash,
+        };
+        match py.detach(|| self.log.append(origin, &mut batch)) {
+            Ok(appended) => Ok((0, appended.base_offset)),
+            Err(AppendError::Duplicate { base_offset }) => Ok((1, base_offset)),
+            Err(AppendError::Join) => Ok((2, 0)),
+            Err(AppendError::Refused { code, .. }) => Ok((3, code.into())),
+            Err(error) => Err(append_failed(error)),
+        }
+    }
+
     fn append_marker(
         &self,
         py: Python<'_>,
@@ -507,6 +528,10 @@ impl PyPartitionLog {
             .detach(|| self.log.read(start, max_bytes))
             .map_err(read_failed)?;
         Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn aborted_in(&self, py: Python<'_>, start: i64, end: i64) -> Vec<(i64, i64)> {
+        py.detach(|| self.log.aborted_in(start, end))
     }
 
     fn offset_for_timestamp(
