@@ -688,14 +688,14 @@ def _dynamic(settings: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def parse_topic_settings(given: Mapping[str, str | None]) -> dict[str, str]:
+def parse_topic_settings(texts: Mapping[str, str | None]) -> dict[str, str]:
     """Check a topic's settings; return them as they are.
 
     Raises:
         ConfigError: a name is unknown, a value is null or does not fit, or two contradict.
     """
-    settings = {name: text for name, text in given.items() if text is not None}
-    for name in given.keys() - settings.keys():
+    settings = {name: text for name, text in texts.items() if text is not None}
+    for name in texts.keys() - settings.keys():
         raise ConfigError(f"topic property {name} is null; it takes a value", property=name)
     parsed = {
         name: parse_property(TOPIC_PROPERTIES, "topic", name, text)

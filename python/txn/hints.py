@@ -18,8 +18,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return what to add to a message about an unknown name; nothing where none is close."""
-    found = nearest(name, known)
-    return "" if found is None else f"; did you mean {found}?"
+    close = nearest(name, known)
+    return "" if close is None else f"; did you mean {close}?"
 
 
 def _plain(name: str) -> str:

@@ -91,8 +91,8 @@ class RareLog:
 
     def _is_due(self, event: str) -> bool:
         now = self._clock()
-        told = self._told.get(event)
-        if told is not None and now - told < self._interval_s:
+        last_told = self._told.get(event)
+        if last_told is not None and now - last_told < self._interval_s:
             self._left_out[event] = self._left_out.get(event, 0) + 1
             return False
         self._told[event] = now

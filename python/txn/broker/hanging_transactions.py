@@ -20,14 +20,14 @@ from txn.logs import log
 from txn.storage.base import PartitionLog
 
 
-def tell_left_open(found: OpenTransaction, unread: Sequence[str]) -> None:
+def tell_left_open(held: OpenTransaction, unread: Sequence[str]) -> None:
     """Tell an operator of a transaction that nothing ends, as its owner may be unread."""
     log.error(
         "txn.left_open",
-        partition=f"{found.partition[0]}-{found.partition[1]}",
-        producer_id=found.producer.producer_id,
-        producer_epoch=found.producer.producer_epoch,
-        first_offset=found.first_offset,
+        partition=f"{held.partition[0]}-{held.partition[1]}",
+        producer_id=held.producer.producer_id,
+        producer_epoch=held.producer.producer_epoch,
+        first_offset=held.first_offset,
         waits_for=",".join(unread),
     )
 
@@ -81,24 +81,24 @@ class HangingTransactions:
                     continue
                 producer = Producer(active.producer_id, active.producer_epoch)
                 if owner is None and unread:
-                    found = OpenTransaction(partition, producer, active.current_txn_start_offset)
-                    tell_left_open(found, unread)
+                    held = OpenTransaction(partition, producer, active.current_txn_start_offset)
+                    tell_left_open(held, unread)
                     self._waiting.add((partition, producer))
                     continue
                 epoch = max(active.coordinator_epoch, 0)
                 self._end_one(store, producer, result_of_hanging(owner, producer), epoch)
 
-    def abort(self, found: OpenTransaction) -> None:
+    def abort(self, held: OpenTransaction) -> None:
         """Abort a transaction whose partition's loss an operator accepted."""
-        store = self._host.partition(*found.partition)
-        assert store is not None, f"{found.partition} is open"
-        self._end_one(store, found.producer, TxnResult.ABORT, 0)
+        store = self._host.partition(*held.partition)
+        assert store is not None, f"{held.partition} is open"
+        self._end_one(store, held.producer, TxnResult.ABORT, 0)
 
     def _end_one(
         self, store: PartitionLog, producer: Producer, outcome: TxnResult, coordinator_epoch: int
     ) -> None:
         """Write a marker that is decided; nothing enters its transaction while a disk refuses."""
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "partition": f"{store.topic}-{store.index}",
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,
@@ -113,7 +113,7 @@ class HangingTransactions:
         try:
             self._markers.append(hanging[0], marker)
         except StorageError as error:
-            log.error("txn.orphan_end_delayed", reason=error.message, **told)
+            log.error("txn.orphan_end_delayed", reason=error.message, **facts)
             self._waiting.add(hanging)
             store.producer_state.block_txn(producer.producer_id)
             self._host.call_at(
@@ -121,7 +121,7 @@ class HangingTransactions:
                 lambda: self._end_one(store, producer, outcome, coordinator_epoch),
             )
             return
-        log.warning("txn.orphan_ended", **told)
+        log.warning("txn.orphan_ended", **facts)
         self._waiting.discard(hanging)
         while self.are_ended and self._when_ended:
             self._when_ended.pop()()

@@ -199,7 +199,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str | None,
         timeout_ms: int,
-        shown: Producer | None,
+        expected: Producer | None,
         *,
         is_two_phase: bool = False,
         keep_prepared: bool = False,
@@ -209,7 +209,7 @@ class TransactionCoordinator:
         Args:
             transactional_id: None for a producer that is idempotent alone.
             timeout_ms: How long its transactions may stay open.
-            shown: The identity that it holds and wants to go on from (KIP-360), or None.
+            expected: The identity that it holds and wants to go on from (KIP-360), or None.
             is_two_phase: Another system decides on its transactions, which never time out.
             keep_prepared: Leave a transaction that is open as it is (KIP-939).
         """
@@ -231,7 +231,7 @@ class TransactionCoordinator:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return await self._run(
             transactional_id,
-            self._initialize(transactional_id, timeout_ms, shown, keep_prepared),
+            self._initialize(transactional_id, timeout_ms, expected, keep_prepared),
         )
 
     async def add_partitions(
@@ -359,14 +359,14 @@ class TransactionCoordinator:
         shard = self._shard_of(transactional_id)
         return ErrorCode.NONE if shard is None else shard.refusal
 
-    def find(self, wanted: Filter) -> Iterator[tuple[str, Txn] | None]:
+    def find(self, criteria: Filter) -> Iterator[tuple[str, Txn] | None]:
         """Every transactional id that passes a filter, and None for each that does not.
 
         A caller that searches very many can give way to others at each None.
         """
         now_ms = self._host.now_ms()
         for transactional_id, txn in self.transactions.items():
-            passes = wanted.passes(transactional_id, txn, now_ms)
+            passes = criteria.passes(transactional_id, txn, now_ms)
             yield (transactional_id, txn) if passes else None
 
     async def write_marker(
@@ -425,14 +425,14 @@ class TransactionCoordinator:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _initialize(
-        self, transactional_id: str, timeout_ms: int, shown: Producer | None, keep_prepared: bool
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, keep_prepared: bool
     ) -> Request[Identity]:
         try:
             while True:
                 txn = self.transactions.get(transactional_id)
                 decision = decide_init(
                     txn,
-                    shown,
+                    expected,
                     timeout_ms=timeout_ms,
                     now_ms=self._host.now_ms(),
                     new_producer_id=self._producer_ids.take,
@@ -1028,9 +1028,9 @@ class TransactionCoordinator:
         assert shard is not None, f"{transactional_id} is known"
         shard.run_blocking(request)
 
-    def _is_given_up(self, found: OpenTransaction, owner: Owner | None) -> bool:
+    def _is_given_up(self, held: OpenTransaction, owner: Owner | None) -> bool:
         """Say whether an operator gave up a transaction's end, or its coordinator's records."""
-        if self._host.accepts_loss(*found.partition):
+        if self._host.accepts_loss(*held.partition):
             return True
         if owner is None:
             indexes = [shard.index for shard in self.transactions.shards]

@@ -90,14 +90,14 @@ def accept(root: Path, partitions: Sequence[str], *, is_dry_run: bool) -> list[A
             was_left_by_kafka=directory.was_left_by_kafka,
         )
         image = read_metadata(directory.path / f"{METADATA_TOPIC}-0")
-        found = [_examine(storage, image, name) for name in dict.fromkeys(partitions)]
+        examined = [_examine(storage, image, name) for name in dict.fromkeys(partitions)]
         if not is_dry_run:
             losses = read_losses(directory.path)
-            losses |= {place: accepted.loss for place, accepted in found}
+            losses |= {place: accepted.loss for place, accepted in examined}
             write_losses(directory.path, losses)
     finally:
         directory.release()
-    return [accepted for _, accepted in found]
+    return [accepted for _, accepted in examined]
 
 
 def _examine(
@@ -114,16 +114,16 @@ def _examine(
 
 
 def _partition(image: Image, name: str) -> tuple[Topic, int]:
-    found = re.fullmatch(r"(.+)-([0-9]+)", name)
-    if found is None:
+    match = re.fullmatch(r"(.+)-([0-9]+)", name)
+    if match is None:
         raise DirectoryError(f"{name!r} names no partition. Give topic and number: orders-0")
-    if found[1] == METADATA_TOPIC:
+    if match[1] == METADATA_TOPIC:
         raise StorageError(
             f"what {METADATA_TOPIC}-0 has lost cannot be given up: it says which topics there are. "
             "Put back a copy of it"
         )
-    topic = image.topics.get(found[1])
-    if topic is None or int(found[2]) >= topic.partition_count:
+    topic = image.topics.get(match[1])
+    if topic is None or int(match[2]) >= topic.partition_count:
         known = ", ".join(sorted(image.topics)) or "none"
         raise DirectoryError(f"there is no partition {name}; the topics here are: {known}")
-    return topic, int(found[2])
+    return topic, int(match[2])

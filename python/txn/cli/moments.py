@@ -48,7 +48,7 @@ def distance(length_ms: int) -> str:
 
 def parse_duration(text: str) -> int:
     """Milliseconds of `90s`, `15m`, `2h`; a bare number is seconds. Raises ConfigError."""
-    found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|h|d)?", text.strip())
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|h|d)?", text.strip())
+    if match is None:
         raise ConfigError(f"a duration is a number with ms, s, m, h or d, as in 90s: not {text!r}")
-    return int(found[1]) * UNITS_MS[found[2] or "s"]
+    return int(match[1]) * UNITS_MS[match[2] or "s"]

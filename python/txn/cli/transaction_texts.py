@@ -198,9 +198,9 @@ def list_lines(owners: Sequence[Owner], now_ms: int) -> Iterator[str]:
     yield from table([header, *rows])
 
 
-def hanging_lines(found: Sequence[Held], source: Source) -> Iterator[str]:
+def hanging_lines(hanging: Sequence[Held], source: Source) -> Iterator[str]:
     """Transactions that hold readers back and will not end by themselves in time."""
-    for held in found:
+    for held in hanging:
         name = _name(held.open.partition)
         yield f"{name} since offset {held.open.first_offset}: {held.verdict.standing.value}"
         yield from _facts(held, source)

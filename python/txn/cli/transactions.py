@@ -69,16 +69,16 @@ def list_transactions(
 
     longer_than_ms = None if longer_than is None else parse_duration(longer_than)
     with asked(bootstrap, data) as source:
-        found = listed(
+        owners = listed(
             source,
             states=[STATES_BY_LABEL[each] for each in state or ()],
             longer_than_ms=longer_than_ms,
             prefix=prefix,
         )
         if as_json:
-            print_json([owner_data(owner) for owner in found])
-        elif found:
-            print_lines(list_lines(found, source.now_ms()))
+            print_json([owner_data(owner) for owner in owners])
+        elif owners:
+            print_lines(list_lines(owners, source.now_ms()))
         else:
             print("there is none")
 
@@ -154,14 +154,14 @@ def hanging(
 
     with asked(bootstrap, data) as source:
         partitions = partitions_of(source, topic, None) if topic else all_partitions(source)
-        found = findings(source, partitions)
+        held = findings(source, partitions)
         if as_json:
-            print_json([held_data(each, source) for each in found])
-        elif found:
-            print_lines(hanging_lines(found, source))
+            print_json([held_data(each, source) for each in held])
+        elif held:
+            print_lines(hanging_lines(held, source))
         else:
             print(f"nothing hangs on {len(partitions):,} partitions")
-    sys.exit(1 if found else 0)
+    sys.exit(1 if held else 0)
 
 
 @transactions_app.command()

@@ -134,9 +134,9 @@ class Consumer(confluent_kafka.Consumer):
 
         def lost(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
             self._taken(partitions)
-            told = on_lost or on_revoke
-            if told is not None:
-                told(consumer, partitions)
+            callback = on_lost or on_revoke
+            if callback is not None:
+                callback(consumer, partitions)
 
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
 

@@ -113,7 +113,7 @@ class Reach:
 
     def _unreachable(self, faults: Mapping[str, Fault], is_certain: bool) -> UnreachableError:
         reasons = {address: fault.what for address, fault in faults.items()}
-        told = "; ".join(f"{address} {what}" for address, what in reasons.items())
+        listed = "; ".join(f"{address} {what}" for address, what in reasons.items())
         advice = "Correct bootstrap.servers"
         if not is_certain:
             advice += ", or start the broker"
@@ -123,7 +123,7 @@ class Reach:
                     f"{self._patience_s:g} s"
                 )
         return UnreachableError(
-            f"{self._whose} reaches no broker: {told}. {advice}",
+            f"{self._whose} reaches no broker: {listed}. {advice}",
             reasons=reasons,
             address=next(iter(reasons)),
         )
@@ -131,12 +131,12 @@ class Reach:
 
 def addresses_in(servers: str) -> list[tuple[str, int]]:
     """Read bootstrap.servers as librdkafka does: `[PROTOCOL://]HOST[:PORT]`, with commas."""
-    found = []
+    addresses = []
     for text in servers.split(","):
         matched = re.fullmatch(r"(?:\w+://)?(\[[^\]]+\]|[^:\[\]]+)(?::(\d+))?/?", text.strip())
         if matched is not None:
-            found.append((matched[1].strip("[]"), int(matched[2] or DEFAULT_PORT)))
-    return found
+            addresses.append((matched[1].strip("[]"), int(matched[2] or DEFAULT_PORT)))
+    return addresses
 
 
 def look(host: str, port: int, has_tls: bool) -> Fault | None:

@@ -213,9 +213,9 @@ def _require_range(
     number = int(text) if text.lstrip("-").isdigit() else None
     if number is not None and lowest <= number and (highest is None or number <= highest):
         return
-    wanted = f"at least {lowest}" if highest is None else f"{lowest} to {highest}"
+    allowed = f"at least {lowest}" if highest is None else f"{lowest} to {highest}"
     raise ConfigError(
-        f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to {wanted}",
+        f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to {allowed}",
         property=name,
     )
 

@@ -111,39 +111,39 @@ def plan_by_offset(
     """
     name = f"{partition[0]}-{partition[1]}"
     held = held_open(cluster, [partition])
-    found = next((each for each in held if each.open.first_offset == first_offset), None)
-    if found is None:
+    target = next((each for each in held if each.open.first_offset == first_offset), None)
+    if target is None:
         open_since = ", ".join(str(each.open.first_offset) for each in held) or "none"
         raise RejectedError(
             f"no transaction on {name} is open since offset {first_offset}. Open there: "
             f"{open_since}"
         )
-    standing = found.verdict.standing
+    standing = target.verdict.standing
     if standing in (Standing.COMPLETED, Standing.UNREAD):
-        if found.verdict.command is None and not despite_commit:
-            ends = found.verdict.ends.replace(" at %s", "")
+        if target.verdict.command is None and not despite_commit:
+            ends = target.verdict.ends.replace(" at %s", "")
             raise RejectedError(
                 f"what ends the transaction on {name} since offset {first_offset} is {ends}. An "
-                f"abort may hide committed records: {found.verdict.advice}. To abort it "
+                f"abort may hide committed records: {target.verdict.advice}. To abort it "
                 "nevertheless, give --despite-commit"
             )
     elif standing is not Standing.HANGING:
-        assert found.owner is not None, "what does not hang has an owner"
+        assert target.owner is not None, "what does not hang has an owner"
         raise RejectedError(
             f"the transaction on {name} since offset {first_offset} is open at its coordinator: a "
             "marker past it could tear it. Abort it as a whole: txn transactions abort "
-            f"--transactional-id {found.owner.transactional_id} {cluster.options}"
+            f"--transactional-id {target.owner.transactional_id} {cluster.options}"
         )
     return Plan(
         what=(
-            f"what producer {found.open.producer_id} (epoch {found.open.producer_epoch}) holds "
+            f"what producer {target.open.producer_id} (epoch {target.open.producer_epoch}) holds "
             f"open on {name} since offset {first_offset}, open at no coordinator"
         ),
         consequences=(
             f"an abort marker is appended to {name}; read_committed readers skip its records",
             "whoever wrote them is not told",
         ),
-        held=found.open,
+        held=target.open,
     )
 
 
@@ -156,7 +156,7 @@ def carry_out(cluster: Cluster, plan: Plan) -> str:
 
 
 def _fence(cluster: Cluster, owner: Owner) -> str:
-    wanted = {
+    request = {
         "transactional_id": owner.transactional_id,
         "transaction_timeout": owner.timeout_ms,
         "producer_id": -1,
@@ -164,7 +164,7 @@ def _fence(cluster: Cluster, owner: Owner) -> str:
     }
     for _ in range(TRIES_MAX):
         broker = cluster.coordinator(owner.transactional_id)
-        answer = broker.call(ApiKey.INIT_PRODUCER_ID, range(5), wanted)
+        answer = broker.call(ApiKey.INIT_PRODUCER_ID, range(5), request)
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         cluster.wait(RETRY_S)
@@ -177,7 +177,7 @@ def _fence(cluster: Cluster, owner: Owner) -> str:
 
 def _mark(cluster: Cluster, held: OpenTransaction) -> str:
     topic, index = held.partition
-    wanted: dict[str, Any] = {
+    request: dict[str, Any] = {
         "markers": [
             {
                 "producer_id": held.producer_id,
@@ -188,7 +188,7 @@ def _mark(cluster: Cluster, held: OpenTransaction) -> str:
             }
         ]
     }
-    answer = cluster.call_leader(held.partition, ApiKey.WRITE_TXN_MARKERS, range(1, 2), wanted)
+    answer = cluster.call_leader(held.partition, ApiKey.WRITE_TXN_MARKERS, range(1, 2), request)
     results = [
         result for marker in answer.markers for each in marker.topics for result in each.partitions
     ]

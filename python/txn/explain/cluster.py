@@ -140,15 +140,15 @@ class Cluster:
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset with a record at least as young as a time; None without one."""
-        found = self._offsets([partition], timestamp_ms, READ_UNCOMMITTED).get(partition, -1)
-        return found if found >= 0 else None
+        offset = self._offsets([partition], timestamp_ms, READ_UNCOMMITTED).get(partition, -1)
+        return offset if offset >= 0 else None
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
         """Open transactions of partitions, by partition and first offset."""
         answers = self._ask_leaders(
             ApiKey.DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted
         )
-        found = [
+        opened = [
             OpenTransaction(
                 partition,
                 producer.producer_id,
@@ -161,7 +161,7 @@ class Cluster:
             for producer in answer.active_producers
             if producer.current_txn_start_offset >= 0
         ]
-        return sorted(found, key=lambda held: (held.partition, held.first_offset))
+        return sorted(opened, key=lambda held: (held.partition, held.first_offset))
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too.
@@ -191,7 +191,7 @@ class Cluster:
 
     def _fetch(self, partition: TopicPartition, offset: int) -> bytes:
         topic, index = partition
-        wanted = {
+        request = {
             "max_wait": 0,
             "min_bytes": 0,
             "max_bytes": FETCH_BYTES,
@@ -212,10 +212,10 @@ class Cluster:
 
         def ask() -> Any:
             leader = self._leader(partition)
-            answer = leader.call(ApiKey.FETCH, range(4, 12), wanted)
+            answer = leader.call(ApiKey.FETCH, range(4, 12), request)
             with leader.reading(ApiKey.FETCH):
-                ((found,),) = [topic.partitions for topic in answer.responses]
-            return found
+                ((fetched_partition,),) = [topic.partitions for topic in answer.responses]
+            return fetched_partition
 
         found = self._settled(ask, f"{topic}-{index}")
         return bytes(found.records or b"")
@@ -224,33 +224,33 @@ class Cluster:
 
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
         """The transactional ids that use some producer ids; None: all of them."""
-        wanted = {
+        request = {
             "state_filters": (),
             "producer_id_filters": tuple(producer_ids or ()),
             "duration_filter": -1,
         }
-        found = []
+        owners = []
         for _, broker in sorted(self._nodes.items()):
             listing = self._settled(
-                partial(broker.call, ApiKey.LIST_TRANSACTIONS, range(2), wanted), ""
+                partial(broker.call, ApiKey.LIST_TRANSACTIONS, range(2), request), ""
             )
             ids = [each.transactional_id for each in listing.transaction_states]
             for start in range(0, len(ids), DESCRIBED_AT_ONCE):
-                found += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
-        return sorted(found, key=lambda owner: owner.transactional_id)
+                owners += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
+        return sorted(owners, key=lambda owner: owner.transactional_id)
 
     def owner(self, transactional_id: str) -> Owner | None:
         """One transactional id, None if it is not known."""
         broker = self.coordinator(transactional_id)
-        found = self._described(broker, [transactional_id])
-        return found[0] if found else None
+        described = self._described(broker, [transactional_id])
+        return described[0] if described else None
 
     def coordinator(self, transactional_id: str) -> Broker:
         """The broker that coordinates a transactional id."""
-        wanted = {"key": transactional_id, "key_type": TRANSACTION_KEY}
-        ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), wanted)
-        found = self._settled(ask, f"transactional id {transactional_id!r}")
-        return self._brokers.at(found.host, found.port)
+        request = {"key": transactional_id, "key_type": TRANSACTION_KEY}
+        ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), request)
+        node = self._settled(ask, f"transactional id {transactional_id!r}")
+        return self._brokers.at(node.host, node.port)
 
     def history(self, transactional_id: str) -> list[StateRecord]:
         """Records of an id that `__transaction_state` still has, oldest first."""
@@ -272,8 +272,8 @@ class Cluster:
         ]
 
     def _described(self, broker: Broker, transactional_ids: Sequence[str]) -> list[Owner]:
-        wanted = {"transactional_ids": tuple(transactional_ids)}
-        _, body = broker.call_raw(ApiKey.DESCRIBE_TRANSACTIONS, range(1), wanted)
+        request = {"transactional_ids": tuple(transactional_ids)}
+        _, body = broker.call_raw(ApiKey.DESCRIBE_TRANSACTIONS, range(1), request)
         known = []
         with broker.reading(ApiKey.DESCRIBE_TRANSACTIONS):
             descriptions, extras = decode_descriptions(body)
@@ -287,15 +287,15 @@ class Cluster:
     # ------------------------------------------------------------ asking
 
     def call_leader(
-        self, partition: TopicPartition, api_key: int, versions: range, wanted: Fields
+        self, partition: TopicPartition, api_key: int, versions: range, request: Fields
     ) -> Any:
         """Send a request to the leader of a partition; return the answer."""
-        return self._leader(partition).call(api_key, versions, wanted)
+        return self._leader(partition).call(api_key, versions, request)
 
     def _offsets(
         self, partitions: Collection[TopicPartition], timestamp: int, isolation_level: int
     ) -> dict[TopicPartition, int]:
-        def wanted(topics: Mapping[str, Sequence[int]]) -> Fields:
+        def request_for(topics: Mapping[str, Sequence[int]]) -> Fields:
             return {
                 "replica_id": -1,
                 "isolation_level": isolation_level,
@@ -310,7 +310,7 @@ class Cluster:
                 ],
             }
 
-        answers = self._ask_leaders(ApiKey.LIST_OFFSETS, range(2, 7), partitions, wanted)
+        answers = self._ask_leaders(ApiKey.LIST_OFFSETS, range(2, 7), partitions, request_for)
         return {partition: int(answer.offset) for partition, answer in answers.items()}
 
     def _ask_leaders(
@@ -318,7 +318,7 @@ class Cluster:
         api_key: int,
         versions: range,
         partitions: Collection[TopicPartition],
-        wanted: Callable[[Mapping[str, Sequence[int]]], Fields],
+        request_for: Callable[[Mapping[str, Sequence[int]]], Fields],
     ) -> dict[TopicPartition, Any]:
         """Ask every leader about its partitions; those that nobody leads are left out.
 
@@ -332,7 +332,9 @@ class Cluster:
                 self.wait(RETRY_S)
                 self._look_up()
             for node_id, topics in self._by_leader(left).items():
-                for topic in self._nodes[node_id].call(api_key, versions, wanted(topics)).topics:
+                for topic in (
+                    self._nodes[node_id].call(api_key, versions, request_for(topics)).topics
+                ):
                     for answer in topic.partitions:
                         if answer.error_code in MOVING:
                             continue
@@ -345,12 +347,12 @@ class Cluster:
         return answers
 
     def _by_leader(self, partitions: Collection[TopicPartition]) -> dict[int, dict[str, list[int]]]:
-        found: dict[int, dict[str, list[int]]] = {}
+        by_leader: dict[int, dict[str, list[int]]] = {}
         for topic, index in sorted(partitions):
             node_id = self._leaders.get((topic, index), -1)
             if node_id in self._nodes:
-                found.setdefault(node_id, {}).setdefault(topic, []).append(index)
-        return found
+                by_leader.setdefault(node_id, {}).setdefault(topic, []).append(index)
+        return by_leader
 
     def _leader(self, partition: TopicPartition) -> Broker:
         node_id = self._leaders.get(partition, -1)
@@ -373,13 +375,13 @@ class Cluster:
         return answer
 
     def _look_up(self) -> None:
-        wanted = {
+        request = {
             "topics": None,
             "allow_auto_topic_creation": False,
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        answer = self._entry.call(ApiKey.METADATA, range(4, 10), wanted)
+        answer = self._entry.call(ApiKey.METADATA, range(4, 10), request)
         self._nodes = {
             each.node_id: self._brokers.at(each.host, each.port) for each in answer.brokers
         }

@@ -67,15 +67,15 @@ class Directory:
 
     @cached_property
     def _directories(self) -> dict[TopicPartition, Path]:
-        found = {partition_of(path): path for path in partitions_in(self._root)}
-        return {partition: path for partition, path in found.items() if partition is not None}
+        directories = {partition_of(path): path for path in partitions_in(self._root)}
+        return {partition: path for partition, path in directories.items() if partition is not None}
 
     def topics(self) -> Mapping[str, Sequence[int]]:
         """Topic → its partitions that were ever written to, internal topics too."""
-        found: dict[str, list[int]] = {}
+        topics: dict[str, list[int]] = {}
         for topic, index in sorted(self._directories):
-            found.setdefault(topic, []).append(index)
-        return found
+            topics.setdefault(topic, []).append(index)
+        return topics
 
     # ------------------------------------------------------------ partitions
 
@@ -85,7 +85,7 @@ class Directory:
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
         """Open transactions of partitions, by partition and first offset."""
-        found = [
+        opened = [
             OpenTransaction(
                 partition,
                 producer.producer_id,
@@ -98,24 +98,24 @@ class Directory:
             for producer in self._replay(partition).producer_state.describe()
             if producer.current_txn_start_offset >= 0
         ]
-        return sorted(found, key=lambda held: (held.partition, held.first_offset))
+        return sorted(opened, key=lambda held: (held.partition, held.first_offset))
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too."""
         files = list_partition(self._directories[partition])
         for base_offset in _segments_from(files, first_offset):
             path = files.file(base_offset, ".log")
-            for found in segments.walk(path):
-                if isinstance(found, segments.Damage):
+            for batch in segments.walk(path):
+                if isinstance(batch, segments.Damage):
                     return
-                if found.last_offset >= first_offset:
-                    yield logged(path, found)
+                if batch.last_offset >= first_offset:
+                    yield logged(path, batch)
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset of a batch with a record at least as young as a time."""
-        for found in self.batches(partition, 0):
-            if found.batch.max_timestamp_ms >= timestamp_ms:
-                return found.batch.base_offset
+        for each in self.batches(partition, 0):
+            if each.batch.max_timestamp_ms >= timestamp_ms:
+                return each.batch.base_offset
         return None
 
     def _replay(self, partition: TopicPartition) -> "Replayed":
@@ -131,10 +131,10 @@ class Directory:
 
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
         """The transactional ids that use some producer ids; None: all of them."""
-        found = (self.owner(transactional_id) for transactional_id in sorted(self._histories))
+        owners = (self.owner(transactional_id) for transactional_id in sorted(self._histories))
         return [
             owner
-            for owner in found
+            for owner in owners
             if owner is not None and (producer_ids is None or owner.producer_id in producer_ids)
         ]
 
@@ -166,7 +166,7 @@ class Directory:
 
     @cached_property
     def _histories(self) -> dict[str, list[StateRecord]]:
-        found: dict[str, list[StateRecord]] = {}
+        histories: dict[str, list[StateRecord]] = {}
         for (topic, index), directory in self._directories.items():
             if topic != TRANSACTIONS_TOPIC:
                 continue
@@ -183,8 +183,8 @@ class Directory:
                         transactional_id = _key_of(record)
                         if transactional_id is not None:
                             decoded = state_record(index, record)
-                            found.setdefault(transactional_id, []).append(decoded)
-        return found
+                            histories.setdefault(transactional_id, []).append(decoded)
+        return histories
 
 
 class Replayed:

@@ -36,10 +36,10 @@ def fetched(data: bytes) -> Iterator[FetchedPiece]:
         file.flush()
         path = Path(file.name)
         batches = []
-        for found in walk(path):
-            if isinstance(found, Damage):
+        for batch in walk(path):
+            if isinstance(batch, Damage):
                 break
-            batches.append(logged(path, found))
+            batches.append(logged(path, batch))
         yield FetchedPiece(path, tuple(batches))
 
 
@@ -50,8 +50,8 @@ def logged(path: Path, batch: Batch) -> LoggedBatch:
     records = records_in(path, batch)
     if not records:  # compaction may leave the header alone
         return LoggedBatch(batch, None)
-    told = control_record(records[0].key, records[0].value)
-    return LoggedBatch(batch, told.get("control", "unreadable"))
+    control = control_record(records[0].key, records[0].value)
+    return LoggedBatch(batch, control.get("control", "unreadable"))
 
 
 def records_in(path: Path, batch: Batch) -> list[Record]:

@@ -135,11 +135,11 @@ def partitions_of(source: Source, name: str, index: int | None) -> list[TopicPar
         return [(name, each) for each in topics[name]]
     elif is_partition:
         return [(topic, int(number))]
-    wanted = name if index is None else f"partition {index} of {name}"
+    missing = name if index is None else f"partition {index} of {name}"
     raise RejectedError(
-        f"there is no {wanted!r}. {_close_to(name, topics)}"
+        f"there is no {missing!r}. {_close_to(name, topics)}"
         if topics
-        else f"there is no {wanted!r}, nor any other topic"
+        else f"there is no {missing!r}, nor any other topic"
     )
 
 
@@ -159,13 +159,13 @@ def all_partitions(source: Source) -> list[TopicPartition]:
 
 def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
     """Open transactions of partitions, by partition and first offset."""
-    found = _look(source, partitions)
-    doubtful = {held.open.partition for held in found if held.verdict.standing.is_finding}
+    held_now = _look(source, partitions)
+    doubtful = {held.open.partition for held in held_now if held.verdict.standing.is_finding}
     if not doubtful or not source.is_running:
-        return found
+        return held_now
     again = {(each.open.partition, each.open.producer_id): each for each in _look(source, doubtful)}
     confirmed = []
-    for held in found:
+    for held in held_now:
         if held.open.partition not in doubtful:
             confirmed.append(held)
             continue
@@ -177,13 +177,13 @@ def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[He
 
 def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
     opened = source.open_transactions(partitions)
-    wanted = {each.producer_id for each in opened}
-    known = source.owners(wanted) if wanted else []
+    producer_ids = {each.producer_id for each in opened}
+    known = source.owners(producer_ids) if producer_ids else []
     owners = {each.producer_id: _with_times(source, each) for each in known}
     now_ms = source.now_ms()
     strangers = [each for each in opened if each.producer_id not in owners]
     unread = source.unread() if strangers else []
-    found = []
+    judged = []
     for each in opened:
         owner = owners.get(each.producer_id)
         is_owned = owner is not None and owns(owner, each)
@@ -199,8 +199,8 @@ def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
         since_ms = (
             owner.start_ms if owner is not None and is_owned else _first_timestamp(source, each)
         )
-        found.append(Held(each, owner, verdict, since_ms))
-    return found
+        judged.append(Held(each, owner, verdict, since_ms))
+    return judged
 
 
 def _completion_of(source: Source, held: OpenTransaction, owner: Owner | None) -> Completion | None:
@@ -342,10 +342,10 @@ def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransa
     for partition, (offset, producer_id) in places.items():
         batches = _bounded(source.batches(partition, offset), None)
         may_be_open = owner is None or is_open(owner) or bool(hangs)
-        found = partition_events(partition, batches, producer_id, is_open=may_be_open)
-        if not any(event.kind == "records" for event in found):
+        events_there = partition_events(partition, batches, producer_id, is_open=may_be_open)
+        if not any(event.kind == "records" for event in events_there):
             notes.append(f"no records of it were found in {partition[0]}-{partition[1]}")
-        events += found
+        events += events_there
     return Timeline(tuple(in_order(events)), tuple(notes))
 
 
@@ -416,9 +416,9 @@ def listed(
             and owner.transactional_id.startswith(prefix)
         )
 
-    found = filter(passes, source.owners())
+    passing = filter(passes, source.owners())
     return sorted(
-        found,
+        passing,
         key=lambda owner: (
             not is_open(owner),
             owner.start_ms if is_open(owner) and owner.start_ms is not None else 0,

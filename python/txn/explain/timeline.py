@@ -73,11 +73,11 @@ def newest_transaction(history: Sequence[StateRecord]) -> list[StateRecord]:
 
 def transaction_in(records: Iterable[StateRecord]) -> Txn | None:
     """The last known state of a transaction before it was completed: its partitions and times."""
-    found = None
+    newest = None
     for record in records:
         if record.txn is not None and record.txn.state in PREPARED | {TxnState.ONGOING}:
-            found = record.txn
-    return found
+            newest = record.txn
+    return newest
 
 
 def coordinator_events(records: Sequence[StateRecord]) -> list[Event]:

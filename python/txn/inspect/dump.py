@@ -43,14 +43,14 @@ def files_to_dump(path: Path) -> Iterator[Path]:
         yield path
         return
     places = [path] if is_partition(path) else [path, *partitions_in(path)]
-    found = [file for place in places for file in files_in(place)]
-    if not found:
+    files = [file for place in places for file in files_in(place)]
+    if not files:
         raise DirectoryError(
             f"{path} holds no files of a log. Give a data directory, a partition's directory "
             "or a file",
             path=str(path),
         )
-    yield from found
+    yield from files
 
 
 def dump(path: Path, *, is_deep: bool) -> Iterator[Entry]:
@@ -74,18 +74,18 @@ def _batches(path: Path, is_deep: bool) -> Iterator[Entry]:
     topic, _ = partition_of(path.absolute().parent) or ("", 0)
     if kind_of(path) is Kind.METADATA_SNAPSHOT:
         topic = METADATA_TOPIC
-    for found in walk(path):
-        if isinstance(found, Damage):
+    for batch in walk(path):
+        if isinstance(batch, Damage):
             yield {
                 "entry": "damage",
-                "position": found.position,
-                "end": found.end,
-                "fault": found.reason,
+                "position": batch.position,
+                "end": batch.end,
+                "fault": batch.reason,
             }
             continue
-        yield _batch(found)
+        yield _batch(batch)
         if is_deep:
-            yield from _records(path, topic, found)
+            yield from _records(path, topic, batch)
 
 
 def _batch(batch: Batch) -> Entry:

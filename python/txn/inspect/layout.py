@@ -119,8 +119,8 @@ def offset_of(path: Path) -> int | None:
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
     """(topic, partition number) of a directory's name, None if it is no partition's."""
-    found = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]+)", directory.name)
-    return (found[1], int(found[2])) if found else None
+    match = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]+)", directory.name)
+    return (match[1], int(match[2])) if match else None
 
 
 def is_partition(directory: Path) -> bool:
@@ -144,8 +144,8 @@ def list_partition(directory: Path) -> PartitionFiles:
 
     def offsets(suffix: str) -> tuple[int, ...]:
         paths = (directory / name for name in names if name.endswith(suffix))
-        found = (offset_of(path) for path in paths if path.suffix == suffix)
-        return tuple(sorted(offset for offset in found if offset is not None))
+        bases = (offset_of(path) for path in paths if path.suffix == suffix)
+        return tuple(sorted(offset for offset in bases if offset is not None))
 
     return PartitionFiles(directory, topic, index, offsets(".log"), offsets(".snapshot"), names)
 

@@ -70,16 +70,16 @@ class PartitionLook:
         self.ends = (0, texts.OFFSET_MAX)
 
     def _verify(self) -> None:
-        found = self._files
+        listed = self._files
         self._verify_topic_id()
         self._note_other_files()
-        if not found.segments:
+        if not listed.segments:
             return
-        replay = Replay(found, self._around, self.outcome)
+        replay = Replay(listed, self._around, self.outcome)
         runs: list[tuple[Path, EpochRun]] = []
-        next_offset, is_known = found.segments[0], True
-        for base_offset in found.segments:
-            path = found.file(base_offset, ".log")
+        next_offset, is_known = listed.segments[0], True
+        for base_offset in listed.segments:
+            path = listed.file(base_offset, ".log")
             if base_offset < next_offset:
                 what = f"it begins at offset {base_offset}, {next_offset} is the next"
                 self.outcome.find(path, None, what)
@@ -104,7 +104,7 @@ class PartitionLook:
                     raise
                 self.outcome.not_read(Path(error.filename or path), error)
             replay.stop()
-        self.ends = found.segments[0], next_offset if is_known else texts.OFFSET_MAX
+        self.ends = listed.segments[0], next_offset if is_known else texts.OFFSET_MAX
         replay.finish(next_offset)
         self.outcome.held_open = replay.open_transactions()
         self._verify_leader_epochs(runs)
@@ -117,8 +117,8 @@ class PartitionLook:
         topic_id = read_text(path, texts.read_topic_id, self.outcome)
         expected = self._around.topic_id
         if None not in (topic_id, expected) and topic_id != expected:
-            found, known = (encode_id(each) for each in (topic_id, expected) if each)
-            what = f"it has topic id {found}, that of {self._files.topic} is {known}"
+            stored, known = (encode_id(each) for each in (topic_id, expected) if each)
+            what = f"it has topic id {stored}, that of {self._files.topic} is {known}"
             self.outcome.find(path, None, what)
 
     def _note_other_files(self) -> None:
@@ -147,9 +147,9 @@ class PartitionLook:
         self, base_offset: int, replay: Replay, runs: list[tuple[Path, EpochRun]]
     ) -> int:
         """Check a segment and feed its batches to the replay; return the next offset."""
-        found, outcome = self._files, self.outcome
-        path = found.file(base_offset, ".log")
-        is_last = base_offset == found.segments[-1]
+        files, outcome = self._files, self.outcome
+        path = files.file(base_offset, ".log")
+        is_last = base_offset == files.segments[-1]
         check = segments.check(
             path,
             base_offset,
@@ -167,7 +167,7 @@ class PartitionLook:
         if is_last and self._around.state is not State.CLEAN and faults:
             faults = self._without_torn_tail(path, faults, check.end)
         for suspect, position, _, _, reason in faults:
-            outcome.find(found.file(base_offset, SUSPECTS[suspect]), position, reason)
+            outcome.find(files.file(base_offset, SUSPECTS[suspect]), position, reason)
         if check.faults_left_out:
             outcome.find(path, None, f"{check.faults_left_out} more faults are in this segment")
         for position, expected, begin in check.gaps:

@@ -82,10 +82,10 @@ def _read_segment(path: Path, known: dict[str, Txn]) -> None:
         OSError: the file cannot be read.
         UnreadableBatchError, ValueError: records cannot be decoded.
     """
-    for found in segments.walk(path):
-        if isinstance(found, segments.Damage) or found.fault or found.is_control:
+    for batch in segments.walk(path):
+        if isinstance(batch, segments.Damage) or batch.fault or batch.is_control:
             continue
-        for record in segments.records_of(path, found):
+        for record in segments.records_of(path, batch):
             transactional_id = decode_key(record.key or b"")
             if transactional_id is None:
                 continue
@@ -95,11 +95,11 @@ def _read_segment(path: Path, known: dict[str, Txn]) -> None:
                 known[transactional_id] = decode_value(record.value)
 
 
-def _file_of(root: Path, found: OpenTransaction) -> Path:
+def _file_of(root: Path, held: OpenTransaction) -> Path:
     """The segment in which a transaction begins; the first one, if that was deleted."""
-    topic, index = found.partition
+    topic, index = held.partition
     files = list_partition(root / f"{topic}-{index}")
-    below = [base for base in files.segments if base <= found.first_offset]
+    below = [base for base in files.segments if base <= held.first_offset]
     return files.file(below[-1] if below else files.segments[0], ".log")
 
 

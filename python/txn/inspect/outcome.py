@@ -75,8 +75,8 @@ class Outcome:
 
     def find(self, path: Path, position: int | None, what: str, advice: str | None = None) -> None:
         """Add a finding; without advice of its own, with that for the kind of file."""
-        told = ADVICE[kind_of(path) or Kind.LOG] if advice is None else advice
-        self.findings.append(Finding(path, position, what, told))
+        remedy = ADVICE[kind_of(path) or Kind.LOG] if advice is None else advice
+        self.findings.append(Finding(path, position, what, remedy))
 
     def note(self, path: Path, what: str) -> None:
         """Add a note."""

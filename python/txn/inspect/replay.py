@@ -30,18 +30,18 @@ class Replay:
     of the log. Behind damage nothing more can be said.
     """
 
-    def __init__(self, found: PartitionFiles, around: Surroundings, outcome: Outcome) -> None:
-        self._files = found
+    def __init__(self, files: PartitionFiles, around: Surroundings, outcome: Outcome) -> None:
+        self._files = files
         self._around = around
         self._outcome = outcome
         self._producer_state = ProducerStateManager()
         self._returns = Returns()
         self._abort_markers: dict[int, int] = {}
         self._is_stopped = False
-        self._start = found.segments[0]
+        self._start = files.segments[0]
         self._is_whole = self._start == 0
-        self._snapshots = [offset for offset in found.snapshots if offset > self._start]
-        for offset in found.snapshots:
+        self._snapshots = [offset for offset in files.snapshots if offset > self._start]
+        for offset in files.snapshots:
             if offset > self._start:
                 break
             stored = self._read_snapshot(offset)
@@ -131,17 +131,19 @@ class Replay:
             return
         path = self._files.file(offset, ".snapshot")
         replayed = decode_snapshot(self._producer_state.snapshot())
-        for producer_id, found in decode_snapshot(stored).items():
+        for producer_id, stored_state in decode_snapshot(stored).items():
             expected = replayed.pop(producer_id, None)
             if expected is None:
                 if self._is_whole and self._around.cleaned_to is None:
                     what = f"it has producer {producer_id}, of which no batch is in the log"
                     self._outcome.find(path, None, what)
                 continue
-            forgotten = self._returns.lacking(producer_id, found, expected)
+            forgotten = self._returns.lacking(producer_id, stored_state, expected)
             differing = [
                 f"{name} {here}, the log says {there}"
-                for name, here, there in zip(FACTS, _facts(found), _facts(expected), strict=True)
+                for name, here, there in zip(
+                    FACTS, _facts(stored_state), _facts(expected), strict=True
+                )
                 if here != there
                 and name not in forgotten
                 and (self._is_whole or self._can_tell(name, there))
@@ -169,15 +171,15 @@ class Replay:
         data = read_bytes(path, self._outcome) if path.name in self._files.names else b""
         if data is None:
             return
-        found = indexes.aborted_entries(data)
+        entries = indexes.aborted_entries(data)
         left_over = len(data) % indexes.ABORTED_ENTRY.size
         if left_over:
             position = len(data) - left_over
             self._outcome.find(path, position, f"{left_over} bytes are left over at its end")
         missing = {entry[2]: entry for entry in expected}
-        for entry in found:
-            wanted = missing.pop(entry.last_offset, None)
-            fault = self._fault_of(entry, wanted, end)
+        for entry in entries:
+            aborted = missing.pop(entry.last_offset, None)
+            fault = self._fault_of(entry, aborted, end)
             if fault is not None:
                 self._outcome.find(path, entry.position, fault)
         for producer_id, first_offset, last_offset, _ in missing.values():
@@ -189,25 +191,25 @@ class Replay:
                 self._outcome.find(path, None, what)
 
     def _fault_of(
-        self, entry: indexes.AbortedEntry, wanted: AbortedTxn | None, end: int
+        self, entry: indexes.AbortedEntry, expected: AbortedTxn | None, end: int
     ) -> str | None:
         if entry.version != indexes.ABORTED_VERSION:
             return f"the entry has version {entry.version}, known is {indexes.ABORTED_VERSION}"
-        if self._is_stopped or entry[2:] == wanted:
+        if self._is_stopped or entry[2:] == expected:
             return None
         if entry.last_offset >= end and self._around.state is not State.CLEAN:
             return None  # its marker never came, or is still to come
-        shown = "producer {}, offsets {} to {}, last stable offset {}"
-        what = f"the entry ({shown.format(*entry[2:])})"
-        if wanted is None:
+        template = "producer {}, offsets {} to {}, last stable offset {}"
+        what = f"the entry ({template.format(*entry[2:])})"
+        if expected is None:
             marker = self._abort_markers.get(entry.last_offset)
             begins_below = not self._is_whole or self._around.may_be_missing(entry.last_offset)
             if begins_below and marker == entry.producer_id:
                 return None  # its records are gone
             return f"{what} names no transaction that was aborted"
         if not self._is_whole or self._around.may_be_missing(entry.last_offset):
-            return None if entry.producer_id == wanted[0] else f"{what} names another producer"
-        return f"{what} is not what the log says: {shown.format(*wanted)}"
+            return None if entry.producer_id == expected[0] else f"{what} names another producer"
+        return f"{what} is not what the log says: {template.format(*expected)}"
 
 
 OPEN_TRANSACTION: Final = "open transaction"

@@ -114,12 +114,12 @@ def walk(path: Path) -> Iterator[Batch | Damage]:
 def records_of(path: Path, batch: Batch) -> list[Record]:
     """Read the records of a batch. Raises UnreadableBatchError, OSError."""
     try:
-        found = _core.SegmentReader(str(path)).records(batch.position)
+        records = _core.SegmentReader(str(path)).records(batch.position)
     except _core.CorruptLogError as error:
         raise UnreadableBatchError(error.args[0]) from error
     return [
         Record(offset, timestamp_ms, key, value, tuple(headers))
-        for offset, timestamp_ms, key, value, headers in found
+        for offset, timestamp_ms, key, value, headers in records
     ]
 
 

@@ -134,12 +134,12 @@ def read_identity(text: str) -> tuple[str, int, uuid.UUID]:
 def read_json(text: str) -> dict[str, Any]:
     """Read a JSON object. Raises ValueError."""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("it is no JSON object")
-    return found
+    return content
 
 
 def read_quorum_state(text: str) -> dict[str, Any]:
@@ -156,17 +156,17 @@ def read_clean_mark(text: str) -> dict[str, Any]:
     return mark
 
 
-def _require(found: dict[str, Any], *names: str) -> None:
+def _require(content: dict[str, Any], *names: str) -> None:
     for name in names:
-        if not isinstance(found.get(name), int):
+        if not isinstance(content.get(name), int):
             raise ValueError(f"it has no number {name!r}")
 
 
 def _read_id(text: str, name: str) -> uuid.UUID:
     try:
-        found = decode_id(text)
+        decoded = decode_id(text)
     except ValueError:
-        found = None
-    if found is None or encode_id(found) != text:
+        decoded = None
+    if decoded is None or encode_id(decoded) != text:
         raise ValueError(f"its {name} is {text!r}, no id of 22 characters")
-    return found
+    return decoded

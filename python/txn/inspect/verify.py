@@ -124,9 +124,9 @@ def contradiction_in(root: Path, name: str) -> str | None:
         name: The partition's directory in it.
     """
     outcome = DirectoryLook(root, is_deep=False, report=lambda _done, _total: None).open_in(name)
-    told = [(each.path, each.what) for each in outcome.findings]
-    told += [(each.path, each.what) for each in outcome.notes]
-    return next((what for path, what in told if path.parent.name == name), None)
+    findings = [(each.path, each.what) for each in outcome.findings]
+    findings += [(each.path, each.what) for each in outcome.notes]
+    return next((what for path, what in findings if path.parent.name == name), None)
 
 
 def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome:
@@ -373,12 +373,12 @@ def _replayed(directory: Path, *, to_damage: bool) -> Replay:
     if not directory.is_dir():
         return replay
     try:
-        found = list_partition(directory)
+        files = list_partition(directory)
     except OSError:
         return replay
-    paths = [found.file(base_offset, ".log") for base_offset in found.segments]
-    snapshots = sorted(name for name in found.names if name.endswith(".checkpoint"))
-    if snapshots and found.segments[:1] != (0,):
+    paths = [files.file(base_offset, ".log") for base_offset in files.segments]
+    snapshots = sorted(name for name in files.names if name.endswith(".checkpoint"))
+    if snapshots and files.segments[:1] != (0,):
         paths.insert(0, directory / snapshots[-1])
     for value in _values(paths, to_damage=to_damage):
         with suppress(ValueError):
@@ -390,14 +390,14 @@ def _values(paths: Sequence[Path], *, to_damage: bool) -> Iterator[bytes]:
     """The values of the records in the sound batches of segments; a segment may go away."""
     for path in paths:
         with suppress(OSError):
-            for found in segments.walk(path):
-                is_damaged = isinstance(found, segments.Damage) or bool(found.fault)
+            for batch in segments.walk(path):
+                is_damaged = isinstance(batch, segments.Damage) or bool(batch.fault)
                 if is_damaged and to_damage:
                     return
-                if isinstance(found, segments.Damage) or is_damaged or found.is_control:
+                if isinstance(batch, segments.Damage) or is_damaged or batch.is_control:
                     continue
                 with suppress(segments.UnreadableBatchError):
-                    yield from (record.value or b"" for record in segments.records_of(path, found))
+                    yield from (record.value or b"" for record in segments.records_of(path, batch))
 
 
 def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
@@ -415,8 +415,8 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
         return
     for _, position, _, _, reason in check.faults:
         outcome.find(path, position, reason)
-    for position, expected, found in check.gaps:
-        outcome.find(path, position, f"offsets {expected} to {found - 1} are missing here")
+    for position, expected, actual in check.gaps:
+        outcome.find(path, position, f"offsets {expected} to {actual - 1} are missing here")
     for leader_epoch, position, _, _ in check.leader_epochs[1:]:
         outcome.find(path, position, f"leader epoch {leader_epoch} is not that of its beginning")
     outcome.batches += check.batches
@@ -476,10 +476,10 @@ def _look(
 ) -> PartitionLook:
     """Verify a partition; beside a broker only findings of two looks count."""
     look = PartitionLook(directory, surroundings, progress)
-    found = look.outcome.findings
-    if found and surroundings.state is State.IN_USE:
+    findings = look.outcome.findings
+    if findings and surroundings.state is State.IN_USE:
         again = PartitionLook(directory, surroundings, lambda _bytes: None).outcome.findings
-        look.outcome.findings = [finding for finding in found if finding in again]
-        if len(look.outcome.findings) < len(found):
+        look.outcome.findings = [finding for finding in findings if finding in again]
+        if len(look.outcome.findings) < len(findings):
             look.outcome.note(directory, "its files changed while they were looked at")
     return look

@@ -116,7 +116,7 @@ _GROUPS: Final = {name: group for group in TOPIC_SYNONYMS.values() for name in g
 def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
     """Sources of a broker setting, layer by layer; those before its own name are left out."""
     group = _GROUPS.get(name, (name,))
-    found = [
+    synonyms = [
         Synonym(synonym, as_text(layer[synonym]), source)
         for source, layer in (
             (Source.BROKER, broker.changed),
@@ -127,8 +127,8 @@ def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
         for synonym in group
         if layer.get(synonym) is not None
     ]
-    first = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
-    return tuple(found[first:])
+    first = next((at for at, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
+    return tuple(synonyms[first:])
 
 
 class Operation(IntEnum):
@@ -169,8 +169,8 @@ def alter(
     Raises:
         ConfigError: a name is unknown, or the entries of a setting that is no list are altered.
     """
-    wanted = {change.name: _altered(table, kind, own, change) for change in alterations}
-    return {name: value for name, value in wanted.items() if own.get(name) != value}
+    changes = {change.name: _altered(table, kind, own, change) for change in alterations}
+    return {name: value for name, value in changes.items() if own.get(name) != value}
 
 
 def _altered(
@@ -191,14 +191,14 @@ def _altered(
                 property=change.name,
             )
     present = split_list(own.get(change.name, as_text(entry.default)))
-    given = split_list(change.value)
+    items = split_list(change.value)
     if change.operation is Operation.APPEND:
-        return ",".join(dict.fromkeys([*present, *given]))
-    return ",".join(word for word in present if word not in given)
+        return ",".join(dict.fromkeys([*present, *items]))
+    return ",".join(word for word in present if word not in items)
 
 
-def replace(own: Mapping[str, str], given: Mapping[str, str]) -> Changes:
+def replace(own: Mapping[str, str], values: Mapping[str, str]) -> Changes:
     """Return the changes when a resource's own settings become the given ones and no others."""
-    wanted: Changes = {name: None for name in own if name not in given}
-    wanted |= given
-    return {name: value for name, value in wanted.items() if own.get(name) != value}
+    changes: Changes = {name: None for name in own if name not in values}
+    changes |= values
+    return {name: value for name, value in changes.items() if own.get(name) != value}

@@ -125,8 +125,8 @@ class Image:
 
     def alike(self, name: str) -> str | None:
         """Another topic whose name differs only in `.` and `_`, or None."""
-        found = self._flat_names.get(_flat(name))
-        return None if found == name else found
+        known = self._flat_names.get(_flat(name))
+        return None if known == name else known
 
     def apply(self, record: MetadataRecord) -> None:
         """Fold in one written record. Records about topics that are gone change nothing."""

@@ -236,10 +236,10 @@ class _Reader:
         return None if size == 0 else self.raw(size - 1).decode()
 
     def text(self) -> str:
-        found = self.string()
-        if found is None:
+        text = self.string()
+        if text is None:
             raise ValueError("a string is null where the schema has none")
-        return found
+        return text
 
     def uuids(self) -> tuple[uuid.UUID, ...]:
         return tuple(self.uuid() for _ in range(self.varint() - 1))

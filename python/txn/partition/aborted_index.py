@@ -64,14 +64,14 @@ class AbortedIndex:
 
         Cost: one bisection, then entries until one whose last stable offset reaches `end`.
         """
-        found = []
+        overlapping = []
         for position in range(bisect_left(self._last_offsets, start), len(self._entries)):
             producer_id, first_offset, _, last_stable_offset = self._entries[position]
             if first_offset < end:
-                found.append((first_offset, producer_id))
+                overlapping.append((first_offset, producer_id))
             if last_stable_offset >= end:
                 break
-        return [(producer_id, first_offset) for first_offset, producer_id in sorted(found)]
+        return [(producer_id, first_offset) for first_offset, producer_id in sorted(overlapping)]
 
     def forget_below(self, offset: int) -> None:
         """Forget the transactions whose abort marker lies below `offset`."""

@@ -165,7 +165,7 @@ class Compaction:
                 min_ms=self._setting("min.compaction.lag.ms", topic),
                 max_ms=self._setting("max.compaction.lag.ms", topic),
             )
-            found = cleanable(
+            candidates = cleanable(
                 segments,
                 first_dirty_offset=first_dirty_offset(
                     self._cleaned_ends.get(compacted.key), start, end
@@ -174,7 +174,9 @@ class Compaction:
                 lag=lag,
                 now_ms=now_ms,
             )
-            yield Candidate(compacted, found, self._setting("min.cleanable.dirty.ratio", topic))
+            yield Candidate(
+                compacted, candidates, self._setting("min.cleanable.dirty.ratio", topic)
+            )
 
     def _compacted_logs(self) -> Iterator[CompactedLog]:
         """Every partition of a compacted topic; meanwhile some may be made and deleted."""

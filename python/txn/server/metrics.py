@@ -226,8 +226,8 @@ class Snapshot:
             ],
         )
         reactors = [((PLAINTEXT, str(at)), *one) for at, one in enumerate(counted["reactors"])]
-        told = ("connection_count", "incoming_byte_total", "outgoing_byte_total")
-        for place, name in enumerate(told, 1):
+        names = ("connection_count", "incoming_byte_total", "outgoing_byte_total")
+        for place, name in enumerate(names, 1):
             yield f"kafka_server_socket_server_metrics_{name}", _column(reactors, place)
         yield "txn_network_reactors", _one(len(reactors))
         yield "txn_network_refused_connections_total", _one(counted["refused_connections"])

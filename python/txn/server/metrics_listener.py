@@ -42,8 +42,8 @@ class MetricsListener:
 
     def __init__(self, host: str, port: int, *, is_remote_allowed: bool) -> None:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, _, _, _, address = found[0]
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, _, _, _, address = addresses[0]
             if not is_remote_allowed and not ipaddress.ip_address(address[0]).is_loopback:
                 raise ConfigError(
                     f"metrics cannot be served on {host}:{port}: everyone who reaches that address "

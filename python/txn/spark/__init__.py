@@ -48,6 +48,6 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'txn.spark' has no attribute {name!r}")
-    found = getattr(import_module(f"txn.spark.{_LAZY[name]}"), name)
-    globals()[name] = found
-    return found
+    attribute = getattr(import_module(f"txn.spark.{_LAZY[name]}"), name)
+    globals()[name] = attribute
+    return attribute

@@ -28,10 +28,10 @@ def query_id(location: str) -> str | None:
     if path is None:
         return None
     try:
-        found: str = json.loads((path / "metadata").read_text())["id"]
+        identity: str = json.loads((path / "metadata").read_text())["id"]
     except FileNotFoundError:
         return None
-    return found
+    return identity
 
 
 def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
@@ -57,10 +57,10 @@ def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
             f"txn.group needs the offsets of batch {batch}, and {path} does not hold them: "
             "checkpointLocation is not this query's"
         ) from None
-    found: dict[tuple[str, int], int] = {}
+    offsets: dict[tuple[str, int], int] = {}
     for line in lines[1:]:
-        found.update(_kafka_offsets(line))
-    return [(topic, partition, offset) for (topic, partition), offset in sorted(found.items())]
+        offsets.update(_kafka_offsets(line))
+    return [(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
 
 
 def source_topics(location: str) -> set[str]:

@@ -301,8 +301,8 @@ def _starts_late(column: Any) -> bool:
 def _bytes(buffer: pa.Buffer | None, size: int | None = None) -> bytes:
     if buffer is None:
         return b""
-    found: bytes = (buffer if size is None else buffer.slice(0, size)).to_pybytes()
-    return found
+    data: bytes = (buffer if size is None else buffer.slice(0, size)).to_pybytes()
+    return data
 
 
 def _validity(column: pa.Array, buffer: pa.Buffer | None) -> bytes | None:

@@ -146,22 +146,22 @@ def _ivy(work: Path, missing: Sequence[Jar]) -> list[str] | None:
     pyspark = find_spec("pyspark")
     if java is None or pyspark is None or pyspark.origin is None:
         return None
-    found = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar"))
-    if not found:
+    jars = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar"))
+    if not jars:
         return None
-    wanted = work / "ivy.xml"
+    settings = work / "ivy.xml"
     dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" '
         'transitive="false" conf="default-&gt;master"/>'
         for jar in missing
     )
-    wanted.write_text(
+    settings.write_text(
         '<ivy-module version="2.0"><info organisation="txn" module="connector"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     return [
-        *(java, "-jar", str(found[-1]), "-cache", str(work / "ivy"), "-ivy", str(wanted)),
+        *(java, "-jar", str(jars[-1]), "-cache", str(work / "ivy"), "-ivy", str(settings)),
         *("-types", "jar", "bundle", "-retrieve", f"{work}/[artifact]-[revision].[ext]", "-warn"),
     ]
 

@@ -308,7 +308,7 @@ class Driver:
         """
         if not slots:
             return
-        found = {
+        described = {
             name: (error, state, Identity(name, producer_id, epoch), started_ms, timeout_ms)
             for name, error, state, producer_id, epoch, started_ms, timeout_ms in (
                 self._client.describe_transactions([s.identity.transactional_id for s in slots])
@@ -316,7 +316,7 @@ class Driver:
         }
         for slot in slots:
             who = slot.identity
-            error, state, current, started_ms, timeout_ms = found[who.transactional_id]
+            error, state, current, started_ms, timeout_ms = described[who.transactional_id]
             if error or state != "Ongoing" or current != who:
                 raise NotPreparedError(
                     f"the transaction {who.transactional_id} of task {slot.task} cannot be "
@@ -402,7 +402,7 @@ class Driver:
             self._settings.progress_topic, 0, start, end, read_committed=False
         )
         key = self._settings.id.encode()
-        return any(found == key for chunk in chunks for found, _ in keys_and_values(chunk))
+        return any(mentioned == key for chunk in chunks for mentioned, _ in keys_and_values(chunk))
 
     def _each(self, action: Callable[[Client, T], R], items: Sequence[T]) -> Iterator[R]:
         """Do the same for many transactions, in a few threads when there are many."""
@@ -422,14 +422,14 @@ def read_progress(client: Client, topic: str, txn_id: str, end: int) -> Progress
     step = SCAN_RECORDS
     while end > lowest:
         start = max(lowest, end - step)
-        found = [
+        chunks = [
             value
             for chunk in client.fetch(topic, 0, start, end)
             for name, value in keys_and_values(chunk)
             if name == key
         ]
-        if found:
-            return Progress.from_json(found[-1]) if found[-1] is not None else None
+        if chunks:
+            return Progress.from_json(chunks[-1]) if chunks[-1] is not None else None
         end, step = start, step * SCAN_GROWTH
     return None
 

@@ -80,5 +80,5 @@ def reason_of(message: str) -> str:
     if ours:
         return str(ours[-1])
     _, is_python, traceback = message.rpartition("Traceback (most recent call last)")
-    found = _PYTHONS.findall(traceback) if is_python else []
-    return str(found[0]) if found else next(iter(message.splitlines()), "no message")
+    matches = _PYTHONS.findall(traceback) if is_python else []
+    return str(matches[0]) if matches else next(iter(message.splitlines()), "no message")

@@ -39,14 +39,14 @@ class ForeachBatchSink:
                 "txn.spark.sink the checkpointLocation of this query",
                 option="checkpoint",
             )
-        found = running or stored
-        if found is None:
+        query = running or stored
+        if query is None:
             raise ConfigError(
                 "the id of the query cannot be found out: give txn.spark.sink the query's "
                 "checkpointLocation, checkpoint='...', on a path that this process can read",
                 option="checkpoint",
             )
-        return found
+        return query
 
 
 def sink(
@@ -70,10 +70,12 @@ def sink(
     Raises:
         ConfigError: an option is unknown or does not fit.
     """
-    given: dict[str, Any] = {name.replace("_", "."): value for name, value in options.items()}
-    given |= {"kafka.bootstrap.servers": bootstrap_servers, "txn.id": id, "topic": topic}
-    given["checkpointLocation"] = checkpoint
-    texts = {name: _text(value) for name, value in given.items() if value is not None}
+    given_options: dict[str, Any] = {
+        name.replace("_", "."): value for name, value in options.items()
+    }
+    given_options |= {"kafka.bootstrap.servers": bootstrap_servers, "txn.id": id, "topic": topic}
+    given_options["checkpointLocation"] = checkpoint
+    texts = {name: _text(value) for name, value in given_options.items() if value is not None}
     for name in ("txn.batch", "txn.query"):
         if name in texts:
             raise ConfigError(f"{name} is set for each micro-batch, not here", option=name)
@@ -91,5 +93,5 @@ def _running_query(session: SparkSession) -> str | None:
         context = session.sparkContext
     except Exception:  # Connect has no SparkContext, and says so with an error of its own
         return None
-    found: str | None = context.getLocalProperty("sql.streaming.queryId")
-    return found
+    query: str | None = context.getLocalProperty("sql.streaming.queryId")
+    return query

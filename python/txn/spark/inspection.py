@@ -98,13 +98,13 @@ def offsets(bootstrap_servers: str, group: str, topics: Iterable[str] | None = N
     """
     chosen = None if topics is None else _partitions(bootstrap_servers, set(topics))
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    asked = ConsumerGroupTopicPartitions(group, chosen)
-    answer = admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)[group].result()
-    found: dict[str, dict[str, int]] = {}
+    request = ConsumerGroupTopicPartitions(group, chosen)
+    answer = admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT_S)[group].result()
+    committed: dict[str, dict[str, int]] = {}
     for place in sorted(answer.topic_partitions, key=lambda place: (place.topic, place.partition)):
         if place.offset >= 0:
-            found.setdefault(place.topic, {})[str(place.partition)] = place.offset
-    return json.dumps(found)
+            committed.setdefault(place.topic, {})[str(place.partition)] = place.offset
+    return json.dumps(committed)
 
 
 def _partitions(bootstrap_servers: str, topics: set[str]) -> list[TopicPartition]:

@@ -48,12 +48,12 @@ class Mark:
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """The mark as Spark keeps it: equal marks give equal text."""
-        found: dict[str, dict[str, Any]] = {}
+        content: dict[str, dict[str, Any]] = {}
         for (topic, partition), offset in sorted(self.at.items()):
-            found.setdefault(topic, {})[str(partition)] = offset
+            content.setdefault(topic, {})[str(partition)] = offset
         if self.ids:
-            found[IDS] = dict(sorted(self.ids.items()))
-        return found
+            content[IDS] = dict(sorted(self.ids.items()))
+        return content
 
 
 def id_text(topic_id: bytes) -> str:

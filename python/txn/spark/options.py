@@ -339,17 +339,17 @@ _ignored: set[tuple[str, str]] = set()
 """Warnings that this process has given: planner processes read the options of every batch."""
 
 
-def source_settings(given: Mapping[str, str]) -> SourceSettings:
+def source_settings(texts: Mapping[str, str]) -> SourceSettings:
     """Check the options of a reader.
 
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    options = _parse(_READ, "reading", given)
+    options = _parse(_READ, "reading", texts)
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name]]
     if len(chosen) != 1:
         hint = ""
-        if not chosen and any(name.lower() == "topic" for name in given):
+        if not chosen and any(name.lower() == "topic" for name in texts):
             hint = ". The option topic is for writing; to read, set subscribe"
         raise ConfigError(
             "exactly one of subscribe, subscribePattern and assign says what to read; "
@@ -379,13 +379,13 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
     )
 
 
-def sink_settings(given: Mapping[str, str]) -> SinkSettings:
+def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
     """Check the options of a writer.
 
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    options = _parse(_WRITE, "writing", given)
+    options = _parse(_WRITE, "writing", texts)
     if options["txn.margin.ms"] >= options["txn.timeout.ms"]:
         raise ConfigError(
             f"txn.margin.ms ({options['txn.margin.ms']}) has to be less than txn.timeout.ms "
@@ -429,10 +429,10 @@ def _compression(options: Mapping[str, Any]) -> str:
     return names[0] if names[0] != "none" else names[1]
 
 
-def _parse(table: Mapping[str, _Option], what: str, given: Mapping[str, str]) -> dict[str, Any]:
+def _parse(table: Mapping[str, _Option], what: str, options: Mapping[str, str]) -> dict[str, Any]:
     known = {name.lower(): name for name in table}
     values = {name: option.default for name, option in table.items()}
-    for spelled, text in given.items():
+    for spelled, text in options.items():
         name = known.get(spelled.lower())
         if name is not None:
             values[name] = _value(table[name], name, text)

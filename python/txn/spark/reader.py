@@ -197,13 +197,13 @@ class TopicPartitions:
         self, places: Sequence[Place], which: int, *, read_committed: bool | None = None
     ) -> Offsets:
         """The earliest or latest offset of each partition."""
-        found: Offsets = {}
+        ends: Offsets = {}
         committed = self._settings.read_committed if read_committed is None else read_committed
         for topic in topics_of(places):
             numbers = [number for name, number in places if name == topic]
             offsets = self._client.list_offsets(topic, numbers, which, read_committed=committed)
-            found |= {(topic, n): offset for n, offset in zip(numbers, offsets, strict=True)}
-        return found
+            ends |= {(topic, n): offset for n, offset in zip(numbers, offsets, strict=True)}
+        return ends
 
     def resolve(self, positions: Positions, option: str) -> Mark:
         """The offsets that an option means, of all partitions.
@@ -216,11 +216,11 @@ class TopicPartitions:
         self.check_all_are_there(places)
         if isinstance(positions, int):
             return Mark(self.ends(places, positions), ids)
-        given = {
+        resolved = {
             (name, n): offset for name, each in positions.items() for n, offset in each.items()
         }
-        strange = sorted(given.keys() - set(places))
-        left = sorted(set(places) - given.keys())
+        strange = sorted(resolved.keys() - set(places))
+        left = sorted(set(places) - resolved.keys())
         if strange or left:
             what = f"names {strange[0]}, which is not read" if strange else f"misses {left[0]}"
             raise ConfigError(
@@ -229,9 +229,9 @@ class TopicPartitions:
                 option=option,
             )
         for symbol in (EARLIEST, LATEST):
-            named = [place for place, offset in given.items() if offset == symbol]
-            given |= self.ends(named, symbol)
-        return Mark(given, ids)
+            named = [place for place, offset in resolved.items() if offset == symbol]
+            resolved |= self.ends(named, symbol)
+        return Mark(resolved, ids)
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
         """Topics that match, without Kafka's own and the sink's: a query would feed itself."""
@@ -396,8 +396,12 @@ class _Records:
         topic, _ = self._span.place
         if self._span.topic_id is None:
             return
-        (found,) = client.describe_topics([topic])
-        if found is not None and found[1] is not None and id_text(found[1]) != self._span.topic_id:
+        (described,) = client.describe_topics([topic])
+        if (
+            described is not None
+            and described[1] is not None
+            and id_text(described[1]) != self._span.topic_id
+        ):
             story = f"topic {topic!r} was deleted and made anew while it was read"
             if self._settings.fails_on_data_loss:
                 miss(self._settings, self._span.place, story)

@@ -39,13 +39,13 @@ def _check_python(spark: SparkSession) -> None:
         chosen = spark.sparkContext.pythonExec
     except Exception:  # Connect has no SparkContext; its server chose
         return
-    found = shutil.which(chosen)
-    if chosen == "python3" and (found is None or not _is_this(Path(found))):
+    path = shutil.which(chosen)
+    if chosen == "python3" and (path is None or not _is_this(Path(path))):
         raise ConfigError(
-            f"this session starts Python workers as {chosen!r}, which is {found or 'not there'} "
+            f"this session starts Python workers as {chosen!r}, which is {path or 'not there'} "
             f"and not {sys.executable}, so they cannot find txn. Import txn.spark before the "
             "session is made, or set PYSPARK_PYTHON",
-            python=found,
+            python=path,
         )
 
 

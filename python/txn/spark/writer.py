@@ -179,18 +179,18 @@ def write_task(
     verdict = judge(
         handout.progress, query, batch, trusts_checkpoint=work.settings.trusts_checkpoint
     )
-    told = handout if task == 0 else handout.without_spares()
+    task_handout = handout if task == 0 else handout.without_spares()
     if isinstance(verdict, Skip) or not verdict.includes(task):
         for _ in batches:
             pass
-        return Part(task, told, query, batch, None, was_skipped=isinstance(verdict, Skip))
+        return Part(task, task_handout, query, batch, None, was_skipped=isinstance(verdict, Skip))
     slot = None
     for batch_of_rows in batches:
         # The first rows open the transaction: a task without any must not leave one behind.
         if batch_of_rows.num_rows:
             slot = _write_open(work, task, batch_of_rows, batches)
             break
-    return Part(task, told, query, batch, slot, was_skipped=False)
+    return Part(task, task_handout, query, batch, slot, was_skipped=False)
 
 
 def _write_open(
@@ -348,8 +348,8 @@ def _id_of(settings: SinkSettings) -> str:
 
 
 def _query_of(settings: SinkSettings, because: str = "the query's id is needed") -> str:
-    found = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
-    if found is None:
+    query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
+    if query is None:
         raise ConfigError(
             f"{because}, and it cannot be read from the checkpoint "
             f"({settings.checkpoint or 'the option checkpointLocation is not set'}). Set the "
@@ -358,7 +358,7 @@ def _query_of(settings: SinkSettings, because: str = "the query's id is needed")
             "same over its restarts",
             option="txn.id",
         )
-    return found
+    return query
 
 
 def _check_that_it_does_not_feed_itself(settings: SinkSettings) -> None:
@@ -403,8 +403,8 @@ def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
 def _check_agreement(parts: Sequence[Part], handout: Handout, query: str, batch: int) -> None:
     expected = (handout.token, query, batch)
     for part in parts:
-        told = (part.handout.token, part.query, part.batch)
-        if told != expected:
+        agreed = (part.handout.token, part.query, part.batch)
+        if agreed != expected:
             raise NotPreparedError(
                 f"task {part.task} reports for batch {part.batch} of query {part.query!r} under "
                 f"{part.handout.token}, and batch {batch} of query {query!r} under "

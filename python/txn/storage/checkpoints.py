@@ -52,10 +52,10 @@ def decode_checkpoint(text: str) -> dict[Place, int]:
     version, count, *lines = text.splitlines() or ("",) * 2
     if version != VERSION:
         raise ValueError(f"its version is {version!r}; known is {VERSION}")
-    found = [_LINE.fullmatch(line) for line in lines]
-    if count != str(len(lines)) or None in found:
+    matches = [_LINE.fullmatch(line) for line in lines]
+    if count != str(len(lines)) or None in matches:
         raise ValueError(f"its {len(lines)} lines are not the {count!r} offsets it promises")
-    return {(line[1], int(line[2])): int(line[3]) for line in found if line}
+    return {(line[1], int(line[2])): int(line[3]) for line in matches if line}
 
 
 def read_checkpoint(path: Path) -> dict[Place, int]:

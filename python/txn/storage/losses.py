@@ -102,11 +102,11 @@ def fingerprint(directory: Path) -> str:
     """
     if not directory.is_dir():
         return "gone" if not os.path.lexists(directory) else "no directory"
-    found = []
+    entries = []
     for entry in os.scandir(directory):
         status = entry.stat(follow_symlinks=False)
-        found.append((entry.name, status.st_mode, status.st_size, status.st_mtime_ns))
-    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+        entries.append((entry.name, status.st_mode, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(entries)).encode()).hexdigest()
 
 
 def read_losses(root: Path) -> dict[Place, Loss]:

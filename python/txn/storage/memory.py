@@ -119,13 +119,13 @@ class MemoryLog:
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
         """Find (offset, timestamp) of the first record below `end` at or after a time."""
         hits = (r for r in self._records(end) if r.timestamp_ms >= timestamp_ms)
-        found = next(hits, None)
-        return None if found is None else (found.offset, found.timestamp_ms)
+        hit = next(hits, None)
+        return None if hit is None else (hit.offset, hit.timestamp_ms)
 
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
         """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
-        found = max(self._records(end), key=lambda r: r.timestamp_ms, default=None)
-        return None if found is None else (found.offset, found.timestamp_ms)
+        newest = max(self._records(end), key=lambda r: r.timestamp_ms, default=None)
+        return None if newest is None else (newest.offset, newest.timestamp_ms)
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset`; batches wholly below go."""

@@ -27,11 +27,11 @@ def open_plain(path: Path, flags: int) -> int:
         OSError: It cannot be opened, or it is no regular file. A FIFO is not waited for.
     """
     descriptor = open_private(path, flags | os.O_NONBLOCK)
-    found = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(found):
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(f"it is {kind_of_mode(found)}, not a file")
+    raise OSError(f"it is {kind_of_mode(mode)}, not a file")
 
 
 def read_plain(path: Path) -> bytes:

@@ -59,7 +59,7 @@ def strays_in(root: Path, image: Image, deleted: Collection[uuid.UUID]) -> list[
 
     Cost: one listing; only directories without a place in `image` are looked into.
     """
-    found = []
+    strays = []
     for directory in sorted(root.iterdir()):
         named = _PARTITION.fullmatch(directory.name)
         if named is None or named[1] in RESERVED_TOPICS:
@@ -72,8 +72,8 @@ def strays_in(root: Path, image: Image, deleted: Collection[uuid.UUID]) -> list[
             continue
         if image.names.get(topic_id, named[1]) != named[1]:
             continue  # a copy of another topic's, which somebody gave a new name
-        found.append(Stray(directory, topic_id, _has_records(directory)))
-    return found
+        strays.append(Stray(directory, topic_id, _has_records(directory)))
+    return strays
 
 
 def topic_id_of(directory: Path) -> uuid.UUID | None:

@@ -227,7 +227,7 @@ def _flexible_writer(
 
     def put_flexible(out: bytearray, values: object) -> None:
         put_plain(out, values)
-        count, given = 0, bytearray()
+        count, tags = 0, bytearray()
         for tag, name, put, absent in tagged:
             value = get(values, name)
             if value is None:
@@ -236,9 +236,9 @@ def _flexible_writer(
             put(data, value)
             if bytes(data) != absent:
                 count += 1
-                given += unsigned_varint(tag) + unsigned_varint(len(data)) + data
+                tags += unsigned_varint(tag) + unsigned_varint(len(data)) + data
         out += unsigned_varint(count)
-        out += given
+        out += tags
 
     return put_flexible
 

@@ -102,14 +102,14 @@ def _described(
 ) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
-        found = _settings_of(node, kind, name)
+        settings = _settings_of(node, kind, name)
     except _Fault as fault:
         return DescribeConfigsResult(fault.code, fault.message, kind, name)
-    wanted = resource.configuration_keys or [setting.name for setting in found]
+    names = resource.configuration_keys or [setting.name for setting in settings]
     configs = [
         _entry(setting, with_synonyms=with_synonyms, with_documentation=with_documentation)
-        for setting in found
-        if setting.name in wanted
+        for setting in settings
+        if setting.name in names
     ]
     return DescribeConfigsResult(ErrorCode.NONE, None, kind, name, configs)
 
@@ -194,8 +194,8 @@ async def alter_configs(
 
     def changes_by(resource: AlterConfigsResource) -> OwnChanges:
         _require_values(resource.configs)
-        given = {entry.name: entry.value or "" for entry in resource.configs}
-        return lambda own, kind: replace(own, given)
+        values = {entry.name: entry.value or "" for entry in resource.configs}
+        return lambda own, kind: replace(own, values)
 
     return await _altered(node, request.resources, changes_by, validate_only=request.validate_only)
 
@@ -310,13 +310,13 @@ async def list_config_resources(
     node: Node, request: ListConfigResourcesRequest, context: Context
 ) -> ListConfigResourcesResponse:
     """List the resources that have settings. Client metrics, version 0's only type, have none."""
-    wanted = set(request.resource_types) or LISTED_KINDS
-    if not wanted <= LISTED_KINDS:
+    kinds = set(request.resource_types) or LISTED_KINDS
+    if not kinds <= LISTED_KINDS:
         return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION, [])
     there = [ConfigResource(name, TOPIC_RESOURCE) for name in sorted(node.image.topics)]
     there.append(ConfigResource(str(node.node_id), BROKER_RESOURCE))
     return ListConfigResourcesResponse(
-        ErrorCode.NONE, [one for one in there if one.resource_type in wanted]
+        ErrorCode.NONE, [one for one in there if one.resource_type in kinds]
     )
 
 

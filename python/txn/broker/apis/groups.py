@@ -379,47 +379,49 @@ async def offset_fetch(
     is_stable_only = request.require_stable
     turns = Turns()
     if context.api_version < 8:
-        asked = OffsetFetchGroup(group_id=request.group_id, topics=request.topics)
-        fetched = await _fetched_of_group(groups, asked, context, is_stable_only, turns)
+        group = OffsetFetchGroup(group_id=request.group_id, topics=request.topics)
+        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns)
         return OffsetFetchResponse(fetched.error_code, fetched.topics)
-    found = []
-    for asked in request.groups:
+    fetched_groups = []
+    for group in request.groups:
         await turns.next()
-        found.append(await _fetched_of_group(groups, asked, context, is_stable_only, turns))
-    return OffsetFetchResponse(groups=found)
+        fetched_groups.append(
+            await _fetched_of_group(groups, group, context, is_stable_only, turns)
+        )
+    return OffsetFetchResponse(groups=fetched_groups)
 
 
 async def _fetched_of_group(
     groups: GroupCoordinator,
-    asked: OffsetFetchGroup,
+    group: OffsetFetchGroup,
     context: Context,
     is_stable_only: bool,
     turns: Turns,
 ) -> FetchedGroup:
-    if groups.refusal(asked.group_id) is ErrorCode.NONE:
-        topics = await _fetched(groups, asked, context, is_stable_only, turns)
-        return FetchedGroup(asked.group_id, ErrorCode.NONE, topics)
+    if groups.refusal(group.group_id) is ErrorCode.NONE:
+        topics = await _fetched(groups, group, context, is_stable_only, turns)
+        return FetchedGroup(group.group_id, ErrorCode.NONE, topics)
     code = ErrorCode.NOT_COORDINATOR
     topics = []
     if context.api_version < OFFSET_FETCH_FAILS_WHOLE_FROM:
-        for topic in asked.topics or ():
+        for topic in group.topics or ():
             await turns.next(1 + len(topic.partition_indexes))
             partitions = [FetchedOffset(index, code) for index in topic.partition_indexes]
             topics.append(_fetched_topic(topic, partitions))
-    return FetchedGroup(asked.group_id, code, topics)
+    return FetchedGroup(group.group_id, code, topics)
 
 
 async def _fetched(
     groups: GroupCoordinator,
-    asked: OffsetFetchGroup,
+    group: OffsetFetchGroup,
     context: Context,
     is_stable_only: bool,
     turns: Turns,
 ) -> list[FetchedTopic]:
-    if asked.topics is None:
-        return await _fetched_all(groups, asked.group_id, context, is_stable_only, turns)
+    if group.topics is None:
+        return await _fetched_all(groups, group.group_id, context, is_stable_only, turns)
     answers = []
-    for topic in asked.topics:
+    for topic in group.topics:
         name, _ = _resolve(groups, topic.name, topic.topic_id)
         partitions = []
         await turns.next()
@@ -428,7 +430,7 @@ async def _fetched(
             partitions.append(
                 FetchedOffset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
-                else _fetched_offset(groups, OffsetKey(asked.group_id, name, index), is_stable_only)
+                else _fetched_offset(groups, OffsetKey(group.group_id, name, index), is_stable_only)
             )
         answers.append(_fetched_topic(topic, partitions))
     return answers
@@ -487,9 +489,9 @@ async def offset_delete(
             await turns.next()
             key = OffsetKey(request.group_id, topic.name, partition.partition_index)
             codes[key] = _delete_code(groups, key, is_subscribed=is_subscribed)
-    wanted = [key for key, code in codes.items() if code is ErrorCode.NONE]
+    keys = [key for key, code in codes.items() if code is ErrorCode.NONE]
     try:
-        await groups.delete_offsets(request.group_id, wanted)
+        await groups.delete_offsets(request.group_id, keys)
     except StorageError as error:
         return OffsetDeleteResponse(group_error(error))
     deleted = []

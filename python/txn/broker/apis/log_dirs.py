@@ -25,11 +25,11 @@ async def describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out."""
     if request.topics is None:
-        wanted: dict[str, Iterable[int]] = {
-            name: range(len(found)) for name, found in node.partitions.items()
+        requested: dict[str, Iterable[int]] = {
+            name: range(len(logs)) for name, logs in node.partitions.items()
         }
     else:
-        wanted = {topic.topic: topic.partitions for topic in request.topics}
+        requested = {topic.topic: topic.partitions for topic in request.topics}
     try:
         space = node.space()
     except StorageError as error:
@@ -37,7 +37,7 @@ async def describe_log_dirs(
         return DescribeLogDirsResponse(ErrorCode(error.code), [])
     turns = Turns()
     topics = []
-    for name, indexes in wanted.items():
+    for name, indexes in requested.items():
         sizes = await _sizes(node, name, indexes, turns)
         if sizes:
             topics.append(DescribedTopic(name, sizes))

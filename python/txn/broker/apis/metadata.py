@@ -84,14 +84,14 @@ DELETION_ITEMS = 100
 
 async def metadata(node: Node, request: MetadataRequest, context: Context) -> bytes:
     """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
-    wanted = request.topics
-    is_kept = wanted is None or len(wanted) <= KEPT_TOPICS_MAX
+    requested = request.topics
+    is_kept = requested is None or len(requested) <= KEPT_TOPICS_MAX
     key = (context.api_version, request)
     kept = node.response_cache.get(key) if is_kept else None
     if kept is not None:
         return kept
     turns = Turns()
-    if wanted is None or (context.api_version == 0 and not wanted):
+    if requested is None or (context.api_version == 0 and not requested):
         version = node.image.version
         topics = []
         for topic in tuple(node.image.topics.values()):
@@ -100,10 +100,10 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
                 topics.append(_topic(node, topic))
     else:
         creation = _Creation(node, request.allow_auto_topic_creation)
-        codes = await creation.make_missing(wanted, turns)
+        codes = await creation.make_missing(requested, turns)
         version = node.image.version
         topics = []
-        for entry in wanted:
+        for entry in requested:
             described = _wanted_topic(node, entry, codes)
             topics.append(described)
             await turns.next(1 + len(described.partitions))
@@ -156,7 +156,7 @@ class _Creation:
         self._left = PARTITIONS_PER_REQUEST if is_allowed else 0
 
     async def make_missing(
-        self, wanted: Iterable[MetadataRequestTopic], turns: Turns
+        self, entries: Iterable[MetadataRequestTopic], turns: Turns
     ) -> dict[str, ErrorCode]:
         """Make topics that do not exist, where that is allowed.
 
@@ -166,7 +166,7 @@ class _Creation:
         image = self._node.image
         codes: dict[str, ErrorCode] = {}
         made: dict[str, Awaitable[object]] = {}
-        for entry in wanted:
+        for entry in entries:
             name = entry.name
             if name is None or name in made or name in codes or name in image.topics:
                 continue
@@ -217,10 +217,10 @@ def _wanted_topic(
 ) -> MetadataTopic:
     topic_id, name = entry.topic_id, entry.name
     if name is None:
-        found = None if topic_id is None else node.image.names.get(topic_id)
-        if found is None:
+        known_name = None if topic_id is None else node.image.names.get(topic_id)
+        if known_name is None:
             return _no_topic(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-        name = found
+        name = known_name
     topic = node.image.topics.get(name)
     if topic is None:  # not made, or deleted meanwhile
         code = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -257,8 +257,8 @@ async def find_coordinator(
     """Answer with this node, which coordinates every group and transaction."""
     kind = request.key_type
     if context.api_version < 4:
-        found = _coordinator(node, kind, request.key)
-        return FindCoordinatorResponse(*found[1:])
+        coordinator = _coordinator(node, kind, request.key)
+        return FindCoordinatorResponse(*coordinator[1:])
     turns = Turns()
     coordinators = []
     for key in request.coordinator_keys:
@@ -453,9 +453,9 @@ def _told(setting: Described) -> CreatedTopicConfig:
     )
 
 
-def _checked_settings(given: Mapping[str, str | None]) -> dict[str, str]:
+def _checked_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
     try:
-        return parse_topic_settings(given)
+        return parse_topic_settings(settings)
     except ConfigError as error:
         raise _Fault(ErrorCode.INVALID_CONFIG, str(error)) from error
 
@@ -464,13 +464,13 @@ async def delete_topics(
     node: Node, request: DeleteTopicsRequest, context: Context
 ) -> DeleteTopicsResponse:
     """Delete topics by name or, from version 6, by id."""
-    wanted: list[tuple[str | None, UUID | None]] = [
+    requested: list[tuple[str | None, UUID | None]] = [
         *((name, None) for name in request.topic_names),
         *((entry.name, entry.topic_id) for entry in request.topics),
     ]
     turns = Turns()
     deletions = []
-    for name, topic_id in wanted:
+    for name, topic_id in requested:
         deletions.append(_delete(node, name, topic_id))
         await turns.next(DELETION_ITEMS)
     responses = []

@@ -53,38 +53,38 @@ async def list_offsets(
     batches, so it runs on a worker thread; see `Node.search`.
     """
     is_committed = request.isolation_level == READ_COMMITTED
-    wanted: dict[str, dict[int, ListOffsetsPartition]] = {}
+    requested: dict[str, dict[int, ListOffsetsPartition]] = {}
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
-        for asked in topic.partitions:
-            of_topic = wanted.setdefault(topic.name, {})
-            if asked.partition_index in of_topic:
-                twice.add((topic.name, asked.partition_index))
-            of_topic[asked.partition_index] = asked
+        for entry in topic.partitions:
+            of_topic = requested.setdefault(topic.name, {})
+            if entry.partition_index in of_topic:
+                twice.add((topic.name, entry.partition_index))
+            of_topic[entry.partition_index] = entry
     turns = Turns()
     topics = []
-    for name, of_topic in wanted.items():
+    for name, of_topic in requested.items():
         partitions = []
-        for index, asked in of_topic.items():
+        for index, entry in of_topic.items():
             await turns.next()
             if (name, index) in twice:
                 partitions.append(ListedOffset(index, ErrorCode.INVALID_REQUEST))
             else:
-                offset = await _offset(node, name, asked, is_committed, context.api_version)
+                offset = await _offset(node, name, entry, is_committed, context.api_version)
                 partitions.append(offset)
         topics.append(ListedOffsets(name, partitions))
     return ListOffsetsResponse(topics)
 
 
 async def _offset(
-    node: Node, topic: str, wanted: ListOffsetsPartition, is_committed: bool, version: int
+    node: Node, topic: str, entry: ListOffsetsPartition, is_committed: bool, version: int
 ) -> ListedOffset:
-    index, timestamp = wanted.partition_index, wanted.timestamp
+    index, timestamp = entry.partition_index, entry.timestamp
     if timestamp < EARLIEST_PENDING or version < KNOWN_FROM.get(timestamp, 0):
         return ListedOffset(index, ErrorCode.UNSUPPORTED_VERSION)
     if node.replicas.is_untouched(topic, index):
-        return _offset_of_nothing(node, topic, wanted)
-    store, code = _led(node, topic, index, wanted.current_leader_epoch)
+        return _offset_of_nothing(node, topic, entry)
+    store, code = _led(node, topic, index, entry.current_leader_epoch)
     if store is None:
         return ListedOffset(index, code)
     end = store.last_stable_offset if is_committed else store.high_watermark
@@ -101,14 +101,14 @@ async def _offset(
     return ListedOffset(index, ErrorCode.NONE, found_ms, offset, leader_epoch)
 
 
-def _offset_of_nothing(node: Node, topic: str, wanted: ListOffsetsPartition) -> ListedOffset:
+def _offset_of_nothing(node: Node, topic: str, entry: ListOffsetsPartition) -> ListedOffset:
     """The offset of a partition that nothing has opened: it holds nothing, and stays closed."""
-    index = wanted.partition_index
+    index = entry.partition_index
     leader_epoch = node.partitions[topic].leader_epoch(index)
-    code = _epoch_fault(leader_epoch, wanted.current_leader_epoch)
+    code = _epoch_fault(leader_epoch, entry.current_leader_epoch)
     if code is not ErrorCode.NONE:
         return ListedOffset(index, code)
-    if wanted.timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL):
+    if entry.timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL):
         return ListedOffset(index, code, offset=0, leader_epoch=leader_epoch)
     return ListedOffset(index, code)
 
@@ -127,8 +127,8 @@ async def _lookup(node: Node, store: PartitionLog, timestamp: int, end: int) -> 
         case -3:
             return await node.search(lambda: store.offset_of_max_timestamp(end)) or NOTHING
         case _:
-            found = await node.search(lambda: store.offset_for_timestamp(timestamp, end))
-            return found or NOTHING
+            position = await node.search(lambda: store.offset_for_timestamp(timestamp, end))
+            return position or NOTHING
 
 
 def _opened(node: Node, topic: str, index: int) -> tuple[PartitionLog | None, ErrorCode]:
@@ -167,19 +167,19 @@ async def offset_for_leader_epoch(
     topics = []
     for topic in request.topics:
         partitions = []
-        for asked in topic.partitions:
+        for entry in topic.partitions:
             await turns.next(OPENING_ITEMS)
-            partitions.append(_epoch_end(node, topic.topic, asked))
+            partitions.append(_epoch_end(node, topic.topic, entry))
         topics.append(EpochEndOffsets(topic.topic, partitions))
     return OffsetForLeaderEpochResponse(topics)
 
 
-def _epoch_end(node: Node, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    store, code = _led(node, topic, asked.partition, asked.current_leader_epoch)
+def _epoch_end(node: Node, topic: str, entry: OffsetForLeaderPartition) -> EpochEndOffset:
+    store, code = _led(node, topic, entry.partition, entry.current_leader_epoch)
     if store is None:
-        return EpochEndOffset(asked.partition, code)
-    leader_epoch, end_offset = store.end_of_epoch(asked.leader_epoch) or NOTHING
-    return EpochEndOffset(asked.partition, ErrorCode.NONE, leader_epoch, end_offset)
+        return EpochEndOffset(entry.partition, code)
+    leader_epoch, end_offset = store.end_of_epoch(entry.leader_epoch) or NOTHING
+    return EpochEndOffset(entry.partition, ErrorCode.NONE, leader_epoch, end_offset)
 
 
 async def delete_records(
@@ -189,9 +189,9 @@ async def delete_records(
     turns = Turns()
     topics = []
     for topic in request.topics:
-        wanted = {entry.partition_index: entry.offset for entry in topic.partitions}
+        offsets = {entry.partition_index: entry.offset for entry in topic.partitions}
         results = []
-        for place in wanted.items():
+        for place in offsets.items():
             await turns.next(OPENING_ITEMS)
             results.append(await _deleted(node, topic.name, *place))
         topics.append(DeletedRecordsOfTopic(topic.name, results))

@@ -112,14 +112,14 @@ async def init_producer_id(
     coordinator: TransactionCoordinator, request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
     """Give a producer its id and epoch."""
-    shown = Producer(request.producer_id, request.producer_epoch)
-    is_new = shown == NOBODY
-    if not is_new and (shown.producer_id == NO_PRODUCER_ID or shown.producer_epoch < 0):
+    expected = Producer(request.producer_id, request.producer_epoch)
+    is_new = expected == NOBODY
+    if not is_new and (expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch < 0):
         return _initialized(context, Identity(NOBODY, ErrorCode.INVALID_REQUEST))
     identity = await coordinator.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
-        None if is_new else shown,
+        None if is_new else expected,
         is_two_phase=request.enable_two_phase_commit,
         keep_prepared=request.keep_prepared_txn,
     )
@@ -193,24 +193,26 @@ async def _add_batched(
 ) -> AddPartitionsToTxnResponse:
     turns = Turns()
     results = []
-    for wanted in transactions:
+    for transaction in transactions:
         await turns.next()
-        codes = await _add_one(coordinator, wanted, turns)
-        results.append(AddedToTransaction(wanted.transactional_id, _topic_results(codes)))
+        codes = await _add_one(coordinator, transaction, turns)
+        results.append(AddedToTransaction(transaction.transactional_id, _topic_results(codes)))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add_one(
-    coordinator: TransactionCoordinator, wanted: AddPartitionsToTxnTransaction, turns: Turns
+    coordinator: TransactionCoordinator, transaction: AddPartitionsToTxnTransaction, turns: Turns
 ) -> Mapping[TopicPartition, ErrorCode]:
-    partitions, errors = await _looked_at(coordinator, wanted.topics, _refusal_of_part, turns)
+    partitions, errors = await _looked_at(coordinator, transaction.topics, _refusal_of_part, turns)
     if errors:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
-    producer = Producer(wanted.producer_id, wanted.producer_epoch)
-    if wanted.verify_only:
-        return await coordinator.verify_partitions(wanted.transactional_id, producer, partitions)
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return await coordinator.verify_partitions(
+            transaction.transactional_id, producer, partitions
+        )
     code = await coordinator.add_partitions(
-        wanted.transactional_id, producer, partitions, client_version=TV2
+        transaction.transactional_id, producer, partitions, client_version=TV2
     )
     return dict.fromkeys(partitions, code)
 

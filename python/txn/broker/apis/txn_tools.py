@@ -138,30 +138,30 @@ async def list_transactions(
         return _listing(ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])
     if labels and not states:
         return _listing(ErrorCode.NONE, unknown, [])
-    wanted = Filter(
+    criteria = Filter(
         states=states,
         producer_ids=request.producer_id_filters,
         longer_than_ms=request.duration_filter,
         pattern=pattern,
     )
     turns = Turns()
-    found = []
-    for one in coordinator.find(wanted):
+    passing = []
+    for one in coordinator.find(criteria):
         await turns.next()
         if one is not None:
-            found.append(one)
-    return _listing(ErrorCode.NONE, unknown, found)
+            passing.append(one)
+    return _listing(ErrorCode.NONE, unknown, passing)
 
 
 def _listing(
-    code: ErrorCode, unknown: Sequence[str], found: Sequence[tuple[str, Txn]]
+    code: ErrorCode, unknown: Sequence[str], transactions: Sequence[tuple[str, Txn]]
 ) -> ListTransactionsResponse:
     return ListTransactionsResponse(
         code,
         unknown,
         [
             ListedTransaction(transactional_id, txn.producer_id, txn.state.label)
-            for transactional_id, txn in found
+            for transactional_id, txn in transactions
         ],
     )
 
@@ -222,13 +222,13 @@ async def write_txn_markers(
     """Write an operator's markers, which end open transactions on partitions."""
     turns = Turns()
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
-    for wanted in request.markers:
-        of_producer = codes.setdefault(wanted.producer_id, {})
-        for topic in wanted.topics:
+    for entry in request.markers:
+        of_producer = codes.setdefault(entry.producer_id, {})
+        for topic in entry.topics:
             for index in topic.partition_indexes:
                 await turns.next(OPENING_ITEMS)
                 partition = (topic.name, index)
-                of_producer[partition] = await _write_marker(coordinator, wanted, partition)
+                of_producer[partition] = await _write_marker(coordinator, entry, partition)
     return WriteTxnMarkersResponse(
         [
             WrittenMarkers(producer_id, _marker_results(of_producer))
@@ -239,22 +239,22 @@ async def write_txn_markers(
 
 
 async def _write_marker(
-    coordinator: TransactionCoordinator, wanted: WritableTxnMarker, partition: TopicPartition
+    coordinator: TransactionCoordinator, entry: WritableTxnMarker, partition: TopicPartition
 ) -> ErrorCode:
     if not coordinator.has_partition(*partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition[0] == TRANSACTIONS_TOPIC:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if wanted.producer_id < 0 or wanted.producer_epoch < 0:
+    if entry.producer_id < 0 or entry.producer_epoch < 0:
         return ErrorCode.INVALID_REQUEST
     marker = Marker(
-        wanted.producer_id,
-        wanted.producer_epoch,
-        wanted.coordinator_epoch,
-        wanted.transaction_result,
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.coordinator_epoch,
+        entry.transaction_result,
         timestamp_ms=0,
     )
-    must_bump = wanted.transaction_version >= TV2
+    must_bump = entry.transaction_version >= TV2
     return await coordinator.write_marker(partition, marker, must_bump=must_bump)
 
 

@@ -109,7 +109,7 @@ class AbortFirst(NamedTuple):
 
 def decide_init(
     txn: Txn | None,
-    shown: Producer | None,
+    expected: Producer | None,
     *,
     timeout_ms: int,
     now_ms: int,
@@ -120,7 +120,7 @@ def decide_init(
 
     Args:
         txn: The state of the transactional id; None if it is unknown.
-        shown: The identity that the producer goes on from (KIP-360); None for a new one.
+        expected: The identity that the producer goes on from (KIP-360); None for a new one.
         timeout_ms: Of its transactions; already checked.
         now_ms: The time.
         new_producer_id: For an unknown id, or when the epochs are used up.
@@ -128,35 +128,35 @@ def decide_init(
     """
     if txn is None:
         return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
-    if shown is not None and not _may_go_on(txn, shown):
+    if expected is not None and not _may_go_on(txn, expected):
         return Refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED:
         return Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn.state is TxnState.ONGOING:
-        if shown is not None and shown != txn.client:
+        if expected is not None and expected != txn.client:
             return Refuse(ErrorCode.PRODUCER_FENCED)
         if keep_prepared:
             return Write(_kept(txn, timeout_ms, now_ms, new_producer_id))
-        last_epoch = NO_PRODUCER_EPOCH if shown is None else shown.producer_epoch
+        last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
         return AbortFirst(_fence(txn, now_ms, new_producer_id, last_epoch))
-    if shown is not None and shown != txn.producer:  # its answer was lost
-        return Write(_empty(txn, txn.producer, shown.producer_epoch, timeout_ms, now_ms))
-    last_epoch = NO_PRODUCER_EPOCH if shown is None else txn.producer_epoch
+    if expected is not None and expected != txn.producer:  # its answer was lost
+        return Write(_empty(txn, txn.producer, expected.producer_epoch, timeout_ms, now_ms))
+    last_epoch = NO_PRODUCER_EPOCH if expected is None else txn.producer_epoch
     following = _following(txn.producer, new_producer_id)
     return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
 
 
-def _may_go_on(txn: Txn, shown: Producer) -> bool:
+def _may_go_on(txn: Txn, expected: Producer) -> bool:
     """Say whether a producer holds the current identity, or the one whose answer was lost.
 
     The answer to EndTxn v5 is among those, and so is the end by a time-out: nobody else was
     given the identity that followed.
     """
-    if shown == txn.client or ended_as(txn, shown):
+    if expected == txn.client or ended_as(txn, expected):
         return True
-    is_same_id = shown.producer_id == txn.producer_id and txn.previous_producer_id < 0
-    is_previous = shown.producer_id == txn.previous_producer_id
-    return (is_same_id or is_previous) and shown.producer_epoch == txn.last_producer_epoch
+    is_same_id = expected.producer_id == txn.producer_id and txn.previous_producer_id < 0
+    is_previous = expected.producer_id == txn.previous_producer_id
+    return (is_same_id or is_previous) and expected.producer_epoch == txn.last_producer_epoch
 
 
 def _following(producer: Producer, new_producer_id: NewProducerId) -> Producer:

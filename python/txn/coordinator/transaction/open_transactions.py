@@ -58,45 +58,45 @@ def owners_of(known: Iterable[tuple[str, Txn]]) -> dict[int, Owner]:
     return previous | owners
 
 
-def is_explained(found: OpenTransaction, owner: Owner | None) -> bool:
+def is_explained(held: OpenTransaction, owner: Owner | None) -> bool:
     """Say whether the coordinator's record accounts for an open transaction."""
-    if owner is None or found.partition not in owner.txn.partitions:
+    if owner is None or held.partition not in owner.txn.partitions:
         return False
     txn = owner.txn
-    if txn.producer_id != found.producer.producer_id:
+    if txn.producer_id != held.producer.producer_id:
         return False
     if txn.state is TxnState.ONGOING:
-        return txn.producer_epoch == found.producer.producer_epoch
-    return txn.state in PREPARED and txn.producer_epoch >= found.producer.producer_epoch
+        return txn.producer_epoch == held.producer.producer_epoch
+    return txn.state in PREPARED and txn.producer_epoch >= held.producer.producer_epoch
 
 
-def is_completed(found: OpenTransaction, owner: Owner | None) -> bool:
+def is_completed(held: OpenTransaction, owner: Owner | None) -> bool:
     """Say whether the coordinator has completed a transaction of this producer id and epoch."""
     if owner is None or owner.txn.state not in COMPLETED:
         return False
-    return owner.txn.producer == found.producer or ended_as(owner.txn, found.producer)
+    return owner.txn.producer == held.producer or ended_as(owner.txn, held.producer)
 
 
-def fault_of(found: OpenTransaction, owner: Owner | None) -> str:
+def fault_of(held: OpenTransaction, owner: Owner | None) -> str:
     """Return the contradiction to an open transaction that nothing explains."""
-    producer_id, producer_epoch = found.producer
+    producer_id, producer_epoch = held.producer
     return (
         f"producer {producer_id} with epoch {producer_epoch} has a transaction open since offset "
-        f"{found.first_offset}, but {_contradiction(found, owner)}. Either a marker or a record "
+        f"{held.first_offset}, but {_contradiction(held, owner)}. Either a marker or a record "
         "of __transaction_state is lost; or, in a directory of Apache Kafka, a write came after "
         "its transaction had ended (before KIP-890)"
     )
 
 
-def _contradiction(found: OpenTransaction, owner: Owner | None) -> str:
+def _contradiction(held: OpenTransaction, owner: Owner | None) -> str:
     if owner is None:
         return "no transactional id in __transaction_state has this producer id"
     txn = owner.txn
     name = f"transactional id {owner.transactional_id!r}"
-    if is_completed(found, owner):
+    if is_completed(held, owner):
         outcome = "COMMIT" if txn.state is TxnState.COMPLETE_COMMIT else "ABORT"
         return f"{name} completed it as {outcome} at {_time(txn.updated_ms)}"
-    where = "" if found.partition in txn.partitions else ", without this partition"
+    where = "" if held.partition in txn.partitions else ", without this partition"
     return (
         f"{name} is in {txn.state.label} with producer {txn.producer_id} and epoch "
         f"{txn.producer_epoch} since {_time(txn.updated_ms)}{where}"
@@ -108,8 +108,8 @@ def _time(time_ms: int) -> str:
 
 
 def unexplained(
-    found: Iterable[OpenTransaction], owners: Mapping[int, Owner]
+    held: Iterable[OpenTransaction], owners: Mapping[int, Owner]
 ) -> list[tuple[OpenTransaction, Owner | None]]:
     """List the open transactions that nothing explains, each with the owner of its producer id."""
-    with_owner = ((each, owners.get(each.producer.producer_id)) for each in found)
+    with_owner = ((each, owners.get(each.producer.producer_id)) for each in held)
     return [(each, owner) for each, owner in with_owner if not is_explained(each, owner)]

@@ -155,14 +155,14 @@ def _encode_tagged(
         (_NEXT_PRODUCER_EPOCH, "h", next_producer_epoch, NO_PRODUCER_EPOCH),
         (_LAST_PRODUCER_EPOCH, "h", last_producer_epoch, NO_PRODUCER_EPOCH),
     )
-    given = [
+    present = [
         unsigned_varint(tag)
         + unsigned_varint(struct.calcsize(layout))
         + struct.pack(">" + layout, value)
         for tag, layout, value, default in fields
         if value != default
     ]
-    return unsigned_varint(len(given)) + b"".join(given)
+    return unsigned_varint(len(present)) + b"".join(present)
 
 
 def at_rest_since_ms(data: bytes) -> int | None:

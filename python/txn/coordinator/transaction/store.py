@@ -71,7 +71,7 @@ class TxnStore:
 
     def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
         """The ids that have been at rest for so long that they may be forgotten."""
-        found = [
+        expired_ids = [
             transactional_id
             for transactional_id, txn in self._decoded.items()
             if is_expired(txn, now_ms, expiration_ms)
@@ -80,8 +80,8 @@ class TxnStore:
             since_ms = at_rest_since_ms(value)
             assert since_ms is not None, f"{transactional_id} sleeps"
             if since_ms <= now_ms - expiration_ms:
-                found.append(transactional_id)
-        return found
+                expired_ids.append(transactional_id)
+        return expired_ids
 
     def __len__(self) -> int:
         return len(self._decoded) + len(self._encoded)
