@@ -67,7 +67,11 @@ class TopicPartitions:
 
     def get(self, index: int) -> PartitionLog | None:
         """A partition, None if there is none of that number. Raises as `__getitem__`."""
-        return self[index] if 0 <= index < len(self._stores) else None
+        stores = self._stores
+        if not 0 <= index < len(stores):
+            return None
+        store = stores[index]  # the common case without a call: a transaction asks nine times
+        return self[index] if store is None else store
 
     def __getitem__(self, index: int) -> PartitionLog:
         """A partition.

@@ -145,17 +145,19 @@ class Shard(Generic[S, R]):
 
         Raises StorageError: nothing changed.
         """
-        encode = self._encode
-        encoded = [encode(self, record) for record in records]
+        encode, replay = self._encode, self._replay
+        encoded = []
+        for record in records:  # mostly one; a comprehension would be a call
+            encoded.append(encode(self, record))
         if self._batch_bytes_max is not None:
             self._require_size(encoded, self._batch_bytes_max())
-        offset = self._logs[self.index].append(
-            encoded,
-            timestamp_ms=self._host.now_ms(),
-            producer=None if producer is None else ProducerIdentity(*producer),
-        )
-        for position, record in enumerate(records):
-            self._replay(self, record, offset + position)
+        identity = None if producer is None else ProducerIdentity(*producer)
+        log = self._logs[self.index]
+        offset = log.append(encoded, timestamp_ms=self._host.now_ms(), producer=identity)
+        at = offset
+        for record in records:
+            replay(self, record, at)
+            at += 1
         return offset
 
     def _require_size(self, records: Sequence[tuple[bytes, bytes | None]], largest: int) -> None:

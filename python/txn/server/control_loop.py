@@ -26,7 +26,7 @@ from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
-from txn.security.sessions import Listener, anonymous
+from txn.security.sessions import Listener, Session, anonymous
 from txn.server import eager
 from txn.server.control_lock import ControlLockLoop
 from txn.server.requests import MalformedRequestError, decode_request
@@ -51,6 +51,9 @@ LARGE_ENTRIES = 500
 LARGE_AT_A_TIME = 2
 """Limit of large requests under way; those that search logs have one of their own, as high."""
 
+SESSIONS_KEPT = 1024
+"""Number of sessions that are kept from one request to the next; then all are made anew."""
+
 WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose answers wait for other members; they count as under way while decoded alone."""
 
@@ -68,7 +71,9 @@ def _is_large(response: Body) -> bool:
             entries += len(value)
             for entry in value[:LARGE_ENTRIES] if entries < LARGE_ENTRIES else ():
                 if isinstance(entry, tuple):
-                    entries += sum(len(v) for v in entry if isinstance(v, list))
+                    for field in entry:
+                        if isinstance(field, list):
+                            entries += len(field)
     return entries >= LARGE_ENTRIES
 
 
@@ -135,6 +140,7 @@ class ControlLoop:
         self._listener = listener
         self.table: Mapping[int, BoundApi] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sessions: dict[int, Session] = {}
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
@@ -203,7 +209,9 @@ class ControlLoop:
         if api is None or not api.serves(api_version):
             self._refuse(token, api_key, api_version, client_host)
             return
-        session = anonymous(self._listener, client_host, connection)
+        session = self._sessions.get(connection)
+        if session is None:
+            session = self._begin_session(client_host, connection)
         context = Context(api_key, api_version, client_id or "", session)
         if len(body) >= LARGE_BYTES:
             self._start(self._serve_large(token, api, context, body), token)
@@ -216,6 +224,14 @@ class ControlLoop:
             self._fail(token, context)
         else:
             self._start(self._finish(token, context, api.answer(request, context)), token)
+
+    def _begin_session(self, client_host: str, connection: int) -> Session:
+        """Make the session of a connection, and keep it for the connection's next requests."""
+        if len(self._sessions) >= SESSIONS_KEPT:
+            self._sessions.clear()
+        session = anonymous(self._listener, client_host, connection)
+        self._sessions[connection] = session
+        return session
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == ApiKey.API_VERSIONS:

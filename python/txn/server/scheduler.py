@@ -30,13 +30,8 @@ class LoopScheduler:
         self._is_closed = False
         loop.add_reader(self._pool.wakeup_fd, self._on_synced)
 
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return now_ms()
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds on a clock that never steps."""
-        return monotonic_ms()
+    now_ms = staticmethod(now_ms)
+    monotonic_ms = staticmethod(monotonic_ms)
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
         """Make a call at a `monotonic_ms`; a failing call is logged and harms nothing else."""

@@ -18,7 +18,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from types import NoneType
@@ -72,6 +72,11 @@ def encode(schema: type, values: Values) -> bytes:
 def encode_body(schema: type, body: Body) -> bytes:
     """Encode one response, or a structure of one. Raises TypeError as `encode`."""
     return _encoded(schema, structure_writer(schema, type(body)), body)
+
+
+def body_encoder(schema: type, kind: type) -> Callable[[Body], bytes]:
+    """Compose the encoder of one class of responses, which raises as `encode_body`."""
+    return partial(_encoded, schema, structure_writer(schema, kind))
 
 
 def _encoded(schema: type, put: Put, value: object) -> bytes:

@@ -3,13 +3,20 @@
 Requests from others are decoded by `txn.server.requests`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import get_args, get_type_hints
 
 from kio.index import load_request_schema, load_response_schema
 
-from txn.wire.encoding import Body, Values, encode, encode_body, structure_writer
+from txn.wire.encoding import (
+    Body,
+    Values,
+    body_encoder,
+    encode,
+    encode_body,
+    structure_writer,
+)
 from txn.wire.varint import unsigned_varint
 
 
@@ -35,7 +42,12 @@ def load_response(kind: type, api_key: int, api_version: int) -> None:
 
 def encode_response(api_key: int, api_version: int, response: Body) -> bytes:
     """Encode a response body; fields the version does not have are left out."""
-    return encode_body(_response_schema(api_key, api_version), response)
+    return _response_encoder(api_key, api_version, type(response))(response)
+
+
+@cache
+def _response_encoder(api_key: int, api_version: int, kind: type) -> Callable[[Body], bytes]:
+    return body_encoder(_response_schema(api_key, api_version), kind)
 
 
 @cache

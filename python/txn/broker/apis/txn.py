@@ -169,7 +169,8 @@ async def _looked_at(
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
         for index in topic.partitions:
-            await turns.next()
+            if turns.are_over(1):
+                await turns.give_way()
             partition = (topic.name, index)
             partitions[partition] = None
             code = refusal(coordinator, partition)

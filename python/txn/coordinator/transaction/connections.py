@@ -30,6 +30,8 @@ class Role(Enum):
     TRANSACTION = "the transaction coordinator"
     OFFSETS = "the group coordinator"
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python, twice in every request
+
 
 class LatestConnections:
     """The latest connections over which the producer of each transactional id spoke."""
@@ -51,8 +53,8 @@ class LatestConnections:
             connection: Number of the request's connection; later ones have higher numbers.
         """
         latest = self._latest.get((transactional_id, role))
-        if latest is not None and latest[0] == producer and connection < latest[1]:
-            return True
+        if latest is not None and latest[0] == producer and connection <= latest[1]:
+            return connection < latest[1]
         self._latest[transactional_id, role] = (producer, connection)
         return False
 

@@ -67,6 +67,8 @@ class TxnResult(Enum):
     COMMIT = "commit"
     ABORT = "abort"
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python; this is asked in every decision
+
 
 PREPARE: Final[Mapping[TxnResult, TxnState]] = {
     TxnResult.COMMIT: TxnState.PREPARE_COMMIT,
