@@ -93,7 +93,7 @@ OFFSET_BYTES_MIN: Final = 42
 GroupLogRecord = OffsetRecord | GroupRecord
 GroupShard = Shard[GroupStore, GroupLogRecord]
 
-Verdicts = Mapping[tuple[str, int], int]
+JoinCodes = Mapping[tuple[str, int], int]
 """(topic, partition) → Kafka's error code, 0 where the partition is part of the transaction."""
 
 
@@ -107,7 +107,7 @@ class Transactions(Protocol):
         producer_epoch: int,
         transaction_version: int,
         partitions: Sequence[tuple[str, int]],
-    ) -> Verdicts:
+    ) -> JoinCodes:
         """Make partitions part of a producer's transaction (version 2), or say if they are (1)."""
         ...
 

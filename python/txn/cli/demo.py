@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from txn.demo.judge import Finding
-    from txn.demo.run import Outcome
     from txn.demo.run import Progress as Report
+    from txn.demo.run import RunResult
 
 
 @cache
@@ -158,9 +158,9 @@ def _phase(title: str) -> Iterator["Report"]:
 
 
 def _show(
-    outcome: "Outcome",
+    outcome: "RunResult",
     findings: list["Finding"],
-    stock: "tuple[Outcome, list[Finding]] | None",
+    stock: "tuple[RunResult, list[Finding]] | None",
     seconds: float,
 ) -> None:
     from rich.console import Console
@@ -202,9 +202,9 @@ def _checked(title: str, findings: list["Finding"]) -> "Table":
 
 
 def _as_data(
-    outcome: "Outcome",
+    outcome: "RunResult",
     findings: list["Finding"],
-    stock: "tuple[Outcome, list[Finding]] | None",
+    stock: "tuple[RunResult, list[Finding]] | None",
     seconds: float,
 ) -> dict[str, Any]:
     data: dict[str, Any] = {

@@ -48,7 +48,7 @@ class Death:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunResult:
     """The result of one run through Spark."""
 
     seconds: float = 0.0
@@ -127,7 +127,7 @@ class Demo:
 
     def run(
         self, broker: BrokerProcess, kills: list[Kill], progress: Progress, *, is_stock: bool
-    ) -> Outcome:
+    ) -> RunResult:
         """Run the Spark job to its end, killing as planned and starting it again each time."""
         return _SparkRun(self, broker, kills, progress, is_stock=is_stock).finish()
 
@@ -185,11 +185,11 @@ class _SparkRun:
             *("--directory", str(demo.directory)),
             *(["--stock"] if is_stock else []),
         ]
-        self._outcome = Outcome()
+        self._result = RunResult()
         self._started = time.monotonic()
         self._due: float | None = None
 
-    def finish(self) -> Outcome:
+    def finish(self) -> RunResult:
         driver = self._start_driver()
         try:
             while True:
@@ -204,15 +204,15 @@ class _SparkRun:
                     driver = self._restart_driver(driver)
         finally:
             kill_family(driver)
-        self._outcome.seconds = time.monotonic() - self._started
+        self._result.seconds = time.monotonic() - self._started
         self._progress(1.0, self._story())
-        return self._outcome
+        return self._result
 
     def _strike(self, driver: subprocess.Popen[bytes], share: float) -> subprocess.Popen[bytes]:
         kill = self._kills.pop(0)
         self._due = None
         at_s = time.monotonic() - self._started
-        self._outcome.deaths.append(Death(kill.victim.value, at_s, share))
+        self._result.deaths.append(Death(kill.victim.value, at_s, share))
         if kill.victim is Victim.BROKER:
             self._broker.kill_and_restart()
             return driver
@@ -228,14 +228,14 @@ class _SparkRun:
         return time.monotonic() >= self._due
 
     def _start_driver(self) -> subprocess.Popen[bytes]:
-        self._outcome.driver_starts += 1
+        self._result.driver_starts += 1
         return start_family(self._command, self._log)
 
     def _restart_driver(self, ended: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         """Start again after an end that was not planned, such as one for want of a broker."""
         kill_family(ended)
-        self._outcome.driver_failures += ended.returncode != 0
-        if self._outcome.driver_failures > FAILURES_MAX:
+        self._result.driver_failures += ended.returncode != 0
+        if self._result.driver_failures > FAILURES_MAX:
             raise DemoError(
                 f"Spark failed {FAILURES_MAX + 1} times without being killed. Its log, "
                 f"{self._log}, ends with: {_last_line(self._log)}"
@@ -250,8 +250,8 @@ class _SparkRun:
 
     def _story(self) -> str:
         return (
-            f"{len(self._outcome.deaths)} killed, {len(self._kills)} to go, "
-            f"{self._outcome.driver_starts} starts of Spark"
+            f"{len(self._result.deaths)} killed, {len(self._kills)} to go, "
+            f"{self._result.driver_starts} starts of Spark"
         )
 
 

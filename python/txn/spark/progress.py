@@ -157,12 +157,12 @@ class Write:
         return self.tasks is None or task in self.tasks
 
 
-Verdict = Skip | Write
+BatchPlan = Skip | Write
 
 
 def judge(
     progress: Progress | None, query: str, batch: int, *, trusts_checkpoint: bool = False
-) -> Verdict:
+) -> BatchPlan:
     """Say what to do with a micro-batch that Spark has started.
 
     Args:

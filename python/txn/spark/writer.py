@@ -176,14 +176,12 @@ def write_task(
         KafkaError: the rows could not be written; the transaction is aborted.
     """
     handout = work.handout
-    verdict = judge(
-        handout.progress, query, batch, trusts_checkpoint=work.settings.trusts_checkpoint
-    )
+    plan = judge(handout.progress, query, batch, trusts_checkpoint=work.settings.trusts_checkpoint)
     task_handout = handout if task == 0 else handout.without_spares()
-    if isinstance(verdict, Skip) or not verdict.includes(task):
+    if isinstance(plan, Skip) or not plan.includes(task):
         for _ in batches:
             pass
-        return Part(task, task_handout, query, batch, None, was_skipped=isinstance(verdict, Skip))
+        return Part(task, task_handout, query, batch, None, was_skipped=isinstance(plan, Skip))
     slot = None
     for batch_of_rows in batches:
         # The first rows open the transaction: a task without any must not leave one behind.
@@ -261,10 +259,8 @@ def settle(
         if handout is None:
             handout = driver.begin()
             query = _query_of(settings)
-        verdict = judge(
-            handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint
-        )
-        if isinstance(verdict, Skip):
+        plan = judge(handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint)
+        if isinstance(plan, Skip):
             return
         skipped = [part.task for part in parts if part.was_skipped]
         if skipped:

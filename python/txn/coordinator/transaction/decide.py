@@ -312,7 +312,7 @@ class Shown(Enum):
     NOW = "the current one"
 
 
-class Verdict(Enum):
+class EndDecision(Enum):
     """The decision on an EndTxn v5; a refusal's value is its error code."""
 
     END = "end the transaction"
@@ -323,9 +323,9 @@ class Verdict(Enum):
     INVALID = ErrorCode.INVALID_TXN_STATE
 
 
-_FENCED, _CONCURRENT, _INVALID = Verdict.FENCED, Verdict.CONCURRENT, Verdict.INVALID
+_FENCED, _CONCURRENT, _INVALID = EndDecision.FENCED, EndDecision.CONCURRENT, EndDecision.INVALID
 
-END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[Shown, TxnResult], Verdict]]] = {
+END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[Shown, TxnResult], EndDecision]]] = {
     state: {
         (Shown.AGAIN, TxnResult.ABORT): abort_again,
         (Shown.NOW, TxnResult.ABORT): abort_now,
@@ -333,12 +333,12 @@ END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[Shown, TxnResult], Verdict]]
         (Shown.NOW, TxnResult.COMMIT): commit_now,
     }
     for state, abort_again, abort_now, commit_again, commit_now in (
-        (TxnState.EMPTY, _FENCED, Verdict.ABORT_NOTHING, _FENCED, _INVALID),
-        (TxnState.ONGOING, _FENCED, Verdict.END, _FENCED, Verdict.END),
+        (TxnState.EMPTY, _FENCED, EndDecision.ABORT_NOTHING, _FENCED, _INVALID),
+        (TxnState.ONGOING, _FENCED, EndDecision.END, _FENCED, EndDecision.END),
         (TxnState.PREPARE_ABORT, _CONCURRENT, _FENCED, _FENCED, _FENCED),
         (TxnState.PREPARE_COMMIT, _INVALID, _FENCED, _CONCURRENT, _FENCED),
-        (TxnState.COMPLETE_ABORT, Verdict.DONE, Verdict.ABORT_NOTHING, _FENCED, _INVALID),
-        (TxnState.COMPLETE_COMMIT, _INVALID, Verdict.ABORT_NOTHING, Verdict.DONE, _INVALID),
+        (TxnState.COMPLETE_ABORT, EndDecision.DONE, EndDecision.ABORT_NOTHING, _FENCED, _INVALID),
+        (TxnState.COMPLETE_COMMIT, _INVALID, EndDecision.ABORT_NOTHING, EndDecision.DONE, _INVALID),
     )
 }
 """EndTxn v5, by the state: abort again, abort now, commit again, commit now."""
@@ -360,13 +360,13 @@ def decide_end_and_bump(
         refused = _refusal_of_stranger(txn, producer)
         if refused is not None:
             return refused
-    verdict = END_AND_BUMP[txn.state][shown, outcome]
-    if verdict is Verdict.DONE:
+    decision = END_AND_BUMP[txn.state][shown, outcome]
+    if decision is EndDecision.DONE:
         return Done(txn)
-    if verdict is Verdict.ABORT_NOTHING:
+    if decision is EndDecision.ABORT_NOTHING:
         txn = txn._replace(start_ms=now_ms)
-    elif verdict is not Verdict.END:
-        return Refuse(verdict.value)
+    elif decision is not EndDecision.END:
+        return Refuse(decision.value)
     return plan(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
 
 
