@@ -1,8 +1,8 @@
 """The metadata log of this node, `__cluster_metadata-0`, and its recovery.
 
-Invariant: `recover_metadata` returns an image all of whose records are on the disk. What it writes
-itself (features, leader epochs, the offsets topic) is forced together with what a process before
-this one may have left in memory, once, before anything is served.
+Invariant: `recover_metadata` returns an image all of whose records are on the disk. It may write
+records itself: features, leader epochs, the offsets topic. One fsync before anything is served
+covers them, and records that a process before this one may have left in memory.
 """
 
 import uuid
@@ -93,7 +93,7 @@ def recover_metadata(
     now_ms: Callable[[], int],
     begins_epochs: bool,
 ) -> tuple[MetadataLog, Image]:
-    """Open the metadata log, replay it, and write what a start has to add.
+    """Open the metadata log, replay it, and write the records that a start has to add.
 
     Args:
         storage: Keeps the log.

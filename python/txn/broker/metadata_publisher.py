@@ -4,8 +4,8 @@ Invariant: the image and its subscribers see a record only once it is as durable
 all of them see the records in the order of the log. So nothing is stored in a topic, and no
 decision is taken on a setting, that a power failure takes back.
 
-Whoever has records to publish, the local controller today, the follower of a metadata quorum
-tomorrow, calls `publish` and nobody else.
+Only the owner of the records calls `publish`: the local controller today, the follower of a
+metadata quorum tomorrow.
 """
 
 from collections.abc import Callable, Sequence

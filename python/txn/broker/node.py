@@ -142,7 +142,7 @@ class Node:
 
     @property
     def durability(self) -> Durability:
-        """What a commit has to sync."""
+        """The durability that a commit promises."""
         return self.host.durability
 
     @property

@@ -99,7 +99,7 @@ class Image:
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
         self._owned: set[uuid.UUID] | None = None
-        """Of a fork: topics that it does not share with its origin. None: it shares none."""
+        """Topics that a fork does not share with its origin; None if it shares none."""
 
     def fork(self) -> "Image":
         """A copy that may change; neither sees the changes of the other.

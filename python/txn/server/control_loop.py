@@ -78,7 +78,7 @@ def _is_large(response: Body) -> bool:
 
 
 class ServerCatalog:
-    """What the sockets are told of topics and producers; a `txn.broker.shell.Catalog`."""
+    """Passes topics and producers on to the sockets; a `txn.broker.shell.Catalog`."""
 
     def __init__(self, server: _core.Server) -> None:
         self._server = server

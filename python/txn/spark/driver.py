@@ -11,7 +11,7 @@ newer can decide.
     decide    check that all are open; write DECIDED in the driver's transaction and commit
               it, **the commit point**; commit the tasks' transactions; write DONE
 
-| a crash                       | what `begin` finds          | what comes of it             |
+| a crash                       | found by `begin`            | result                       |
 |-------------------------------|-----------------------------|------------------------------|
 | before or during the tasks    | open transactions           | aborted; the batch runs again |
 | while deciding                | a decision nobody committed | aborted with the token       |

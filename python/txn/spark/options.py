@@ -7,7 +7,7 @@ becomes `format("txn")` and nothing else changes.
 |---|---|
 | tunes the Java client, or belongs to the other direction | is ignored, and told once per process |
 | is Spark's and not built yet | is refused by name |
-| would change what is read or written, and cannot be honoured | is refused with its reason |
+| would change the rows read or written, and cannot be honoured | is refused with its reason |
 | nobody knows | is refused, for silence about a misspelled option has lost data before |
 
 Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceProvider, Spark 4.2

@@ -3,7 +3,7 @@
 Spark ends a query at the first batch that fails: a broker that restarts, a lost executor.
 Starting it again is safe, since the sink settles open transactions; so somebody should do it.
 
-| a failure | what follows |
+| a failure | the next step |
 |---|---|
 | wrong option, no topic, no access, records gone, checkpoint of another query | it is raised |
 | another driver took over | one start: it may be this query's own predecessor |

@@ -16,7 +16,7 @@ FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
 ASIDE_SUFFIX: Final = "given-up"
-"""Last part of the name of whatever stood in the way of a file."""
+"""Last part of the new name of an entry that stood in the way of a file."""
 
 
 def make_directory(path: Path) -> None:
@@ -56,7 +56,7 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
 
 
 def _move_aside(path: Path) -> None:
-    """Rename whatever is no regular file: a FIFO would hold its writer for ever."""
+    """Rename an entry that is no regular file: a FIFO would hold its writer for ever."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             path.rename(path.with_name(f"{path.name}.{ASIDE_SUFFIX}"))
