@@ -273,13 +273,13 @@ class PartitionLog:
         """Close and remove the directory."""
 
 def tick(
-    logs: Sequence[PartitionLog],
-) -> tuple[list[str], list[tuple[str, str, int]], list[tuple[str, str | None]]]:
+    logs: Sequence[PartitionLog], durability: Durability
+) -> tuple[list[tuple[str, str, int]], list[tuple[str, str | None]]]:
     """Sync sealed segments and bytes that have waited for `flush.ms`, remove files whose delay is
     over. For a worker, once a second or so.
 
-    Return the failures, then the damage that readers have met since: (message, path, position). Last
-    come the logs that began to refuse batches, with the reason, or take them again, with None."""
+    Return the damage that readers have met since: (message, path, position). Then come the logs
+    that began to refuse batches, with the reason, or take them again, with None."""
 
 def raise_descriptor_limit() -> int:
     """Raise this process's soft limit of open files to the hard one; return the limit, 2**64 - 1
@@ -528,24 +528,27 @@ class BodyShape:
         """
 
 @final
-class SyncPool:
-    """Threads that force logs to the disk, side by side, while Python goes on."""
+class Durability:
+    """The durability service of a broker: tells when the records of a log are on the disk.
 
-    def __new__(cls, threads: int) -> SyncPool: ...
+    Waiters for the same log share its syncs; different logs are forced side by side.
+    """
+
+    def __new__(cls, threads: int) -> Durability:
+        """Make a service that starts so many threads at most, each when it is first needed."""
     @property
     def wakeup_fd(self) -> int:
         """Readable while `take` has something."""
-    def submit(self, number: int, logs: list[PartitionLog]) -> None:
-        """Force logs; `take` tells of it by this number. Returns at once.
-
-        Raises OSError: there is no thread for it, or the pool was stopped.
+    def when_durable(self, number: int, logs: list[tuple[PartitionLog, int]]) -> None:
+        """Wait until each log is on the disk below the offset beside it; `take` tells of it by this
+        number. Returns at once, unless the system has no thread left.
         """
     def take(self) -> list[tuple[int, list[tuple[int, str]]]]:
-        """Results of syncs since the last call, by number: the places of the logs that failed, and
+        """Waits that ended since the last call, by number: the places of the logs that failed, and
         the disk's error.
         """
     def stop(self) -> None:
-        """Finish the submitted syncs, then the threads."""
+        """Finish the syncs that are waited for, then the threads."""
 
 @final
 class Server:
@@ -555,6 +558,7 @@ class Server:
         cls,
         host: str,
         port: int,
+        durability: Durability,
         *,
         reactors: int,
         max_request_bytes: int,

@@ -1,6 +1,6 @@
 """P2 shared: a commit's cost on the disk falls with the number of concurrent commits.
 
-Counted, not timed: how often a file was forced to the disk. The first pass waits until everybody
+Counted, not timed: how often a file was forced to the disk. The first syncs wait until everybody
 has asked to commit, so that no scheduler decides which commits meet.
 """
 
@@ -14,7 +14,8 @@ import pytest
 import txn
 from support.clients import WAIT_S, create_topic, read_all, send, transactional_producer
 from txn import _core
-from txn.broker.shared_sync import Failures, SharedSync
+from txn.broker.local_host import LocalHost
+from txn.broker.syncs import Failures
 from txn.server import background
 from txn.server.scheduler import LoopScheduler
 from txn.storage import checkpoints
@@ -28,7 +29,7 @@ ALONE = PARTITIONS + 1 + PARTITIONS + 1
 def test_P2_commits_that_wait_together_share_their_syncs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, ask = LoopScheduler.sync_each, SharedSync.sync
+    begin, ask = LoopScheduler.sync_each, LocalHost.sync
     put_off: list[Callable[[], None]] = []
     asked = PRODUCERS
 
@@ -42,20 +43,20 @@ def test_P2_commits_that_wait_together_share_their_syncs(
         else:
             begin(scheduler, stores, done)
 
-    def count_and_ask(shared: SharedSync, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
+    def count_and_ask(host: LocalHost, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         nonlocal asked
         asked += 1
         if asked == PRODUCERS:
             for begin_now in put_off:
                 begin_now()
-        return ask(shared, stores)
+        return ask(host, stores)
 
     def commit(number: int) -> None:
         producers[number].commit_transaction(WAIT_S)
 
     settings = {"transaction.state.log.num.partitions": STATE_PARTITIONS}
     monkeypatch.setattr(LoopScheduler, "sync_each", begin_when_all_are_here)
-    monkeypatch.setattr(SharedSync, "sync", count_and_ask)
+    monkeypatch.setattr(LocalHost, "sync", count_and_ask)
     with txn.Broker(tmp_path, durability="commit", properties=settings) as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, "orders", partitions=PARTITIONS)

@@ -25,7 +25,7 @@ from txn.broker.controller import LocalController
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
-from txn.broker.shared_sync import Failures as SyncFailures
+from txn.broker.syncs import Failures as SyncFailures
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
@@ -217,7 +217,7 @@ class Broker:
     def sync_each(
         self, stores: Sequence[PartitionLog], done: Callable[[SyncFailures], None]
     ) -> None:
-        """A pass of syncs: data present at its begin is on the disk at its end."""
+        """Syncs side by side: data present at their begin is on the disk at their end."""
         failures: SyncFailures = {}
 
         def sync_all() -> None:
@@ -444,7 +444,7 @@ class Broker:
     async def _answer_when_synced(
         self, logs: list[SimLog], answers: list[int], answer: Callable[[Any], object]
     ) -> None:
-        """What the syncer of `rust/txn-net` does."""
+        """As a reactor that waits at the durability service."""
         assert self.node is not None, "it has started"
         try:
             await self.node.host.sync(logs)

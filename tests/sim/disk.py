@@ -51,6 +51,9 @@ Place = tuple[str, int]
 Append = tuple[int, int]
 """The verdict of the producer state and its value; for `ADMIT` the base offset."""
 
+ON_THIS_THREAD = _core.Durability(0)
+"""Forces logs on the calling thread, where the simulated disk sees it."""
+
 
 def name_of(place: Place) -> str:
     """The directory of a partition."""
@@ -722,10 +725,11 @@ class SimLog(NativeLog):
         if self.file is None or self._has_failed or not all(e.is_forced for e in self._syncs):
             return
         with self._disk.machine.deferred() as marks:
-            failed, _, _ = self._alive(lambda: _core.tick([self.log]))
-        self._has_failed = bool(failed)
+            _, changes = self._alive(lambda: _core.tick([self.log], ON_THIS_THREAD))
+        reasons = [reason for _, reason in changes if reason is not None]
+        self._has_failed = any(reason.startswith("a sync failed") for reason in reasons)
         marks.force()
-        if not failed:
+        if not self._has_failed:
             self.file.recovery_point = max(self.file.recovery_point, self.log.recovery_point)
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """Has a broker's syncs go through `NativeLog.sync`, where a test can watch or hold them.
 
-In production the control loop hands its syncs to threads of Rust (`_core.SyncPool`). Python decides
-all the same which log is synced and when, and that is the subject of such a test.
+In production the control loop waits at the durability service of Rust (`_core.Durability`). Python
+decides all the same which log is synced, and that is the subject of such a test.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from txn.broker.shared_sync import Failures
+from txn.broker.syncs import Failures
 from txn.errors import StorageError
 from txn.server.scheduler import LoopScheduler
 from txn.storage.base import PartitionLog

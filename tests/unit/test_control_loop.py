@@ -15,9 +15,10 @@ from unittest.mock import Mock, patch
 import pytest
 
 from support.sessions import LISTENER
+from txn import _core
 from txn.broker.apis.table import BoundApi
 from txn.broker.host import Durability
-from txn.broker.shared_sync import SharedSync
+from txn.broker.syncs import synced
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.logs import RareLog, log
@@ -91,7 +92,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         control.start()
@@ -119,7 +120,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server = Mock()
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
     control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 1)
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
@@ -132,7 +133,7 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
     control.start()
     control._thread.join(timeout=10)
     del control
@@ -149,7 +150,7 @@ def test_a_bug_in_joining_costs_the_connection_and_one_log_line_a_second(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
     control._serve([], [(token, "pay", 1, 0, 2, [("orders", 0)]) for token in (8, 9, 10)])
     control.start()
     control._thread.join(timeout=10)
@@ -165,11 +166,11 @@ def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(
     storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
     store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
     loop = asyncio.new_event_loop()
-    scheduler = LoopScheduler(loop)
+    scheduler = LoopScheduler(loop, _core.Durability(1))
     asked: list[asyncio.Future[None]] = []
 
     async def wait() -> None:
-        asked.append(SharedSync(scheduler.sync_each).sync([store]))
+        asked.append(synced(scheduler.sync_each, [store]))
         loop.stop()
 
     task = loop.create_task(wait())
@@ -182,22 +183,45 @@ def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(
     assert [future.done() for future in asked] == [False]
 
 
+def test_P2_callers_in_one_turn_of_the_loop_share_their_syncs(tmp_path: Path) -> None:
+    """A sync that began with the first would not cover the records of the second."""
+    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
+    store.append([(None, b"directory and epochs")], timestamp_ms=0)
+    store.sync()
+    loop = asyncio.new_event_loop()
+    scheduler = LoopScheduler(loop, _core.Durability(6))
+
+    def append_and_sync(value: bytes) -> "asyncio.Future[None]":
+        store.append([(None, value)], timestamp_ms=0)
+        return synced(scheduler.sync_each, [store])
+
+    async def commit_all() -> int:
+        before = _core.sync_count()
+        await asyncio.gather(*(append_and_sync(b"%d" % number) for number in range(10)))
+        return _core.sync_count() - before
+
+    assert loop.run_until_complete(commit_all()) == 1
+    scheduler.close()
+    loop.close()
+    store.close()
+
+
 def test_a_bug_in_telling_of_a_sync_fails_who_waits_for_it(tmp_path: Path) -> None:
-    """Nobody was told, and every later commit waited for that pass to end."""
+    """Nobody was told, and every later commit waited for that sync to end."""
     storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
     store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
     loop = asyncio.new_event_loop()
-    scheduler = LoopScheduler(loop)
-    refusing = patch.object(scheduler, "_pool", Mock(submit=Mock(side_effect=OSError("no thread"))))
+    failed = Mock(wakeup_fd=os.eventfd(1), take=Mock(return_value=[(0, [(0, "the disk refuses")])]))
+    scheduler = LoopScheduler(loop, failed)
     bug = patch.object(NativeLog, "sync_failure", side_effect=RuntimeError("a bug"))
 
     async def wait() -> None:
-        shared = SharedSync(scheduler.sync_each)
-        with refusing, bug, pytest.raises(StorageError, match="a bug"):
-            await asyncio.wait_for(shared.sync([store]), 10)
-        await asyncio.wait_for(shared.sync([store]), 10)
+        with bug, pytest.raises(StorageError, match="a bug"):
+            await asyncio.wait_for(synced(scheduler.sync_each, [store]), 10)
 
     loop.run_until_complete(wait())
     scheduler.close()
+    os.close(failed.wakeup_fd)
     loop.close()
     store.close()

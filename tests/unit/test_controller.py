@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from txn.broker.controller import LocalController
 from txn.broker.metadata_log import METADATA_TOPIC, MetadataLog, NodeIdentity
 from txn.broker.metadata_publisher import MetadataPublisher
-from txn.broker.shared_sync import Failures, SharedSync
 from txn.broker.shell import LogStorage
+from txn.broker.syncs import Failures, synced
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.metadata.delta import Delta
@@ -46,23 +47,32 @@ class Bench:
         self.deltas: list[Delta] = []
         self.publisher.subscribe(lambda image, delta: self.deltas.append(delta))
         self.rooms = Rooms()
-        self.passes: list[Callable[[Failures], None]] = []
+        self.passes: list[list[Callable[[Failures], None]]] = []
+        self._asked: list[Callable[[Failures], None]] = []
         self.controller = LocalController(
             MetadataLog(self.log, lambda: 0),
             self.publisher,
             cast(LogStorage, self.rooms),
             BrokerSettings({}),
             IDENTITY,
-            SharedSync(self.sync_each).sync,
+            partial(synced, self.sync_each),
         )
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
-        self.passes.append(done)
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._begin_pass)
+        self._asked.append(done)
+
+    def _begin_pass(self) -> None:
+        """One sync for all that asked in this turn of the loop, as the scheduler has it."""
+        self.passes.append(self._asked)
+        self._asked = []
 
     async def finish_pass(self, error: StorageError | None = None) -> None:
-        """Let the pass of syncs that was begun first come to its end."""
+        """Let the sync that was begun first come to its end."""
         await asyncio.sleep(0)
-        self.passes.pop(0)({} if error is None else {id(self.log): error})
+        for done in self.passes.pop(0):
+            done({} if error is None else {id(self.log): error})
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

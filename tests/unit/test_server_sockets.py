@@ -41,6 +41,7 @@ class Sockets:
         self.server = _core.Server(
             "127.0.0.1",
             0,
+            _core.Durability(1),
             reactors=2,
             max_request_bytes=MAX_REQUEST_BYTES,
             max_queued_bytes=-1,

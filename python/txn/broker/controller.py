@@ -121,7 +121,7 @@ class LocalController:
         storage: Tells if partitions have room, and forgets earlier topics of a name.
         settings: Of the broker.
         identity: Of the node, which keeps every partition.
-        sync: Forces logs to the disk, sharing the pass with others.
+        sync: Forces logs to the disk, sharing the syncs with others.
     """
 
     def __init__(

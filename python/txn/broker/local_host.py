@@ -13,7 +13,6 @@ from txn.broker.controller import Controller
 from txn.broker.host import CoordinatorPartitions, Durability, Timer
 from txn.broker.metadata_publisher import MetadataPublisher
 from txn.broker.replica_manager import ReplicaManager
-from txn.broker.shared_sync import SharedSync
 from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.config import BrokerSettings
 from txn.storage.base import PartitionLog
@@ -31,7 +30,7 @@ class LocalHost:
         publisher: MetadataPublisher,
         controller: Controller,
         replicas: ReplicaManager,
-        shared_sync: SharedSync,
+        sync: Callable[[Iterable[PartitionLog]], "asyncio.Future[None]"],
     ) -> None:
         self.durability = Durability(settings["durability"])
         self._settings = settings
@@ -43,7 +42,7 @@ class LocalHost:
         self._publisher = publisher
         self._controller = controller
         self._replicas = replicas
-        self._shared_sync = shared_sync
+        self._sync = sync
 
     def setting(self, name: str) -> Any:
         """The value of a broker property, parsed."""
@@ -108,5 +107,5 @@ class LocalHost:
         self._catalog.sync_before_ack(producer_id, is_forced)
 
     def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
-        """Force partitions to the disk; callers that wait together share one pass."""
-        return self._shared_sync.sync(stores)
+        """Force partitions to the disk; callers that wait together share their syncs."""
+        return self._sync(stores)

@@ -10,6 +10,7 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Self, TypeVar
 
 from txn.broker.controller import Controller, LocalController
@@ -26,8 +27,8 @@ from txn.broker.metadata_publisher import MetadataPublisher, Subscriber
 from txn.broker.partitions import TopicPartitions
 from txn.broker.replica_manager import ReplicaManager
 from txn.broker.response_cache import ResponseCache
-from txn.broker.shared_sync import SharedSync
 from txn.broker.shell import Catalog, LogStorage, Scheduler
+from txn.broker.syncs import synced
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.logs import log
@@ -109,12 +110,10 @@ class Node:
         replicas.serve(list(image.topics.values()))
         publisher.subscribe(replicas.on_metadata)
         replicas.abort_given_up(storage.given_up)
-        shared_sync = SharedSync(scheduler.sync_each)
-        controller = LocalController(
-            metadata, publisher, storage, settings, identity, shared_sync.sync
-        )
+        sync = partial(synced, scheduler.sync_each)
+        controller = LocalController(metadata, publisher, storage, settings, identity, sync)
         host = LocalHost(
-            settings, storage, scheduler, catalog, publisher, controller, replicas, shared_sync
+            settings, storage, scheduler, catalog, publisher, controller, replicas, sync
         )
         transactions = TransactionCoordinator(host)
         groups = GroupCoordinator(host, transactions)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txn.broker.host import CoordinatorPartitions, Durability, Host
-from txn.broker.shared_sync import not_synced
+from txn.broker.syncs import not_synced
 from txn.coordinator.operations import (
     Append,
     Committed,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from txn.broker.host import Timer
 from txn.broker.partitions import TopicPartitions
-from txn.broker.shared_sync import Failures
+from txn.broker.syncs import Failures
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Image, Topic
 from txn.storage.base import PartitionLog, Space
@@ -112,7 +112,10 @@ class Scheduler(Protocol):
         ...
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
-        """Begin to sync partitions, side by side; tell when all are synced or have failed."""
+        """Begin to sync partitions, side by side; tell when all are synced or have failed.
+
+        Records appended before this call are on the disk then. Waiters for one log share its syncs.
+        """
         ...
 
 

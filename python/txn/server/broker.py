@@ -31,7 +31,7 @@ from txn.server.compaction import Compaction
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.preload import Preload
-from txn.server.scheduler import LoopScheduler
+from txn.server.scheduler import SYNC_THREADS, LoopScheduler
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
 
@@ -278,6 +278,7 @@ class _Service:
         self.compaction.stop()
         self._control.stop()
         self._background.stop()
+        self._durability.stop()
         try:
             self.node.close()
             self.storage.write_recovery_points()
@@ -308,6 +309,8 @@ class _Service:
             self.metrics = self._listen_for_metrics()
             if self.metrics is not None:
                 undo.callback(self.metrics.stop)
+            self._durability = _core.Durability(SYNC_THREADS)
+            undo.callback(self._durability.stop)
             self._server = self._listen(host, port)
             undo.callback(self._server.stop)
             self._address = self._server.address
@@ -319,7 +322,7 @@ class _Service:
             undo.callback(self._directory.release)
             loop = ControlLockLoop()
             undo.callback(loop.close)
-            scheduler = LoopScheduler(loop)
+            scheduler = LoopScheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
@@ -388,6 +391,7 @@ class _Service:
             was_clean=directory.was_clean,
             power_failed=directory.power_failed,
             was_left_by_kafka=directory.was_left_by_kafka,
+            durability=self._durability,
         )
         return Node.start(
             settings=self._settings,
@@ -404,6 +408,7 @@ class _Service:
             return _core.Server(
                 host,
                 port,
+                self._durability,
                 reactors=settings["num.network.threads"],
                 max_request_bytes=settings["socket.request.max.bytes"],
                 max_queued_bytes=settings["queued.max.request.bytes"],

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from txn import _core
 from txn.broker.host import Timer
-from txn.broker.shared_sync import Failures, not_synced
+from txn.broker.syncs import Failures, not_synced
 from txn.clock import monotonic_ms, now_ms
 from txn.logs import log
 from txn.storage.base import PartitionLog
@@ -20,15 +20,17 @@ SYNC_THREADS: Final = 6
 class LoopScheduler:
     """Time and waiting on an asyncio loop; a `txn.broker.shell.Scheduler`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, durability: _core.Durability) -> None:
         self._loop = loop
         self._tasks: set[asyncio.Task[object]] = set()
-        self._pool = _core.SyncPool(SYNC_THREADS)
-        self._passes: dict[int, tuple[list[NativeLog], Callable[[Failures], None]]] = {}
-        """Syncs under way, by their number in the pool."""
+        self._durability = durability
+        self._waits: dict[int, tuple[list[NativeLog], Callable[[Failures], None]]] = {}
+        """Syncs under way, by their number at the service."""
+        self._asked: list[tuple[int, list[tuple[_core.PartitionLog, int]]]] = []
+        """Those that begin in the next turn of the loop."""
         self._numbers = count()
         self._is_closed = False
-        loop.add_reader(self._pool.wakeup_fd, self._on_synced)
+        loop.add_reader(durability.wakeup_fd, self._on_durable)
 
     now_ms = staticmethod(now_ms)
     monotonic_ms = staticmethod(monotonic_ms)
@@ -51,6 +53,7 @@ class LoopScheduler:
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, side by side; tell when all are synced or have failed.
 
+        The syncs begin in the next turn of the loop, so that all callers of this one share them.
         After `close` nothing is begun and nobody told. A refusal would look like a disk that fails,
         and a commit would turn into an abort.
         """
@@ -59,30 +62,30 @@ class LoopScheduler:
         native = [store for store in stores if isinstance(store, NativeLog)]
         assert len(native) == len(stores), "these are not all on disk"
         number = next(self._numbers)
-        self._passes[number] = (native, done)
-        try:
-            self._pool.submit(number, [store.log for store in native])
-        except OSError as error:
-            reasons = [(place, str(error)) for place in range(len(native))]
-            self._loop.call_soon(self._end_pass, number, reasons)
+        self._waits[number] = (native, done)
+        if not self._asked:
+            self._loop.call_soon(self._ask)
+        self._asked.append((number, [(store.log, store.log_end_offset) for store in native]))
 
     def close(self) -> None:
-        """Finish the syncs that were begun; nobody is told of them. The loop has stopped."""
+        """Tell nobody of the syncs that were begun. The loop has stopped."""
         self._is_closed = True
-        self._loop.remove_reader(self._pool.wakeup_fd)
-        self._pool.stop()
+        self._asked.clear()
+        self._loop.remove_reader(self._durability.wakeup_fd)
 
-    def _on_synced(self) -> None:
-        for number, reasons in self._pool.take():
-            self._end_pass(number, reasons)
+    def _ask(self) -> None:
+        asked, self._asked = self._asked, []
+        for number, logs in asked:
+            self._durability.when_durable(number, logs)
 
-    def _end_pass(self, number: int, reasons: list[tuple[int, str]]) -> None:
-        stores, done = self._passes.pop(number)
-        try:
-            failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
-        except Exception as error:
-            failures = dict.fromkeys(map(id, stores), not_synced(error))
-        done(failures)
+    def _on_durable(self) -> None:
+        for number, reasons in self._durability.take():
+            stores, done = self._waits.pop(number)
+            try:
+                failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
+            except Exception as error:
+                failures = dict.fromkeys(map(id, stores), not_synced(error))
+            done(failures)
 
     def _finished(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)

@@ -526,8 +526,20 @@ class NativeStorage:
         was_clean: bool,
         power_failed: bool = False,
         was_left_by_kafka: bool = False,
+        durability: _core.Durability | None = None,
     ) -> None:
+        """Look at a data directory; no partition is opened.
+
+        Args:
+            root: The directory.
+            broker_settings: The broker's.
+            was_clean: The broker before was stopped.
+            power_failed: It was not, and the machine went down.
+            was_left_by_kafka: It was an Apache Kafka.
+            durability: The service that `tick` forces logs with; its own by default.
+        """
         self.root = root
+        self._durability = durability or _core.Durability(1)
         self.was_clean = was_clean
         self.power_failed = power_failed
         self._broker_settings = broker_settings
@@ -1016,14 +1028,13 @@ class NativeStorage:
         delay is over. Report damage that readers met, and logs that a disk keeps from taking
         batches. Note how much of the metadata log was synced, and close unused files.
         """
-        failed, damaged, troubles = _core.tick(list(self._recovery_points.logs().values()))
+        logs = list(self._recovery_points.logs().values())
+        damaged, troubles = _core.tick(logs, self._durability)
         for directory, trouble in troubles:
             if trouble is None:
                 log.warning("log.takes_batches_again", directory=directory)
             else:
                 log.error("log.refuses_batches", directory=directory, reason=trouble)
-        for reason in failed:
-            log.error("log.not_synced", reason=reason)
         for reason, path, position in damaged:
             log.error("log.damaged", reason=reason, path=path, position=position)
         if self._recovery_points.have_more_of_metadata():

@@ -14,6 +14,7 @@ pub mod compression;
 pub mod content;
 #[doc(hidden)]
 pub mod disk;
+pub mod durability;
 mod epochs;
 mod error;
 pub mod histogram;
@@ -35,7 +36,6 @@ mod segment;
 mod settings;
 mod snapshot;
 mod swap;
-pub mod sync_pool;
 mod syncing;
 mod timestamps;
 mod truncation;
@@ -43,6 +43,7 @@ mod txn_index_check;
 mod verified_ranges;
 pub mod write_health;
 
+pub use durability::Durability;
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use log::{Appended, PartitionLog, Past, Slice, Watcher};
 pub use offsets::{Isolation, LogState, Role};

@@ -698,6 +698,7 @@ impl PartitionLog {
 
     /// Takes no more batches after a failed sync: the kernel may have dropped bytes.
     pub(crate) fn fail_after_sync(&self, error: &io::Error) {
+        self.has_failed_sync.store(true, Ordering::Release);
         let reason = format!("a sync failed: {error}");
         let mut writer = self.writer_even_if_failed();
         // The last moment to do it; nothing is appended any more, so it stays as it is.

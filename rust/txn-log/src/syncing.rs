@@ -2,8 +2,8 @@
 //!
 //! The recovery point is the offset below which everything is on the disk: batches, and the
 //! indexes and producer snapshots of sealed segments. A start after a crash believes everything
-//! below it. It is moved up by every sync and, without anybody waiting for it, by
-//! [`PartitionLog::tick`], which syncs sealed segments.
+//! below it. It is moved up by every sync. Sealed segments are forced without anybody waiting for
+//! them, see [`PartitionLog::flush_due`].
 
 use std::io;
 use std::path::Path;
@@ -24,7 +24,6 @@ use crate::segment::{Segment, file_path};
 pub(crate) struct Synced {
     end: i64,
     at: Instant,
-    has_failed: bool,
 }
 
 impl Synced {
@@ -32,7 +31,6 @@ impl Synced {
         Self {
             end,
             at: Instant::now(),
-            has_failed: false,
         }
     }
 
@@ -49,15 +47,41 @@ impl PartitionLog {
     /// # Errors
     /// The disk's; the log then takes no more batches, and every later sync fails.
     pub fn sync(&self) -> io::Result<()> {
-        let wanted_end = self.offsets.log_end();
+        self.sync_up_to(self.offsets.log_end()).map(drop)
+    }
+
+    /// Forces everything below `offset` to the disk; returns the end of all that is there. If the
+    /// active segment has a part of it, all of that segment is forced.
+    ///
+    /// # Errors
+    /// As `sync`.
+    pub fn sync_up_to(&self, offset: i64) -> io::Result<i64> {
         let synced = self.synced().and_then(|mut synced| {
-            if synced.end >= wanted_end && !self.has_new_files.load(Ordering::Acquire) {
-                return Ok(());
+            if self.recovery_point() < offset || self.has_new_files.load(Ordering::Acquire) {
+                // Waiting callers find their work done if it is forced as a whole.
+                let end = self.end_of_sync(offset).max(synced.end);
+                self.sync_to(&mut synced, end)?;
             }
-            let end = self.offsets.log_end(); // callers that wait meanwhile find their work done
-            self.sync_to(&mut synced, end)
+            Ok(synced.end)
         });
-        self.unless_deleted(synced)
+        match synced {
+            Err(_) if self.is_deleted() => Ok(offset),
+            synced => synced,
+        }
+    }
+
+    /// The end of the sealed segments, or of the log if that does not reach `offset`.
+    fn end_of_sync(&self, offset: i64) -> i64 {
+        let segments = self.segments();
+        let sealed_end = segments.last().map(|active| active.base_offset);
+        sealed_end
+            .filter(|&sealed_end| offset <= sealed_end)
+            .unwrap_or_else(|| self.offsets.log_end())
+    }
+
+    /// True if everything below `offset` is on the disk, and no sync has failed.
+    pub(crate) fn is_durable(&self, offset: i64) -> bool {
+        self.recovery_point() >= offset && !self.has_failed_sync.load(Ordering::Acquire)
     }
 
     /// Everything below is on the disk: batches, and the indexes of sealed segments.
@@ -82,44 +106,29 @@ impl PartitionLog {
         }
     }
 
-    /// Does the work that is due: files of removed segments go, sealed segments and bytes older
-    /// than `flush.ms` are synced. For a worker, once a second or so; cheap if nothing is due.
-    ///
-    /// # Errors
-    /// As `sync`.
-    pub fn tick(&self) -> io::Result<()> {
-        self.pending_deletes.remove_due(Instant::now());
-        self.unless_deleted(self.sync_due())
+    /// The offset up to which the log has to be forced now: the end of the sealed segments, or the
+    /// log end if bytes have waited for `flush.ms`; `None` if nothing is due. Cheap.
+    #[must_use]
+    pub fn flush_due(&self) -> Option<i64> {
+        if self.is_closed() {
+            return None;
+        }
+        let synced_at = self.synced().ok()?.at; // an error was reported when it failed
+        let end = self.offsets.log_end();
+        let flush_ms = self.settings().flush_ms;
+        if flush_ms < i64::MAX
+            && self.recovery_point.load(Ordering::Acquire) < end
+            && synced_at.elapsed() >= Duration::from_millis(flush_ms as u64)
+        {
+            return Some(end);
+        }
+        let seals = self.unsynced_seals();
+        seals.last().map(|segment| segment.next_offset())
     }
 
-    fn sync_due(&self) -> io::Result<()> {
-        if self.is_closed() {
-            return Ok(());
-        }
-        let flush_ms = self.settings().flush_ms;
-        let end = self.offsets.log_end();
-        if flush_ms < i64::MAX && self.recovery_point.load(Ordering::Acquire) < end {
-            let waited = self
-                .synced()
-                .map_or(Duration::ZERO, |synced| synced.at.elapsed());
-            if waited >= Duration::from_millis(flush_ms as u64) {
-                return self.sync();
-            }
-        }
-        let sealed_end = self
-            .unsynced_seals()
-            .last()
-            .map(|segment| segment.next_offset());
-        match sealed_end {
-            None => Ok(()),
-            Some(sealed_end) => {
-                let Ok(mut synced) = self.synced() else {
-                    return Ok(()); // it was told when it failed
-                };
-                let end = sealed_end.max(synced.end);
-                self.sync_to(&mut synced, end)
-            }
-        }
+    /// Removes the files of removed segments whose delay is over.
+    pub fn remove_due_files(&self) {
+        self.pending_deletes.remove_due(Instant::now());
     }
 
     /// Notes that nothing more is appended to a segment. Under the partition's lock.
@@ -133,17 +142,9 @@ impl PartitionLog {
         self.sync_to(&mut synced, end)
     }
 
-    /// The outcome of a sync, which a log that was deleted meanwhile does not need.
-    fn unless_deleted(&self, outcome: io::Result<()>) -> io::Result<()> {
-        match outcome {
-            Err(_) if self.is_deleted() => Ok(()),
-            outcome => outcome,
-        }
-    }
-
     pub(crate) fn synced(&self) -> io::Result<MutexGuard<'_, Synced>> {
         let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
-        if synced.has_failed {
+        if self.has_failed_sync.load(Ordering::Acquire) {
             return Err(io::Error::other(format!(
                 "{}: an earlier sync failed, and what it lost is unknown: no batch is taken and no \
                  commit is final here. Repair the disk, then restart the broker",
@@ -162,8 +163,6 @@ impl PartitionLog {
                 Ok(())
             }
             Err(error) => {
-                synced.has_failed = true;
-                self.has_failed_sync.store(true, Ordering::Release);
                 self.fail_after_sync(&error);
                 Err(error)
             }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use common::journal::{Journal, Noted, after_kill, after_power_failure};
 use common::{
     CLIENT, SMALL, State, TestProducerState, append, build, files, log_bytes, marker, open, plain,
-    transactional, try_open_from, write_history,
+    tick, transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::disk::{self, Change, Fault, Witness};
@@ -413,7 +413,7 @@ fn a_start_that_is_cut_short_loses_no_aborted_transaction() {
     let root = tempfile::tempdir().unwrap();
     let (log, _) = open(root.path(), false);
     write_history(&log);
-    log.tick().unwrap();
+    tick(&log);
     let past = Past {
         recovery_point: log.recovery_point(),
         ..Past::default()
@@ -540,7 +540,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
                 log.sync().unwrap();
                 synced = end;
             }
-            10 => log.tick().unwrap(),
+            10 => tick(&log),
             11 => checkpointed = log.recovery_point(),
             _ => {
                 let start = log.state().log_start_offset;

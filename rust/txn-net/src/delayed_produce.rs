@@ -13,11 +13,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use txn_log::durability::OnDurable;
 use txn_log::{PartitionLog, Watcher};
 use txn_protocol::codes;
 
 use crate::partition::PartitionHandle;
-use crate::syncer::SyncJob;
 
 /// An appended batch whose answer may have to wait.
 pub struct AppendedBatch {
@@ -63,6 +63,13 @@ struct DelayedPartition {
     sync: Option<Arc<SyncState>>,
 }
 
+/// A log that has to be on the disk up to an offset, and the call that follows.
+pub struct DiskWait {
+    pub log: Arc<PartitionLog>,
+    pub end: i64,
+    pub on_durable: OnDurable,
+}
+
 /// The state of a batch's sync: written by the thread that syncs, read by the reactor.
 struct SyncState(AtomicU8);
 
@@ -97,20 +104,25 @@ impl DelayedProduce {
         partitions.filter(awaited).map(|one| &one.batch.log)
     }
 
-    /// One job for each partition that waits for the disk; `watcher` is called when it is done.
-    pub fn sync_jobs(&self, watcher: &Arc<dyn Watcher>) -> Vec<SyncJob> {
-        let job = |partition: &DelayedPartition| {
+    /// One for each partition that waits for the disk; `watcher` is called when it is done.
+    pub fn disk_waits(&self, watcher: &Arc<dyn Watcher>) -> Vec<DiskWait> {
+        let wait = |partition: &DelayedPartition| {
             let (sync, watcher) = (Arc::clone(partition.sync.as_ref()?), Arc::clone(watcher));
-            Some(SyncJob {
+            Some(DiskWait {
                 log: Arc::clone(&partition.batch.log),
-                on_synced: Box::new(move |is_synced| {
-                    let state = if is_synced { SYNC_DONE } else { SYNC_FAILED };
+                end: partition.batch.end,
+                on_durable: Box::new(move |durable| {
+                    let state = if durable.is_ok() {
+                        SYNC_DONE
+                    } else {
+                        SYNC_FAILED
+                    };
                     sync.0.store(state, Ordering::Release);
                     watcher.log_advanced();
                 }),
             })
         };
-        self.partitions.iter().filter_map(job).collect()
+        self.partitions.iter().filter_map(wait).collect()
     }
 
     /// True if every partition has its outcome. Cost: an atomic load for each.
@@ -163,13 +175,15 @@ fn set_error(answer: &mut [u8], code_at: usize, code: i16) {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use txn_log::Origin;
     use txn_log::builder::BatchBuilder;
     use txn_protocol::batch::Codec;
 
     use super::*;
     use crate::partition::PartitionRole;
-    use crate::syncer::tests::Logs;
+    use crate::test_logs::Logs;
 
     struct Ignored;
 
@@ -221,9 +235,17 @@ mod tests {
         log.append(origin, &mut batch).unwrap();
     }
 
-    fn jobs(delayed: &DelayedProduce) -> Vec<SyncJob> {
+    fn disk_waits(delayed: &DelayedProduce) -> Vec<DiskWait> {
         let watcher: Arc<dyn Watcher> = Arc::new(Ignored);
-        delayed.sync_jobs(&watcher)
+        delayed.disk_waits(&watcher)
+    }
+
+    fn succeed(wait: DiskWait) {
+        (wait.on_durable)(Ok(()));
+    }
+
+    fn fail(wait: DiskWait) {
+        (wait.on_durable)(Err(&io::Error::other("the disk refuses")));
     }
 
     /// The error codes of both partitions.
@@ -241,9 +263,9 @@ mod tests {
         let logs = Logs::new();
         let (delayed, _) = delayed(&logs, SYNCED);
         assert_eq!(delayed.logs().count(), 0);
-        for job in jobs(&delayed) {
+        for wait in disk_waits(&delayed) {
             assert!(!delayed.is_ready());
-            (job.on_synced)(true);
+            succeed(wait);
         }
         assert!(delayed.is_ready());
         assert_eq!(delayed.complete(), [0; 60]);
@@ -253,9 +275,9 @@ mod tests {
     fn a_partition_that_cannot_be_synced_is_not_acknowledged_and_the_others_are() {
         let logs = Logs::new();
         let (delayed, _) = delayed(&logs, SYNCED);
-        let mut jobs = jobs(&delayed);
-        (jobs.pop().unwrap().on_synced)(false);
-        (jobs.pop().unwrap().on_synced)(true);
+        let mut waits = disk_waits(&delayed);
+        fail(waits.pop().unwrap());
+        succeed(waits.pop().unwrap());
         let answer = delayed.complete();
         assert_eq!(answer[..40], [0; 40]);
         assert_eq!(answer[40..42], codes::KAFKA_STORAGE_ERROR.to_be_bytes());
@@ -267,7 +289,7 @@ mod tests {
     fn a_partition_that_is_not_done_in_time_is_timed_out_and_keeps_its_offset() {
         let logs = Logs::new();
         let (delayed, _) = delayed(&logs, SYNCED);
-        (jobs(&delayed).pop().unwrap().on_synced)(true);
+        succeed(disk_waits(&delayed).pop().unwrap());
         assert!(!delayed.is_ready());
         let answer = delayed.complete();
         assert_eq!(answer[10..12], codes::REQUEST_TIMED_OUT.to_be_bytes());
@@ -278,7 +300,7 @@ mod tests {
     fn an_answer_waits_until_the_high_watermark_has_passed_every_batch() {
         let logs = Logs::new();
         let (delayed, partitions) = delayed(&logs, REPLICATED);
-        assert!(jobs(&delayed).is_empty());
+        assert!(disk_waits(&delayed).is_empty());
         assert_eq!(delayed.logs().count(), 2);
         raise(&partitions[0]);
         assert!(!delayed.is_ready());
@@ -320,9 +342,9 @@ mod tests {
         };
         let (delayed, [first, _]) = delayed(&logs, both);
         assert_eq!(first.role(), Some(LEADER));
-        let mut jobs = jobs(&delayed);
-        (jobs.pop().unwrap().on_synced)(false);
-        (jobs.pop().unwrap().on_synced)(true);
+        let mut waits = disk_waits(&delayed);
+        fail(waits.pop().unwrap());
+        succeed(waits.pop().unwrap());
         assert!(!delayed.is_ready());
         raise(&first);
         assert!(delayed.is_ready());

@@ -991,7 +991,7 @@ mod tests {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let log = PartitionLog::open(
                 path.clone(),
-                Arc::new(crate::syncer::tests::Shut),
+                Arc::new(crate::test_logs::Shut),
                 Settings::default(),
                 None,
                 Past::default(),
@@ -1030,7 +1030,7 @@ mod tests {
         let directory = tempfile::TempDir::new().unwrap();
         let log = PartitionLog::open(
             directory.path().join("pay-0"),
-            Arc::new(crate::syncer::tests::Shut),
+            Arc::new(crate::test_logs::Shut),
             Settings::default(),
             None,
             Past::default(),

@@ -31,7 +31,8 @@ mod produce;
 mod purgatory;
 mod reactor;
 mod server;
-mod syncer;
+#[cfg(test)]
+mod test_logs;
 mod transport;
 
 pub use catalog::{LogOf, Topic, TopicId};

@@ -189,7 +189,7 @@ impl PartitionHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::tests::Logs;
+    use crate::test_logs::Logs;
     use std::sync::atomic::AtomicBool;
     use std::thread;
 

@@ -30,12 +30,11 @@ use std::time::{Duration, Instant};
 
 use txn_log::{PartitionLog, Watcher};
 
-use crate::delayed_produce::DelayedProduce;
+use crate::delayed_produce::{DelayedProduce, DiskWait};
 use crate::fetch::{FetchRequest, Readiness};
 use crate::mailbox::{Mailbox, Message, RequestToken};
 use crate::memory::Claim;
 use crate::produce::ProduceRequest;
-use crate::syncer::SyncJob;
 
 /// A Fetch with more partitions rests after it was woken in vain.
 const PARTITIONS_WITHOUT_REST: usize = 1_000;
@@ -127,12 +126,12 @@ impl DelayedResponse {
         }
     }
 
-    /// The syncs that the operation waits for; each wakes it.
-    pub fn sync_jobs(&self) -> Vec<SyncJob> {
+    /// The logs that the operation awaits on the disk; each wakes it.
+    pub fn disk_waits(&self) -> Vec<DiskWait> {
         match &self.operation {
             Operation::Produce(produce) => {
                 let watcher = Arc::clone(&self.watch) as Arc<dyn Watcher>;
-                produce.sync_jobs(&watcher)
+                produce.disk_waits(&watcher)
             }
             Operation::Fetch(_) | Operation::Join(_) => Vec::new(),
         }

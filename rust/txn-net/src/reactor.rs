@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
+use txn_log::Durability;
 use txn_log::histogram::Counter;
 use txn_protocol::apis::{FETCH, PRODUCE};
 use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
@@ -58,7 +59,6 @@ use crate::opener::{Large, Opener};
 use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
 use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
-use crate::syncer::Syncer;
 use crate::transport::{Handshake, Transport};
 
 /// The events of the first listener; others follow. Those of connections are their slots.
@@ -96,7 +96,7 @@ pub struct Shared {
     pub control: ControlQueue,
     pub control_lock: ControlLock,
     pub decider: OnceLock<Decider>,
-    pub syncer: Syncer,
+    pub durability: Arc<Durability>,
     pub opener: Opener,
     pub forced: ForcedProducers,
     pub mailboxes: Vec<Arc<Mailbox>>,
@@ -1225,9 +1225,12 @@ impl Reactor {
             }
             return Answered::Yes;
         }
-        let jobs = response.sync_jobs();
+        let waits = response.disk_waits();
         self.delay(connection, token, response);
-        self.shared.syncer.sync(jobs);
+        for wait in waits {
+            let durability = &self.shared.durability;
+            durability.when_durable(&wait.log, wait.end, wait.on_durable);
+        }
         Answered::Yes
     }
 

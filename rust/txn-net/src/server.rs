@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::Poll;
+use txn_log::Durability;
 use txn_log::histogram::Counter;
 use txn_protocol::Put;
 use txn_protocol::codes;
@@ -26,7 +27,6 @@ use crate::opener::Opener;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
 use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
-use crate::syncer::Syncer;
 
 /// The options of a new server.
 #[derive(Clone, Debug)]
@@ -80,11 +80,16 @@ struct Idle {
 }
 
 impl Server {
-    /// Binds and listens; connections are accepted once reactor 0 runs.
+    /// Binds and listens; connections are accepted once reactor 0 runs. Answers that wait for the
+    /// disk wait at `durability`.
     ///
     /// # Errors
     /// An address cannot be resolved or is taken, or an option is out of range.
-    pub fn bind(listeners: &[ListenerOptions], options: Options) -> io::Result<Self> {
+    pub fn bind(
+        listeners: &[ListenerOptions],
+        options: Options,
+        durability: Arc<Durability>,
+    ) -> io::Result<Self> {
         options.check()?;
         let bound: Vec<_> = listeners
             .iter()
@@ -101,7 +106,7 @@ impl Server {
         let metrics = polls.iter().map(|_| ReactorMetrics::default()).collect();
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
-            syncer: Syncer::default(),
+            durability,
             opener: Opener::new(options.reactors),
             forced: ForcedProducers::default(),
             options,
@@ -358,7 +363,8 @@ mod tests {
     #[test]
     fn a_transport_that_shakes_hands_and_changes_every_byte_serves_as_a_plain_one() {
         let listener = listener(SecurityProtocol::Masked);
-        let server = Arc::new(Server::bind(&[listener], options(1)).unwrap());
+        let server =
+            Arc::new(Server::bind(&[listener], options(1), Arc::new(Durability::new(1))).unwrap());
         let reactor = thread::spawn({
             let server = Arc::clone(&server);
             move || server.run_reactor(0)
@@ -394,7 +400,8 @@ mod tests {
         // open, with nobody to serve them.
         let options = options(2);
         let listener = listener(SecurityProtocol::Plaintext);
-        let server = Arc::new(Server::bind(&[listener], options).unwrap());
+        let server =
+            Arc::new(Server::bind(&[listener], options, Arc::new(Durability::new(1))).unwrap());
         let reactors = [0, 1].map(|index| {
             let server = Arc::clone(&server);
             thread::spawn(move || server.run_reactor(index))

@@ -14,7 +14,7 @@ use txn_log::producer_state::{
     AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
-use txn_log::{PartitionLog, Past, Role, Settings};
+use txn_log::{Durability, PartitionLog, Past, Role, Settings};
 use txn_net::{
     ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
     Server, Topic,
@@ -128,6 +128,10 @@ struct Running {
     _directory: TempDir,
 }
 
+fn bind(listeners: &[ListenerOptions], options: Options) -> std::io::Result<Server> {
+    Server::bind(listeners, options, Arc::new(Durability::new(2)))
+}
+
 fn options() -> Options {
     Options {
         reactors: 2,
@@ -168,7 +172,7 @@ fn start(options: &Options) -> Running {
         )
     };
     let log = open("pay-0");
-    let server = Arc::new(Server::bind(&[listener("PLAINTEXT")], options.clone()).unwrap());
+    let server = Arc::new(bind(&[listener("PLAINTEXT")], options.clone()).unwrap());
     let logs = [Arc::clone(&log), open("pay-1")];
     let log_of = Box::new(move |index: usize| Ok(Arc::clone(&logs[index])));
     server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, 2, log_of, false));
@@ -1428,7 +1432,7 @@ fn a_mute_that_comes_after_the_answer_changes_nothing() {
 #[test]
 fn a_request_names_the_listener_its_connection_came_to() {
     let listeners = [listener("CLIENTS"), listener("BROKERS")];
-    let server = Arc::new(Server::bind(&listeners, options()).unwrap());
+    let server = Arc::new(bind(&listeners, options()).unwrap());
     let reactors = [0, 1].map(|index| {
         let server = Arc::clone(&server);
         std::thread::spawn(move || server.run_reactor(index))
@@ -2009,7 +2013,7 @@ fn a_reactor_runs_once() {
 
 #[test]
 fn a_reactor_that_is_started_after_the_server_was_stopped_returns_at_once() {
-    let server = Server::bind(&[listener("PLAINTEXT")], options()).unwrap();
+    let server = bind(&[listener("PLAINTEXT")], options()).unwrap();
     server.stop();
     assert!(server.run_reactor(1).is_ok());
     assert!(TcpStream::connect(server.listeners()[0].address).is_err());

@@ -9,6 +9,7 @@ mod checksum;
 mod client;
 mod compaction;
 mod disk;
+mod durability;
 mod error_codes;
 mod errors;
 mod inspect;
@@ -16,7 +17,6 @@ mod log;
 mod losses;
 mod server;
 mod shape;
-mod sync_pool;
 
 use pyo3::prelude::*;
 
@@ -33,7 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     disk::register(module)?;
     server::register(module)?;
     shape::register(module)?;
-    sync_pool::register(module)?;
+    durability::register(module)?;
     client::register(module)?;
     inspect::register(module)
 }

@@ -29,6 +29,7 @@ use txn_protocol::batch::{BatchError, BatchView, Batches, Codec};
 use txn_protocol::codes;
 use txn_protocol::records::Records;
 
+use crate::durability::PyDurability;
 use crate::errors::{CorruptLogError, LogRefusedError};
 use crate::server::{Times, python_times};
 
@@ -709,22 +710,25 @@ pub(crate) fn io_failed(error: &io::Error) -> PyErr {
     }
 }
 
-/// `(failed, damaged, troubles)` of the stub.
-type TickedTuple = (
-    Vec<String>,
-    Vec<(String, String, u64)>,
-    Vec<(String, Option<String>)>,
-);
+/// `(damaged, troubles)` of the stub.
+type TickedTuple = (Vec<(String, String, u64)>, Vec<(String, Option<String>)>);
 
-/// What is due in many logs; returns what failed, the damage readers met, and which logs began
-/// or ceased to refuse batches.
+/// Does what is due in many logs; returns the damage readers met, and which logs began or ceased
+/// to refuse batches.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // extracted from Python
-fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> TickedTuple {
+fn tick(
+    py: Python<'_>,
+    logs: Vec<Py<PyPartitionLog>>,
+    durability: &Bound<'_, PyDurability>,
+) -> TickedTuple {
+    let durability = Arc::clone(&durability.get().service);
     let logs: Vec<_> = logs.iter().map(|log| Arc::clone(&log.get().log)).collect();
     py.detach(|| {
-        let failed = logs.iter().filter_map(|log| log.tick().err());
-        let failed = failed.map(|error| error.to_string()).collect();
+        for log in &logs {
+            log.remove_due_files();
+        }
+        durability.flush_due(&logs);
         let damaged = logs.iter().flat_map(|log| log.take_damage());
         let tell = |damage: CorruptLog| {
             let path = damage.path.display().to_string();
@@ -739,7 +743,7 @@ fn tick(py: Python<'_>, logs: Vec<Py<PyPartitionLog>>) -> TickedTuple {
                 Change::Ended => (directory.clone(), None),
             })
         });
-        (failed, damaged, troubles.collect())
+        (damaged, troubles.collect())
     })
 }
 

@@ -13,6 +13,7 @@ use txn_net::{
 };
 use txn_protocol::codes;
 
+use crate::durability::PyDurability;
 use crate::log::PyPartitionLog;
 
 /// The most time a Produce waits for the coordinator: the default of Kafka's `request.timeout.ms`,
@@ -41,7 +42,7 @@ type ParkedProduce = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (host, port, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all))]
+    #[pyo3(signature = (host, port, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
@@ -50,6 +51,7 @@ impl Server {
         py: Python<'_>,
         host: &str,
         port: u16,
+        durability: &Bound<'_, PyDurability>,
         reactors: usize,
         max_request_bytes: usize,
         max_queued_bytes: i64,
@@ -75,7 +77,8 @@ impl Server {
             security: SecurityProtocol::Plaintext,
             is_inter_broker: false,
         };
-        match py.detach(|| txn_net::Server::bind(&[listener], options)) {
+        let durability = Arc::clone(&durability.get().service);
+        match py.detach(|| txn_net::Server::bind(&[listener], options, durability)) {
             Ok(server) => Ok(Self(server)),
             Err(error) => Err(match error.raw_os_error() {
                 Some(code) => PyOSError::new_err((code, format!("{host}:{port}: {error}"))),

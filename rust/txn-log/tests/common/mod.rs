@@ -379,3 +379,11 @@ pub fn replay_of(bytes: &[u8]) -> State {
     }
     fresh.state()
 }
+
+/// Does the work beside the appends that is due.
+pub fn tick(log: &PartitionLog) {
+    log.remove_due_files();
+    if let Some(end) = log.flush_due() {
+        log.sync_up_to(end).unwrap();
+    }
+}

@@ -1,0 +1,279 @@
+//! The durability service: tells when the records of a log are on the disk.
+//!
+//! Every part of a broker that waits for the disk asks [`Durability::when_durable`]: a reactor
+//! with the answer to a Produce, the control loop with a commit, the background with its flushes.
+//!
+//! # Group commit
+//! Waiters stand in line per log. At most one sync of a log is under way. It forces all that the
+//! log holds when it begins, so it serves the waiters before it, and those during it whose records
+//! it covers. The others share the next. A waiter whose records are on the disk already is called
+//! at once, the others in the order of their syncs. The durable end of a log is its
+//! [`PartitionLog::recovery_point`].
+//!
+//! Different logs are forced side by side. A file system with a journal writes it once for many
+//! files that are forced at the same time; one after the other, each would wait for a commit of
+//! its own.
+//!
+//! # Failures
+//! A failed sync is final for its log, and its write health reports it once. Every waiter of the
+//! log, now and later, is told of the failure. Waiters of other logs are not. A truncation tells
+//! the waiters of its log the same: their records may be gone.
+//!
+//! # Threads
+//! At most `threads_max`, each started when first needed. If the system has none, and after
+//! [`Durability::stop`], the calling thread does the sync.
+//!
+//! # Locks
+//! The queue's is held for a few moves. No log is forced and no waiter called under it.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::log::PartitionLog;
+
+/// Called once: the records are on the disk, or the reason why that is unknown. It runs on a
+/// thread of the service or, inside `when_durable`, on the caller's; it must not block.
+pub type OnDurable = Box<dyn FnOnce(Result<(), &io::Error>) + Send>;
+
+/// The service, and its threads.
+pub struct Durability {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Logs whose sync has to begin, the first to wait first.
+    due: VecDeque<Arc<PartitionLog>>,
+    /// The waiters of each log that is due or being forced; the latter's line may be empty.
+    lines: HashMap<LogId, Vec<Waiter>>,
+    /// Threads that wait for a log.
+    idle: usize,
+    is_stopping: bool,
+}
+
+/// The address of a log: no other has it while an `Arc` of the log is held beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct LogId(usize);
+
+impl LogId {
+    fn of(log: &Arc<PartitionLog>) -> Self {
+        Self(Arc::as_ptr(log) as usize)
+    }
+}
+
+struct Waiter {
+    /// The end of its records.
+    offset: i64,
+    /// Those of the log when it began to wait.
+    truncations: u64,
+    on_durable: OnDurable,
+}
+
+impl Waiter {
+    /// True if the log was truncated since: its records may be gone.
+    fn is_orphaned(&self, log: &PartitionLog) -> bool {
+        self.truncations != log.truncations()
+    }
+}
+
+impl Durability {
+    /// Makes a service that has no thread yet.
+    #[must_use]
+    pub fn new(threads_max: usize) -> Self {
+        Self {
+            shared: Arc::default(),
+            threads: Mutex::default(),
+            threads_max,
+        }
+    }
+
+    /// Calls back once all records of a log below `offset` are on the disk, or if that fails.
+    ///
+    /// The offset is at most the log end. The records of a deleted log count as forced.
+    pub fn when_durable(&self, log: &Arc<PartitionLog>, offset: i64, on_durable: OnDurable) {
+        if log.is_durable(offset) {
+            return on_durable(Ok(()));
+        }
+        let waiter = Waiter {
+            offset,
+            truncations: log.truncations(),
+            on_durable,
+        };
+        let mut queue = self.shared.lock();
+        let line = queue.lines.get_mut(&LogId::of(log));
+        if let Some(line) = line {
+            return line.push(waiter);
+        }
+        queue.lines.insert(LogId::of(log), vec![waiter]);
+        queue.due.push_back(Arc::clone(log));
+        let has_thread = self.has_thread(&queue);
+        drop(queue);
+        if has_thread {
+            self.shared.changed.notify_one();
+        } else {
+            while let Some(log) = self.shared.try_next() {
+                self.shared.sync(&log);
+            }
+        }
+    }
+
+    /// Forces the part of each log that is due, see [`PartitionLog::flush_due`]. Blocks. One log
+    /// after the other, so that no other waiter stands in line behind many.
+    pub fn flush_due<'a>(&self, logs: impl IntoIterator<Item = &'a Arc<PartitionLog>>) {
+        for log in logs {
+            let Some(offset) = log.flush_due() else {
+                continue;
+            };
+            let (tell, told) = sync_channel(1);
+            let on_durable = move |_: Result<(), &io::Error>| tell.send(()).expect("it waits");
+            self.when_durable(log, offset, Box::new(on_durable));
+            told.recv().expect("every waiter is called");
+        }
+    }
+
+    /// Finishes all that is due, and the threads.
+    pub fn stop(&self) {
+        self.shared.lock().is_stopping = true;
+        self.shared.changed.notify_all();
+        let threads = std::mem::take(&mut *self.threads());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts another thread if all are busy; says whether there is one.
+    fn has_thread(&self, queue: &Queue) -> bool {
+        if queue.is_stopping {
+            return false;
+        }
+        let mut threads = self.threads();
+        if queue.due.len() > queue.idle && threads.len() < self.threads_max {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new()
+                .name("txn-sync".to_owned())
+                .spawn(move || shared.run());
+            threads.extend(thread); // if the system has no more, those there are do it
+        }
+        !threads.is_empty()
+    }
+}
+
+impl Drop for Durability {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        while let Some(log) = self.next() {
+            self.sync(&log);
+        }
+    }
+
+    /// Waits for a log that is due; `None` at the stop.
+    fn next(&self) -> Option<Arc<PartitionLog>> {
+        let mut queue = self.lock();
+        queue.idle += 1;
+        while queue.due.is_empty() && !queue.is_stopping {
+            queue = self
+                .changed
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.idle -= 1;
+        queue.due.pop_front()
+    }
+
+    fn try_next(&self) -> Option<Arc<PartitionLog>> {
+        self.lock().due.pop_front()
+    }
+
+    /// Forces a log, and calls the waiters that this serves.
+    fn sync(&self, log: &Arc<PartitionLog>) {
+        let id = LogId::of(log);
+        let first = self.lock().lines.get_mut(&id).map(std::mem::take);
+        let first = first.unwrap_or_default();
+        let furthest = first.iter().map(|waiter| waiter.offset).max();
+        let synced = catch_unwind(AssertUnwindSafe(|| {
+            log.sync_up_to(furthest.unwrap_or_default())
+        }));
+        let synced = synced.unwrap_or_else(|_| {
+            let bug = io::Error::other("a bug broke off a sync");
+            log.fail_after_sync(&bug);
+            Err(bug)
+        });
+        let late = self.take_served(log, &synced);
+        for waiter in first.into_iter().chain(late) {
+            let orphaned;
+            let outcome = match &synced {
+                Err(error) => Err(error),
+                Ok(end) if waiter.offset <= *end && !waiter.is_orphaned(log) => Ok(()),
+                Ok(_) => {
+                    orphaned = gone(log);
+                    Err(&orphaned)
+                }
+            };
+            // The next waiters hear of it even if this one has a bug.
+            let _ = catch_unwind(AssertUnwindSafe(|| (waiter.on_durable)(outcome)));
+        }
+        self.go_on(log);
+    }
+
+    /// Takes the waiters that came during a sync and need no other.
+    fn take_served(&self, log: &Arc<PartitionLog>, synced: &io::Result<i64>) -> Vec<Waiter> {
+        let is_served = |waiter: &Waiter| match synced {
+            Ok(end) => waiter.offset <= *end || waiter.is_orphaned(log),
+            Err(_) => true,
+        };
+        let mut queue = self.lock();
+        let line = queue.lines.get_mut(&LogId::of(log));
+        let (served, left) = line
+            .map(std::mem::take)
+            .unwrap_or_default()
+            .into_iter()
+            .partition(is_served);
+        queue.lines.insert(LogId::of(log), left);
+        served
+    }
+
+    /// The log is due again if there are more waiters.
+    fn go_on(&self, log: &Arc<PartitionLog>) {
+        let mut queue = self.lock();
+        if queue.lines.get(&LogId::of(log)).is_some_and(Vec::is_empty) {
+            queue.lines.remove(&LogId::of(log));
+            return;
+        }
+        queue.due.push_back(Arc::clone(log));
+        self.changed.notify_one();
+    }
+}
+
+/// The records that were waited for are no longer in the log.
+#[cold]
+fn gone(log: &PartitionLog) -> io::Error {
+    let directory = log.directory().display();
+    io::Error::other(format!(
+        "{directory}: the records that were to be forced are no longer in the log"
+    ))
+}
