@@ -36,7 +36,7 @@ from sim.plan import (
 from sim.segments import decoded
 from txn.broker import group_coordinator, txn_coordinator
 from txn.broker.hanging_transactions import HangingTransactions
-from txn.broker.markers import Markers
+from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.runtime import Shard
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
@@ -281,13 +281,12 @@ def _a_start_in_the_future_prolongs_a_transaction(stack: ExitStack) -> None:
 
 def _one_partition_gets_no_marker(stack: ExitStack) -> None:
     def make(mark: Any) -> Any:
-        def forgetful(self: Markers, place: Any, *args: Any) -> None:
-            if place != ("sink", 1):
-                mark(self, place, *args)
+        def forgetful(self: LocalMarkerSender, place: Any, *args: Any) -> int | None:
+            return None if place == ("sink", 1) else mark(self, place, *args)
 
         return forgetful
 
-    _replaced(stack, Markers, "append", make)
+    _replaced(stack, LocalMarkerSender, "_append", make)
 
 
 def _late_requests_are_served(stack: ExitStack) -> None:

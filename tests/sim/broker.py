@@ -357,7 +357,7 @@ class Broker:
         """What the control loop does for a parked Produce."""
         assert self.node is not None, "it has started"
         places = [each.place for n, each in enumerate(request.batches) if n not in codes]
-        verdicts = await self.node.transactions.join(
+        verdicts = await self.node.verifier.join(
             request.transactional_id or "",
             request.producer.producer_id,
             request.producer.producer_epoch,

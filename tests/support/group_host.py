@@ -10,6 +10,7 @@ from typing import Any
 
 from support.eager_calls import EagerCalls
 from txn.broker.group_coordinator import Committer, GroupCoordinator
+from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
 from txn.config import BrokerSettings
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
@@ -223,9 +224,14 @@ class GroupNode:
         self.coordinator = self._recovered()
 
     def _recovered(self) -> GroupCoordinator:
-        groups = GroupCoordinator(self.host, self.transactions, make_id=lambda: str(next(self.ids)))
-        groups.recover()
-        return groups
+        self.shards = GroupShards.load(self.host)
+        return GroupCoordinator(
+            self.host,
+            self.shards,
+            self.transactions,
+            self.transactions,
+            make_id=lambda: str(next(self.ids)),
+        )
 
     def restart(self) -> None:
         """Crash, and start again on the written records."""
@@ -279,7 +285,7 @@ class GroupNode:
         index = self.groups.group_partition(group_id)
         marker = Marker(producer_id, 0, 0, is_commit, self.host.now_ms())
         self.host.offsets[index].append_marker(marker)
-        self.groups.on_offsets_marker(index, producer_id, is_commit)
+        self.shards.on_offsets_marker(index, producer_id, is_commit)
 
     def offset(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> int | None:
         stored = self.groups.committed_offset(OffsetKey(group_id, topic, partition))

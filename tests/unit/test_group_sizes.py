@@ -18,7 +18,8 @@ from support.served import APIS, decode
 from support.sessions import session
 from txn.broker import group_coordinator as coordinator
 from txn.broker.apis import groups as apis
-from txn.broker.group_coordinator import BATCH_BYTES_MIN, Committer
+from txn.broker.group_coordinator import Committer
+from txn.broker.group_shards import BATCH_BYTES_MIN
 from txn.broker.host import Context
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import GroupState, Limits

@@ -6,7 +6,9 @@ from typing import Any
 
 from support.txn_host import TOPIC, MemoryHost
 from txn.broker.group_coordinator import Committer, GroupCoordinator
+from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
+from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
@@ -30,11 +32,11 @@ class Both:
             "offsets.retention.minutes",
         ):
             host.settings[name] = BrokerSettings()[name]
-        self.transactions = TransactionCoordinator(host)
-        self.groups = GroupCoordinator(host, self.transactions)
-        self.transactions.markers.listeners.append(self.groups.on_offsets_marker)
-        self.groups.recover()
+        shards = GroupShards.load(host)
+        markers = LocalMarkerSender(host.partition, shards.on_offsets_marker)
+        self.transactions = TransactionCoordinator(host, markers)
         self.transactions.recover()
+        self.groups = GroupCoordinator(host, shards, self.transactions, self.transactions)
 
     async def begin(self) -> Producer:
         identity = await self.transactions.init_producer_id("t", 60_000, None)

@@ -10,6 +10,7 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.txn_host import TOPIC, MemoryHost
 from txn.broker.host import RETRY_MS, Durability
+from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
@@ -32,7 +33,10 @@ class Bench:
 
     def __init__(self, host: MemoryHost | None = None) -> None:
         self.host = host or MemoryHost()
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.told: list[tuple[int, int, bool]] = []
+        """Markers among committed offsets."""
+        markers = LocalMarkerSender(self.host.partition, lambda *marker: self.told.append(marker))
+        self.coordinator = EagerCalls(TransactionCoordinator(self.host, markers))
         self.coordinator.recover(stores=self.host.stores())
 
     def init(
@@ -199,12 +203,10 @@ def test_P7_a_fenced_batch_is_told_so_in_the_words_of_produce() -> None:
 
 def test_groups_are_told_of_markers_in_their_partitions() -> None:
     bench = Bench()
-    told: list[tuple[int, int, bool]] = []
-    bench.coordinator.markers.listeners.append(lambda *marker: told.append(marker))
     producer = bench.init()
     bench.coordinator.add_partitions("pay", producer, [P0, OFFSETS])
     bench.end(producer, COMMIT)
-    assert told == [(1, producer.producer_id, True)]
+    assert bench.told == [(1, producer.producer_id, True)]
 
 
 def test_an_idempotent_producer_gets_an_id_of_its_own() -> None:
@@ -1065,8 +1067,6 @@ def test_ids_are_found_by_what_is_asked_for() -> None:
 def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:
     """Pending offsets of a later epoch became committed without a marker in the log."""
     bench = Bench()
-    told: list[object] = []
-    bench.coordinator.markers.listeners.append(lambda *marker: told.append(marker))
     producer = bench.init()
     later = Producer(producer.producer_id, producer.producer_epoch + 5)
     bench.write(producer, OFFSETS, 0, b"offsets")
@@ -1075,7 +1075,7 @@ def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:
 
     bench.end(producer, COMMIT, bumps_epoch=False)
 
-    assert told == []
+    assert bench.told == []
 
 
 # ---------------------------------------------------------------- a time of day that is set

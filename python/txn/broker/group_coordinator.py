@@ -23,13 +23,14 @@ Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
 """
 
 import itertools
-import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from txn.broker.host import RETRY_MS, Durability, Host, Timer
-from txn.broker.runtime import Phase, Shard
+from txn.broker.group_shards import GroupShard, GroupShards
+from txn.broker.host import RETRY_MS, Durability, Host
+from txn.broker.runtime import Phase
+from txn.broker.txn_verifier import TransactionVerifier
 from txn.coordinator.group.classic import (
     Group,
     GroupState,
@@ -58,27 +59,20 @@ from txn.coordinator.group.records import (
     OffsetKey,
     OffsetRecord,
     OffsetValue,
-    decode_record,
-    encode_record,
 )
-from txn.coordinator.group.store import GroupStore
 from txn.coordinator.operations import COMMITTED, Append, Later, Reply, Request
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
-from txn.errors import CorruptLogError, StorageError
+from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import OFFSETS_TOPIC, Image
-from txn.storage.base import BatchKind, ProducerIdentity, StoredBatch
+from txn.storage.base import ProducerIdentity
 from txn.wire.error_codes import ErrorCode
-from txn.wire.hashing import coordinator_partition
 
 MINUTE_MS: Final = 60_000
 
 TOMBSTONES_PER_BATCH: Final = 500
-
-BATCH_BYTES_MIN: Final = 1_048_588
-"""Least limit of a group's batch: Kafka's default, also where clients' batches are smaller."""
 
 GROUP_BATCHES: Final = 8
 """Limit of the members' metadata of one group, in largest batches. The record of a generation is a
@@ -90,32 +84,9 @@ HELD_BYTES_MAX: Final = 256 << 20
 OFFSET_BYTES_MIN: Final = 42
 """Size of a committed offset's record without names and metadata."""
 
-GroupLogRecord = OffsetRecord | GroupRecord
-GroupShard = Shard[GroupStore, GroupLogRecord]
-
-JoinCodes = Mapping[tuple[str, int], int]
-"""(topic, partition) → Kafka's error code, 0 where the partition is part of the transaction."""
-
 
 class Transactions(Protocol):
     """The services of the transaction coordinator for offsets."""
-
-    async def join(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        transaction_version: int,
-        partitions: Sequence[tuple[str, int]],
-    ) -> JoinCodes:
-        """Make partitions part of a producer's transaction (version 2), or say if they are (1)."""
-        ...
-
-    def is_joined(
-        self, transactional_id: str, producer: Producer, partition: tuple[str, int]
-    ) -> bool:
-        """Say whether a partition is part of the producer's open transaction in this moment."""
-        ...
 
     def forces_answers_of(self, transactional_id: str) -> bool:
         """Say whether answers to the client of an id wait until their state is on the disk."""
@@ -143,93 +114,45 @@ class GroupCoordinator:
     def __init__(
         self,
         host: Host,
+        shards: GroupShards,
         transactions: Transactions,
+        verifier: TransactionVerifier,
         *,
         make_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
+        """Serve groups that were loaded: their members' sessions and the clean-up begin.
+
+        Args:
+            host: The broker.
+            shards: The loaded groups.
+            transactions: Knows the transactions in which offsets are committed.
+            verifier: Makes a partition of offsets part of a transaction.
+            make_id: Makes the ids of new members.
+        """
         self.host = host
         self.transactions = transactions
         self.make_id = make_id
-        self._shards: list[GroupShard] = []
-        self._passed_over = 0
-        """Records at recovery of protocols that this broker does not speak."""
-        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._shards = shards
+        self._verifier = verifier
         self._tickets = itertools.count(1)
-        self._sizes: dict[str, int] = {}
-        """Bytes of the members of each group."""
-        self._held_bytes = 0
-        """The same, of all groups together."""
-
-    # ------------------------------------------------------------ what the broker asks of it
-
-    def recover(self) -> None:
-        """Replay `__consumer_offsets`, then start the members' sessions and the clean-up.
-
-        A partition that cannot be read is out of service, with all groups that it keeps. Their
-        requests are answered with NOT_COORDINATOR.
-        """
-        logs = self.host.coordinator_partitions(OFFSETS_TOPIC)
-        self._shards = [
-            Shard(
-                self.host,
-                logs,
-                index,
-                GroupStore(),
-                encode=lambda shard, record: encode_record(record),
-                replay=self._replay_appended,
-                batch_bytes_max=lambda: self.batch_bytes_max,
-            )
-            for index in range(len(logs))
-        ]
-        for shard in self._shards:
-            if not self.host.is_untouched(OFFSETS_TOPIC, shard.index):  # else never written
-                self._load(shard)
-            if shard.phase is not Phase.FAILED:
-                shard.activate()
-        if self._passed_over:
-            log.warning(
-                "group.records_passed_over",
-                records=self._passed_over,
-                reason="they are of the consumer, share or streams protocol of Apache Kafka",
-            )
         for group in self.groups():
-            self._note_size(group.group_id, group.size_bytes)
             self._set_timer(group)
         self._schedule_clean_up()
 
+    # ------------------------------------------------------------ what the broker asks of it
+
     def group_partition(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps a group."""
-        return coordinator_partition(group_id, len(self._shards))
+        return self._shards.index_of(group_id)
 
     @property
     def failed_count(self) -> int:
         """Number of partitions of the coordinator that could not be read."""
-        return sum(shard.phase is Phase.FAILED for shard in self._shards)
+        return sum(shard.phase is Phase.FAILED for shard in self._shards.shards)
 
     def refusal(self, group_id: str) -> ErrorCode:
         """Why a group is not served: its shard loads, or could not be read; or NONE."""
-        if not self._shards:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self._shard_of(group_id).refusal
-
-    def forget_partition(self, index: int) -> None:
-        """Serve the groups of a damaged partition no longer."""
-        shard = self._shards[index]
-        groups = tuple(shard.state.groups)
-        shard.fail(f"{OFFSETS_TOPIC}-{index} is damaged", GroupStore())
-        for group_id in groups:
-            self._forget(group_id)
-
-    def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
-        """A marker was appended to a partition: pending offsets count from now on, or never."""
-        if self._shards:  # else the start has yet to read it
-            offsets = self._shards[partition_index].state.offsets
-            offsets.end_transaction(producer_id, is_commit=is_commit)
-
-    def on_refusal(self, topic: str, index: int) -> None:
-        """Serve the groups of a partition no longer that was taken out of service."""
-        if topic == OFFSETS_TOPIC:
-            self.forget_partition(index)
 
     def on_metadata(self, image: Image, delta: Delta) -> None:
         """Follow a change of topics."""
@@ -238,7 +161,7 @@ class GroupCoordinator:
 
     def on_topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic that is gone."""
-        for shard in self._shards:
+        for shard in self._shards.shards:
             try:
                 _delete_offsets(shard, shard.state.offsets.keys_of_topic(topic))
             except StorageError as error:
@@ -249,8 +172,7 @@ class GroupCoordinator:
     @property
     def batch_bytes_max(self) -> int:
         """The largest batch of `__consumer_offsets`: no generation and no commit is larger."""
-        largest: int = self.host.setting("message.max.bytes")
-        return max(largest, BATCH_BYTES_MIN)
+        return self._shards.batch_bytes_max()
 
     # ------------------------------------------------------------ members
 
@@ -258,7 +180,8 @@ class GroupCoordinator:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
-        if self._held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
+        held_bytes = sum(shard.state.held_bytes for shard in self._shards.shards)
+        if held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
             return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         joining = self._shard_of(group_id).run_or_wait(self._join(group_id, request))
         del request  # the wait may be long
@@ -378,7 +301,7 @@ class GroupCoordinator:
         if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
             return refusal
         place = (OFFSETS_TOPIC, self.group_partition(committer.group_id))
-        joined = await self.transactions.join(
+        joined = await self._verifier.join(
             transactional_id,
             producer.producer_id,
             producer.producer_epoch,
@@ -387,7 +310,7 @@ class GroupCoordinator:
         )
         error = ErrorCode(joined[place])
         owner = Producer(producer.producer_id, producer.producer_epoch)
-        if not error and not self.transactions.is_joined(transactional_id, owner, place):
+        if not error and not self._verifier.is_joined(transactional_id, owner, place):
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is ErrorCode.NONE:
             error = commit_refusal(
@@ -455,11 +378,11 @@ class GroupCoordinator:
 
     def group(self, group_id: str) -> Group | None:
         """A group as it is, or None."""
-        return self._shard_of(group_id).state.groups.get(group_id) if self._shards else None
+        return self._shard_of(group_id).state.groups.get(group_id)
 
     def groups(self) -> Iterable[Group]:
         """Every group."""
-        return [group for shard in self._shards for group in shard.state.groups.values()]
+        return [group for shard in self._shards.shards for group in shard.state.groups.values()]
 
     def is_subscribed(self, group_id: str, topic: str) -> bool:
         """Say whether a group's members consume a topic."""
@@ -502,7 +425,7 @@ class GroupCoordinator:
             yield Append([GroupRecord(GroupKey(group_id), record)])
         if group is not None:
             self._log_move(before, group)
-            self._note_size(group_id, group.size_bytes)
+            self._shard_of(group_id).state.note_size(group)
             self._take(group)
         for ticket, answer in answers:
             yield Reply(answer, None if ticket == own else ticket)
@@ -545,49 +468,15 @@ class GroupCoordinator:
             return commit_error(error)
         return ErrorCode.NONE
 
-    def _replay_appended(self, shard: GroupShard, record: GroupLogRecord, offset: int) -> None:
-        """Fold in a record that was appended."""
-        now_ms = self.host.monotonic_ms()
-        shard.state.replay(record, record_offset=offset, now_ms=now_ms)
-        if record.value is None and isinstance(record, GroupRecord):
-            self._forget(record.key.group_id)
-
-    def _note_size(self, group_id: str, size_bytes: int) -> None:
-        self._held_bytes += size_bytes - self._sizes.pop(group_id, 0)
-        if size_bytes > 0:
-            self._sizes[group_id] = size_bytes
-
-    def _forget(self, group_id: str) -> None:
-        """Drop a deleted group's timer, and the size of its members."""
-        self._note_size(group_id, 0)
-        armed = self._timers.pop(group_id, None)
-        if armed is not None:
-            armed[1].cancel()
-
     def _is_of_deleted_topic(self, topic: str, stored: StoredOffset) -> bool:
         known = self.host.topic_id(topic)
         return None not in (known, stored.value.topic_id) and known != stored.value.topic_id
 
-    # ------------------------------------------------------------ recovery
+    # ------------------------------------------------------------ shards
 
     def _shard_of(self, group_id: str) -> GroupShard:
         """The shard that keeps a group."""
-        return self._shards[coordinator_partition(group_id, len(self._shards))]
-
-    def _load(self, shard: GroupShard) -> None:
-        """Replay a partition, or do without it."""
-        known = self._passed_over
-        error = shard.load(lambda: self._replay_log(shard, known), GroupStore)
-        if error is None:
-            return
-        self.forget_partition(shard.index)
-        if isinstance(error, CorruptLogError):
-            self.host.refuse_partition(OFFSETS_TOPIC, shard.index, error.message)
-        log.error(
-            "group.groups_not_served",
-            partition=f"{OFFSETS_TOPIC}-{shard.index}",
-            reason=str(error),
-        )
+        return self._shards.of(group_id)
 
     def _require_loaded(self, group_id: str) -> None:
         """Raises StorageError: the stored state of a group could not be read."""
@@ -599,53 +488,24 @@ class GroupCoordinator:
                 partition=index,
             )
 
-    def _replay_log(self, shard: GroupShard, passed_over: int) -> None:
-        self._passed_over = passed_over
-        for batch in shard.log.batches():
-            self._replay(shard, batch)
-
-    def _replay(self, shard: GroupShard, batch: StoredBatch) -> None:
-        if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):
-            is_commit = batch.kind is BatchKind.COMMIT_MARKER
-            shard.state.offsets.end_transaction(batch.producer_id, is_commit=is_commit)
-            return
-        producer_id = batch.producer_id if batch.kind is BatchKind.TRANSACTIONAL else None
-        now_ms = self.host.monotonic_ms()
-        for stored in batch.records:
-            try:
-                record = decode_record(stored.key or b"", stored.value, producer_id)
-            except (ValueError, struct.error) as error:
-                raise CorruptLogError(
-                    f"{OFFSETS_TOPIC}-{shard.index} holds a damaged record at offset "
-                    f"{stored.offset}: {error}",
-                    partition=shard.index,
-                    offset=stored.offset,
-                ) from error
-            if record is None:
-                self._passed_over += 1
-            else:
-                shard.state.replay(record, record_offset=stored.offset, now_ms=now_ms)
-
     # ------------------------------------------------------------ time
 
     def _set_timer(self, group: Group) -> None:
         group_id = group.group_id
         deadline_ms = next_deadline(group)
-        armed = self._timers.get(group_id)
+        armed = self._shard_of(group_id).state.timers.get(group_id)
         if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
             return
         self._arm(group_id, deadline_ms)
 
     def _arm(self, group_id: str, when_ms: int) -> None:
-        armed = self._timers.get(group_id)
-        if armed is not None:
-            armed[1].cancel()
         timer = self.host.call_at(when_ms, lambda: self._on_timer(group_id))
-        self._timers[group_id] = (when_ms, timer)
+        self._shard_of(group_id).state.arm(group_id, when_ms, timer)
 
     def _on_timer(self, group_id: str) -> None:
-        del self._timers[group_id]
-        self._shard_of(group_id).start(None, self._expire(group_id))
+        shard = self._shard_of(group_id)
+        shard.state.disarm(group_id)
+        shard.start(None, self._expire(group_id))
 
     def _expire(self, group_id: str) -> Request[None]:
         group = self.group(group_id)

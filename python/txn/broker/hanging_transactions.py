@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txn.broker.host import RETRY_MS, Host
-from txn.broker.markers import Markers
+from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.coordinator.transaction.decide import result_of_hanging
 from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.coordinator.transaction.states import Producer, TopicPartition, Txn, TxnResult
-from txn.errors import StorageError
 from txn.logs import log
-from txn.storage.base import PartitionLog
+from txn.storage.base import Marker, PartitionLog
 
 
 def tell_left_open(held: OpenTransaction, unread: Sequence[str]) -> None:
@@ -35,7 +34,7 @@ def tell_left_open(held: OpenTransaction, unread: Sequence[str]) -> None:
 class HangingTransactions:
     """Ends hanging transactions, and remembers those that a disk refuses to end."""
 
-    def __init__(self, host: Host, markers: Markers) -> None:
+    def __init__(self, host: Host, markers: MarkerSender) -> None:
         self._host = host
         self._markers = markers
         self._waiting: set[tuple[TopicPartition, Producer]] = set()
@@ -104,15 +103,13 @@ class HangingTransactions:
             "producer_epoch": producer.producer_epoch,
             "outcome": outcome.value,
         }
-        marker = self._markers.make(
-            producer,
-            coordinator_epoch=coordinator_epoch,
-            is_commit=outcome is TxnResult.COMMIT,
+        marker = Marker(
+            *producer, coordinator_epoch, outcome is TxnResult.COMMIT, self._host.now_ms()
         )
         hanging = (store.topic, store.index), producer
-        try:
-            self._markers.append(hanging[0], marker)
-        except StorageError as error:
+        refused = to_be_retried(self._markers.send([hanging[0]], marker).refused, marker)
+        if refused:
+            error = refused[hanging[0]]
             log.error("txn.orphan_end_delayed", reason=error.message, **facts)
             self._waiting.add(hanging)
             store.producer_state.block_txn(producer.producer_id)

@@ -15,8 +15,10 @@ from typing import Self, TypeVar
 
 from txn.broker.controller import Controller, LocalController
 from txn.broker.group_coordinator import GroupCoordinator
+from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
 from txn.broker.local_host import LocalHost
+from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.metadata_log import (
     MetadataLog,
     NodeIdentity,
@@ -30,6 +32,7 @@ from txn.broker.response_cache import ResponseCache
 from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.broker.syncs import synced
 from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.txn_verifier import TransactionVerifier
 from txn.config import BrokerSettings
 from txn.logs import log
 from txn.metadata.delta import Delta
@@ -67,6 +70,7 @@ class Node:
         self.replicas = replicas
         self.host = host
         self.transactions = transactions
+        self.verifier: TransactionVerifier = transactions
         self.groups = groups
         self.response_cache = ResponseCache(self.image)
         self.advertised = ("", 0)
@@ -115,16 +119,16 @@ class Node:
         host = LocalHost(
             settings, storage, scheduler, catalog, publisher, controller, replicas, sync
         )
-        transactions = TransactionCoordinator(host)
-        groups = GroupCoordinator(host, transactions)
-        transactions.markers.listeners.append(groups.on_offsets_marker)
-        replicas.on_refusal(groups.on_refusal)
-        groups.recover()
-        publisher.subscribe(groups.on_metadata)
+        group_shards = GroupShards.load(host)
+        replicas.on_refusal(group_shards.on_refusal)
         replicas.forget_idle_producers()
+        markers = LocalMarkerSender(replicas.get, group_shards.on_offsets_marker)
+        transactions = TransactionCoordinator(host, markers)
         transactions.recover(
             power_failed=power_failed, has_losses=has_losses, stores=tuple(replicas.opened())
         )
+        groups = GroupCoordinator(host, group_shards, transactions, verifier=transactions)
+        publisher.subscribe(groups.on_metadata)
         return cls(
             settings=settings,
             identity=identity,

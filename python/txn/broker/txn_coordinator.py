@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
-from txn.broker.markers import Markers
+from txn.broker.marker_sender import LocalMarkerSender, MarkerSender, to_be_retried
 from txn.broker.runtime import Phase, Shard
 from txn.coordinator.operations import COMMITTED, Append, Committed, Request, Synced
 from txn.coordinator.transaction import timeouts
@@ -181,13 +181,21 @@ def _refused(code: ErrorCode) -> Identity:
 class TransactionCoordinator:
     """Every transactional id of this broker."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, markers: MarkerSender | None = None) -> None:
+        """Make a coordinator that is loading.
+
+        Args:
+            host: The broker.
+            markers: Sends markers; None: to partitions of this node, none of which keeps offsets.
+        """
+        if markers is None:
+            markers = LocalMarkerSender(host.partition, lambda *marker: None)
         self.transactions = Transactions(self._shard_of)
         self.clients = LastClients(host.now_ms)
-        self.markers = Markers(host)
+        self._markers = markers
         self._host = host
         self._is_loading = True
-        self._hanging = HangingTransactions(host, self.markers)
+        self._hanging = HangingTransactions(host, markers)
         self._producer_ids = ProducerIds(host.allocate_producer_ids)
         self._is_behind = False
         """True after a power failure while an unreadable partition may hold more state."""
@@ -390,10 +398,11 @@ class TransactionCoordinator:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
                 return ErrorCode.INVALID_PRODUCER_EPOCH
-            self.markers.append_to(store, replace(marker, timestamp_ms=self._host.now_ms()))
         except StorageError as error:
             return _code_of(error)
-        return ErrorCode.NONE
+        marker = replace(marker, timestamp_ms=self._host.now_ms())
+        refused = self._markers.send([partition], marker).refused.get(partition)
+        return ErrorCode.NONE if refused is None else _code_of(refused)
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The partition, or None when there is none. Raises StorageError."""
@@ -780,18 +789,14 @@ class TransactionCoordinator:
         prepare = ending.plan.prepare
         shard = self._shard_of(transactional_id)
         assert shard is not None, f"{transactional_id} has a Prepare"
-        marker = self.markers.make(
-            prepare.producer,
-            coordinator_epoch=shard.log.leader_epoch,
-            is_commit=prepare.state is TxnState.PREPARE_COMMIT,
+        marker = Marker(
+            *prepare.producer,
+            shard.log.leader_epoch,
+            prepare.state is TxnState.PREPARE_COMMIT,
+            self._host.now_ms(),
         )
-        refused: dict[TopicPartition, StorageError] = {}
-        for partition in sorted(ending.unmarked):
-            try:
-                self.markers.append(partition, marker)
-            except StorageError as error:
-                refused[partition] = error
-        return Marked(marker.timestamp_ms, refused)
+        refused = self._markers.send(sorted(ending.unmarked), marker).refused
+        return Marked(marker.timestamp_ms, to_be_retried(refused, marker) if refused else {})
 
     def _let_in(self, transactional_id: str, txn: Txn) -> None:
         """Let the partitions of an open transaction take batches of it, or none any longer."""

@@ -316,7 +316,7 @@ class ControlLoop:
         partitions: list[tuple[str, int]],
     ) -> None:
         """Ask the coordinator for a Produce that met a partition outside its transaction."""
-        verdicts = await self._node.transactions.join(
+        verdicts = await self._node.verifier.join(
             transactional_id, producer_id, producer_epoch, transaction_version, partitions
         )
         refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]

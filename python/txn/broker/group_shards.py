@@ -1,0 +1,205 @@
+"""The shards of `__consumer_offsets`: groups and committed offsets, as their logs tell them.
+
+Invariant: all that is known of a group belongs to its shard: the fold of the log, the timer of its
+next deadline, the bytes that its members take. A shard that is out of service keeps none of it, and
+no timer of it rings.
+
+`GroupShards.load` makes them; the marker sender and the group coordinator are built from them.
+"""
+
+import struct
+from typing import Final, Self
+
+from txn.broker.host import Host, Timer
+from txn.broker.runtime import Phase, Shard
+from txn.coordinator.group.classic import Group
+from txn.coordinator.group.records import (
+    GroupRecord,
+    OffsetRecord,
+    decode_record,
+    encode_record,
+)
+from txn.coordinator.group.store import GroupStore
+from txn.errors import CorruptLogError
+from txn.logs import log
+from txn.metadata.image import OFFSETS_TOPIC
+from txn.storage.base import BatchKind, StoredBatch
+from txn.wire.hashing import coordinator_partition
+
+BATCH_BYTES_MIN: Final = 1_048_588
+"""Least limit of a group's batch: Kafka's default, also where clients' batches are smaller."""
+
+GroupLogRecord = OffsetRecord | GroupRecord
+
+
+class LiveGroups(GroupStore):
+    """The fold of a shard's log, and the timers and sizes of its groups."""
+
+    __slots__ = ("held_bytes", "sizes", "timers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: dict[str, tuple[int, Timer]] = {}
+        """Group → (when its timer rings, on the monotonic clock; the timer)."""
+        self.sizes: dict[str, int] = {}
+        """Bytes of the members of each group."""
+        self.held_bytes = 0
+        """The same, of all groups together."""
+
+    def note_size(self, group: Group) -> None:
+        """Note what the members of a group take."""
+        self._set_size(group.group_id, group.size_bytes)
+
+    def arm(self, group_id: str, when_ms: int, timer: Timer) -> None:
+        """Keep a group's timer in place of its former one."""
+        self.disarm(group_id)
+        self.timers[group_id] = (when_ms, timer)
+
+    def disarm(self, group_id: str) -> None:
+        """Cancel a group's timer, if it has one."""
+        armed = self.timers.pop(group_id, None)
+        if armed is not None:
+            armed[1].cancel()
+
+    def forget(self, group_id: str) -> None:
+        """Drop a deleted group's timer, and the size of its members."""
+        self.disarm(group_id)
+        self._set_size(group_id, 0)
+
+    def close(self) -> None:
+        """Cancel every timer."""
+        for _, timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def _set_size(self, group_id: str, size_bytes: int) -> None:
+        self.held_bytes += size_bytes - self.sizes.pop(group_id, 0)
+        if size_bytes > 0:
+            self.sizes[group_id] = size_bytes
+
+
+GroupShard = Shard[LiveGroups, GroupLogRecord]
+
+
+class GroupShards:
+    """Every partition of `__consumer_offsets`, 0 first."""
+
+    def __init__(self, host: Host) -> None:
+        self.shards: list[GroupShard] = []
+        self._host = host
+        self._passed_over = 0
+        """Records of protocols that this broker does not speak."""
+
+    @classmethod
+    def load(cls, host: Host) -> Self:
+        """Replay `__consumer_offsets`.
+
+        A partition that cannot be read is out of service, with all groups that it keeps. Their
+        requests are answered with NOT_COORDINATOR.
+        """
+        loaded = cls(host)
+        logs = host.coordinator_partitions(OFFSETS_TOPIC)
+        loaded.shards += [
+            Shard(
+                host,
+                logs,
+                index,
+                LiveGroups(),
+                encode=lambda shard, record: encode_record(record),
+                replay=loaded._replay_appended,
+                batch_bytes_max=loaded.batch_bytes_max,
+            )
+            for index in range(len(logs))
+        ]
+        for shard in loaded.shards:
+            if not host.is_untouched(OFFSETS_TOPIC, shard.index):  # else never written
+                loaded._load(shard)
+            if shard.phase is not Phase.FAILED:
+                shard.activate()
+        if loaded._passed_over:
+            log.warning(
+                "group.records_passed_over",
+                records=loaded._passed_over,
+                reason="they are of the consumer, share or streams protocol of Apache Kafka",
+            )
+        return loaded
+
+    def index_of(self, group_id: str) -> int:
+        """The number of the shard that keeps a group."""
+        return coordinator_partition(group_id, len(self.shards))
+
+    def of(self, group_id: str) -> GroupShard:
+        """The shard that keeps a group."""
+        return self.shards[self.index_of(group_id)]
+
+    def batch_bytes_max(self) -> int:
+        """The largest batch of `__consumer_offsets`: no generation and no commit is larger."""
+        largest: int = self._host.setting("message.max.bytes")
+        return max(largest, BATCH_BYTES_MIN)
+
+    def fail(self, index: int, fault: str) -> None:
+        """Serve the groups of a partition no longer, until the next start."""
+        shard = self.shards[index]
+        shard.state.close()
+        shard.fail(fault, LiveGroups())
+
+    def on_refusal(self, topic: str, index: int) -> None:
+        """Serve the groups of a partition no longer that was taken out of service."""
+        if topic == OFFSETS_TOPIC:
+            self.fail(index, f"{OFFSETS_TOPIC}-{index} is damaged")
+
+    def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
+        """A marker was appended to a partition: pending offsets count from now on, or never."""
+        offsets = self.shards[partition_index].state.offsets
+        offsets.end_transaction(producer_id, is_commit=is_commit)
+
+    def _load(self, shard: GroupShard) -> None:
+        """Replay a partition, or do without it."""
+        known = self._passed_over
+        error = shard.load(lambda: self._replay_log(shard, known), LiveGroups)
+        if error is None:
+            for group in shard.state.groups.values():
+                shard.state.note_size(group)
+            return
+        self.fail(shard.index, str(error))
+        if isinstance(error, CorruptLogError):
+            self._host.refuse_partition(OFFSETS_TOPIC, shard.index, error.message)
+        log.error(
+            "group.groups_not_served",
+            partition=f"{OFFSETS_TOPIC}-{shard.index}",
+            reason=str(error),
+        )
+
+    def _replay_log(self, shard: GroupShard, passed_over: int) -> None:
+        self._passed_over = passed_over
+        for batch in shard.log.batches():
+            self._replay(shard, batch)
+
+    def _replay(self, shard: GroupShard, batch: StoredBatch) -> None:
+        if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):
+            is_commit = batch.kind is BatchKind.COMMIT_MARKER
+            shard.state.offsets.end_transaction(batch.producer_id, is_commit=is_commit)
+            return
+        producer_id = batch.producer_id if batch.kind is BatchKind.TRANSACTIONAL else None
+        now_ms = self._host.monotonic_ms()
+        for stored in batch.records:
+            try:
+                record = decode_record(stored.key or b"", stored.value, producer_id)
+            except (ValueError, struct.error) as error:
+                raise CorruptLogError(
+                    f"{OFFSETS_TOPIC}-{shard.index} holds a damaged record at offset "
+                    f"{stored.offset}: {error}",
+                    partition=shard.index,
+                    offset=stored.offset,
+                ) from error
+            if record is None:
+                self._passed_over += 1
+            else:
+                shard.state.replay(record, record_offset=stored.offset, now_ms=now_ms)
+
+    def _replay_appended(self, shard: GroupShard, record: GroupLogRecord, offset: int) -> None:
+        """Fold in a record that was appended."""
+        now_ms = self._host.monotonic_ms()
+        shard.state.replay(record, record_offset=offset, now_ms=now_ms)
+        if record.value is None and isinstance(record, GroupRecord):
+            shard.state.forget(record.key.group_id)

@@ -1,0 +1,99 @@
+"""The port through which the end of a transaction gets into the partitions it wrote to.
+
+Invariant: a marker is sent only for a decision that is as durable as promised; the caller keeps the
+partitions that refused it and sends again until none is left. A marker that a partition has already
+ends nothing there, so sending twice is harmless.
+
+All partitions are here today. On a cluster a sender groups them by their leaders.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from txn.coordinator.transaction.states import TopicPartition
+from txn.errors import StorageError
+from txn.logs import log
+from txn.metadata.image import OFFSETS_TOPIC
+from txn.storage.base import Marker, PartitionLog
+from txn.wire.error_codes import ErrorCode
+
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+FindPartition = Callable[[str, int], PartitionLog | None]
+"""Finds a partition by topic and number; None: it was deleted. Raises StorageError."""
+
+MarkerListener = Callable[[int, int, bool], object]
+"""Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""
+
+
+class Sent(NamedTuple):
+    """The result of sending a marker: partition → its offset there, or the refusal."""
+
+    offsets: Mapping[TopicPartition, int]
+    refused: Mapping[TopicPartition, StorageError]
+
+
+class MarkerSender(Protocol):
+    """Writes a transaction's markers."""
+
+    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> Sent:
+        """Write a marker to partitions, one after the other. A deleted one needs none."""
+        ...
+
+
+class LocalMarkerSender:
+    """A `MarkerSender` to partitions of this node.
+
+    Args:
+        find: Finds them.
+        on_offsets_marker: Told of each marker among committed offsets, which count from then on.
+    """
+
+    def __init__(self, find: FindPartition, on_offsets_marker: MarkerListener) -> None:
+        self._find = find
+        self._on_offsets_marker = on_offsets_marker
+
+    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> Sent:
+        """See `MarkerSender`."""
+        offsets: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, StorageError] = {}
+        for partition in partitions:
+            try:
+                offset = self._append(partition, marker)
+            except StorageError as error:
+                refused[partition] = error
+            else:
+                if offset is not None:
+                    offsets[partition] = offset
+        return Sent(offsets, refused)
+
+    def _append(self, partition: TopicPartition, marker: Marker) -> int | None:
+        store = self._find(*partition)
+        if store is None:  # the topic was deleted, and its readers with it
+            return None
+        offset = store.append_marker(marker)
+        if store.topic == OFFSETS_TOPIC:
+            self._on_offsets_marker(store.index, marker.producer_id, marker.is_commit)
+        return offset
+
+
+def to_be_retried(
+    refused: Mapping[TopicPartition, StorageError], marker: Marker
+) -> dict[TopicPartition, StorageError]:
+    """The refusals of a marker that has to be sent again.
+
+    A partition that has seen a later epoch holds nothing of this one open.
+    """
+    for partition, error in refused.items():
+        if error.code == INVALID_PRODUCER_EPOCH:
+            log.error(
+                "txn.marker_fenced",
+                partition=f"{partition[0]}-{partition[1]}",
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+            )
+    return {
+        partition: error
+        for partition, error in refused.items()
+        if error.code != INVALID_PRODUCER_EPOCH
+    }
