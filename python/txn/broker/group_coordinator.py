@@ -154,6 +154,18 @@ class GroupCoordinator:
         """Why a group is not served: its shard loads, or could not be read; or NONE."""
         return self._shard_of(group_id).refusal
 
+    def resign(self, index: int) -> None:
+        """Leave the groups of a partition to another broker.
+
+        Waiting members and committers are answered with NOT_COORDINATOR.
+        """
+        self._shards.unload(index)
+
+    def elect(self, index: int) -> None:
+        """Coordinate the groups of a partition again; their members' sessions begin anew."""
+        for group in self._shards.reload(index):
+            self._set_timer(group)
+
     def on_metadata(self, image: Image, delta: Delta) -> None:
         """Follow a change of topics."""
         for topic in delta.deleted:
@@ -183,7 +195,10 @@ class GroupCoordinator:
         held_bytes = sum(shard.state.held_bytes for shard in self._shards.shards)
         if held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
             return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        joining = self._shard_of(group_id).run_or_wait(self._join(group_id, request))
+        member_id = request.member_id
+        joining = self._shard_of(group_id).run_or_wait(
+            self._join(group_id, request), lambda code: JoinAnswer(code, member_id)
+        )
         del request  # the wait may be long
         return await joining
 
@@ -211,7 +226,7 @@ class GroupCoordinator:
         """Give a member its assignment; returns once the leader has handed all of them in."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return SyncAnswer(refusal)
-        syncing = self._shard_of(group_id).run_or_wait(self._sync(group_id, request))
+        syncing = self._shard_of(group_id).run_or_wait(self._sync(group_id, request), SyncAnswer)
         del request  # the wait may be long
         return await syncing
 
@@ -244,7 +259,9 @@ class GroupCoordinator:
     async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed."""
         self._require_loaded(group_id)
-        return await self._shard_of(group_id).run(None, self._leave(group_id, leavers))
+        return await self._shard_of(group_id).run(
+            None, self._leave(group_id, leavers), lambda code: (code,) * len(leavers)
+        )
 
     def _leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> Request[tuple[ErrorCode, ...]]:
         group = self.group(group_id)
@@ -346,7 +363,7 @@ class GroupCoordinator:
         )
         if not is_forced:
             return ErrorCode.NONE
-        return await self._shard_of(group_id).run(None, _committed())
+        return await self._shard_of(group_id).run(None, _committed(), lambda code: code)
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
         """The offsets that count, (topic, partition) → offset, without those of deleted topics."""

@@ -143,6 +143,21 @@ class GroupShards:
         shard.state.close()
         shard.fail(fault, LiveGroups())
 
+    def unload(self, index: int) -> None:
+        """Leave the groups of a partition to another broker."""
+        shard = self.shards[index]
+        shard.state.close()
+        shard.unload(LiveGroups())
+
+    def reload(self, index: int) -> list[Group]:
+        """Replay an unloaded partition; return its groups."""
+        shard = self.shards[index]
+        shard.begin_load()
+        self._load(shard)
+        if shard.phase is not Phase.FAILED:
+            shard.activate()
+        return [*shard.state.groups.values()]
+
     def on_refusal(self, topic: str, index: int) -> None:
         """Serve the groups of a partition no longer that was taken out of service."""
         if topic == OFFSETS_TOPIC:

@@ -4,8 +4,12 @@ A shard is one partition of `__transaction_state` or `__consumer_offsets`: its l
 its records fold to, and the keys in line. A request is a generator of `txn.coordinator.operations`.
 The runtime carries them out; of the coordinators it alone knows asyncio.
 
-    LOADING ──► ACTIVE        its log was replayed
-       └──────► FAILED        it cannot be read, until the next start
+    LOADING ──► ACTIVE ──► UNLOADED ──► LOADING …
+       └──────► FAILED
+
+Active: its log was replayed. Failed: it cannot be read, until the next start. Unloaded: another
+broker leads its partition. Requests that wait or stand in line are answered with NOT_COORDINATOR,
+nothing is appended any more, and state and timers are dropped; the log has all of it.
 
 State changes only when a record that is in the log is replayed, at a start and live alike.
 
@@ -49,7 +53,11 @@ class Phase(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
+    UNLOADED = "unloaded"
 
+
+Refused = Callable[[ErrorCode], T]
+"""Makes a request's answer from a refusal."""
 
 _NOT_YET: Final = object()
 
@@ -96,8 +104,10 @@ class Shard(Generic[S, R]):
         self._batch_bytes_max = batch_bytes_max
         self._lines: dict[str, deque[_Running]] = {}
         """Key that is held → requests that wait for it."""
-        self._promises: dict[int, asyncio.Future[Any]] = {}
-        """Ticket → the answer that another request gives."""
+        self._waiting: set[_Running] = set()
+        """Requests that wait for the disk, or that have just come to the head of their line."""
+        self._promises: dict[int, tuple[asyncio.Future[Any], Refused[Any]]] = {}
+        """Ticket → the answer that another request gives, and the one of an unloaded shard."""
 
     @property
     def log(self) -> PartitionLog:
@@ -136,6 +146,32 @@ class Shard(Generic[S, R]):
         self.phase, self.refusal = Phase.FAILED, ErrorCode.NOT_COORDINATOR
         self.fault, self.state = fault, state
 
+    def unload(self, state: S) -> None:
+        """Resign: another broker coordinates this shard from now on.
+
+        The caller cancels the timers of the state. The result of a request that waited for the
+        disk is left to the next coordinator, which finds its records or does not.
+
+        Args:
+            state: The fold of no record.
+        """
+        self.phase, self.refusal = Phase.UNLOADED, ErrorCode.NOT_COORDINATOR
+        self.state = state
+        left = [*self._waiting, *(each for line in self._lines.values() for each in line)]
+        self._waiting.clear()
+        self._lines.clear()
+        promises, self._promises = self._promises, {}
+        for running in left:
+            running.abandon(self.refusal)
+        for promise, refused in promises.values():
+            if not promise.done():
+                promise.set_result(refused(self.refusal))
+
+    def begin_load(self) -> None:
+        """Load an unloaded shard: this broker coordinates it again."""
+        assert self.phase is Phase.UNLOADED, f"shard {self.index} is {self.phase.value}"
+        self.phase, self.refusal = Phase.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
     def is_held(self, key: str) -> bool:
         """Say whether a request for this key is under way."""
         return key in self._lines
@@ -145,6 +181,8 @@ class Shard(Generic[S, R]):
 
         Raises StorageError: nothing changed.
         """
+        if self.phase is Phase.UNLOADED:
+            raise self._unloaded()
         encode, replay = self._encode, self._replay
         encoded = []
         for record in records:  # mostly one; a comprehension would be a call
@@ -172,40 +210,56 @@ class Shard(Generic[S, R]):
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
 
+    def _unloaded(self) -> StorageError:
+        log = self.log
+        return StorageError(
+            f"{log.topic}-{self.index} is coordinated by another broker",
+            topic=log.topic,
+            partition=self.index,
+            code=ErrorCode.NOT_COORDINATOR,
+        )
+
     # ------------------------------------------------------------ requests
 
-    async def run(self, key: str | None, request: Request[T]) -> T:
+    async def run(self, key: str | None, request: Request[T], refused: "Refused[T]") -> T:
         """Run a request once its key is free, and return its answer.
 
-        Without a key it runs at once, beside others.
+        Args:
+            key: Requests for it run one after the other; None: at once, beside others.
+            request: Its operations.
+            refused: Makes its answer from the refusal of a shard that is unloaded meanwhile.
         """
-        running = _Running(key, request)
+        running = _Running(key, request, refused)
         self._enter(running)
         answer: T = await running.promise() if running.answer is _NOT_YET else running.answer
         return answer
 
-    async def run_or_wait(self, request: Request[T | Later]) -> T:
+    async def run_or_wait(self, request: Request[T | Later], refused: "Refused[T]") -> T:
         """Run a request without a key; wait for the answer if another request gives it."""
-        running = _Running(None, request)
+        running = _Running(None, request, refused)
         self._enter(running)
         del request  # the wait may be long
         answer: Any = running.answer
         assert answer is not _NOT_YET, "it waits for another request, and for no disk"
         if isinstance(answer, Later):
             promise = asyncio.get_running_loop().create_future()
-            self._promises[answer.ticket] = promise
+            self._promises[answer.ticket] = promise, refused
             del running
             answer = await promise
         given: T = answer
         return given
 
     def start(self, key: str | None, request: Request[Any]) -> None:
-        """Run a request that nobody waits for once its key is free."""
-        self._enter(_Running(key, request))
+        """Run a request that nobody waits for once its key is free; none of an unloaded shard."""
+        running = _Running(key, request, _nobody)
+        if self.phase is Phase.UNLOADED:
+            running.abandon(self.refusal)
+        else:
+            self._enter(running)
 
     def run_blocking(self, request: Request[T]) -> T:
         """Run a request to its end on this thread, and sync there; for a start."""
-        running = _Running(None, request)
+        running = _Running(None, request, _nobody)
         failure: StorageError | None = None
         while (logs := self._advance(running, failure)) is not None:
             failure = sync_all(logs)
@@ -255,7 +309,7 @@ class Shard(Generic[S, R]):
         if ticket is None:
             running.deliver(value)
             return
-        promise = self._promises.pop(ticket, None)
+        promise, _ = self._promises.pop(ticket, (None, None))
         if promise is not None and not promise.done():  # done: the broker stops
             promise.set_result(value)
 
@@ -273,6 +327,7 @@ class Shard(Generic[S, R]):
         return logs
 
     def _wait(self, running: "_Running", logs: Iterable[PartitionLog]) -> None:
+        self._waiting.add(running)
         try:
             synced = self._host.sync(logs)
         except Exception as error:
@@ -291,6 +346,9 @@ class Shard(Generic[S, R]):
 
     def _step(self, running: "_Running", failure: StorageError | None = None) -> None:
         """Take a request that waited to its next wait or its end."""
+        if running not in self._waiting:  # the shard was unloaded meanwhile
+            return
+        self._waiting.discard(running)
         logs: Iterable[PartitionLog] | None = None
         try:
             logs = self._advance(running, failure)
@@ -306,7 +364,9 @@ class Shard(Generic[S, R]):
         """Hand the key to the next in line."""
         line = self._lines[key]
         if line:
-            asyncio.get_running_loop().call_soon(self._step, line.popleft())
+            following = line.popleft()
+            self._waiting.add(following)
+            asyncio.get_running_loop().call_soon(self._step, following)
         else:
             del self._lines[key]
 
@@ -314,11 +374,12 @@ class Shard(Generic[S, R]):
 class _Running:
     """A request that has begun, and the promise of its answer."""
 
-    __slots__ = ("_promise", "answer", "key", "request")
+    __slots__ = ("_promise", "_refused", "answer", "key", "request")
 
-    def __init__(self, key: str | None, request: Request[Any]) -> None:
+    def __init__(self, key: str | None, request: Request[Any], refused: "Refused[Any]") -> None:
         self.key = key
         self.request = request
+        self._refused = refused
         self.answer: Any = _NOT_YET
         self._promise: asyncio.Future[Any] | None = None
 
@@ -333,11 +394,20 @@ class _Running:
             if self._promise is not None and not self._promise.done():  # done: the broker stops
                 self._promise.set_result(answer)
 
+    def abandon(self, code: ErrorCode) -> None:
+        """End it where it is, and answer with a refusal, unless it is answered."""
+        self.request.close()
+        self.deliver(self._refused(code))
+
     def fail(self, error: Exception) -> None:
         """Give a bug to the caller that waits for the answer; raise it if there is none."""
         if self._promise is None or self._promise.done():
             raise error
         self._promise.set_exception(error)
+
+
+def _nobody(_: ErrorCode) -> None:
+    """The answer of a request that nobody waits for."""
 
 
 def sync_all(logs: Iterable[PartitionLog]) -> StorageError | None:

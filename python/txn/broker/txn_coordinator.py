@@ -32,7 +32,7 @@ from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import LocalMarkerSender, MarkerSender, to_be_retried
-from txn.broker.runtime import Phase, Shard
+from txn.broker.runtime import Phase, Refused, Shard
 from txn.coordinator.operations import COMMITTED, Append, Committed, Request, Synced
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import LatestConnections, Role
@@ -240,6 +240,7 @@ class TransactionCoordinator:
         return await self._run(
             transactional_id,
             self._initialize(transactional_id, timeout_ms, expected, keep_prepared),
+            _refused,
         )
 
     async def add_partitions(
@@ -256,7 +257,9 @@ class TransactionCoordinator:
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return refusal
         return await self._run(
-            transactional_id, self._add(transactional_id, producer, partitions, client_version)
+            transactional_id,
+            self._add(transactional_id, producer, partitions, client_version),
+            lambda code: code,
         )
 
     async def verify_partitions(
@@ -268,7 +271,9 @@ class TransactionCoordinator:
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return dict.fromkeys(partitions, refusal)
         return await self._run(
-            transactional_id, self._verify_all(transactional_id, producer, partitions)
+            transactional_id,
+            self._verify_all(transactional_id, producer, partitions),
+            lambda code: dict.fromkeys(partitions, code),
         )
 
     async def join(
@@ -293,6 +298,7 @@ class TransactionCoordinator:
         return await self._run(
             transactional_id,
             self._join(transactional_id, producer, transaction_version, partitions),
+            lambda code: dict.fromkeys(partitions, int(_as_of_a_batch(code))),
         )
 
     def is_joined(
@@ -352,7 +358,9 @@ class TransactionCoordinator:
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return _refused(refusal)
         return await self._run(
-            transactional_id, self._end(transactional_id, producer, outcome, bumps_epoch)
+            transactional_id,
+            self._end(transactional_id, producer, outcome, bumps_epoch),
+            _refused,
         )
 
     @property
@@ -390,7 +398,9 @@ class TransactionCoordinator:
         """
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
-            return await self._run(owner, self._abort_for(owner, partition, marker))
+            return await self._run(
+                owner, self._abort_for(owner, partition, marker), lambda code: code
+            )
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
@@ -834,12 +844,14 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ shards
 
-    def _run(self, transactional_id: str, request: Request[T]) -> Coroutine[Any, Any, T]:
+    def _run(
+        self, transactional_id: str, request: Request[T], refused: Refused[T]
+    ) -> Coroutine[Any, Any, T]:
         """Run a request in the shard of its id."""
         shard = self._shard_of(transactional_id)
         if shard is None:
             return _refused_by(request)
-        return shard.run(transactional_id, request)
+        return shard.run(transactional_id, request, refused)
 
     def _shard_of(self, transactional_id: str) -> TxnShard | None:
         """The shard that keeps an id; None while there is no `__transaction_state`."""
