@@ -135,6 +135,7 @@ impl Offsets {
             Role::Leader | Role::Follower => high_watermark.clamp(log_start, log_end),
         };
         if high_watermark < log_end {
+            // A transaction whose marker lies between the two may have begun at any stored offset.
             unstable = VecDeque::from([(log_start, Some(log_start)), (log_end, first_unstable)]);
         }
         let offsets = Self {

@@ -1,0 +1,149 @@
+//! Checks of a batch that need neither the partition's lock nor the producer state.
+
+use txn_protocol::batch;
+use txn_protocol::batch::{BatchError, BatchView, Codec, Header};
+use txn_protocol::codes;
+
+use crate::compression::CompressionError;
+use crate::content;
+use crate::content::{Content, ContentError};
+use crate::error::AppendError;
+use crate::producer_state::Origin;
+use crate::segment::now_ms;
+use crate::settings::Settings;
+use crate::timestamps;
+
+/// The most bytes that compressed records of one batch may come to, unless `max.message.bytes`
+/// is more: the limit of librdkafka for a zstd batch (`receive.message.max.bytes`).
+pub const CONTENT_BYTES_MAX: usize = 100_000_000;
+
+/// Size to which the compressed records of a batch to be stored may open.
+pub(super) fn content_bytes_max(settings: &Settings) -> usize {
+    CONTENT_BYTES_MAX.max(settings.max_message_bytes)
+}
+
+/// Checks everything about a batch that needs neither lock nor producer state, and corrects the largest
+/// timestamp that its header tells.
+pub(super) fn check_batch(
+    origin: Origin,
+    bytes: &mut [u8],
+    settings: &Settings,
+    content: &mut Option<Content>,
+    budget: &mut usize,
+) -> Result<Header, AppendError> {
+    let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
+    let invalid = |message: &str| refuse(codes::INVALID_RECORD, message.to_owned());
+    let is_client = matches!(origin, Origin::Client { .. });
+    if is_client && bytes.len() > settings.max_message_bytes {
+        return refuse(
+            codes::MESSAGE_TOO_LARGE,
+            format!(
+                "the batch has {} bytes, more than max.message.bytes={}",
+                bytes.len(),
+                settings.max_message_bytes
+            ),
+        );
+    }
+    let batch = BatchView::parse(bytes).map_err(refuse_batch)?;
+    if batch.size() != bytes.len() {
+        return invalid("there are bytes behind the batch; send exactly one batch per partition");
+    }
+    batch.validate().map_err(refuse_batch)?;
+    if batch.record_count() < 1 || batch.record_count() - 1 != batch.last_offset_delta() {
+        return invalid("the batch's record count does not fit its last offset delta");
+    }
+    if batch.producer_id() < 0 && batch.is_transactional() {
+        return invalid("the batch belongs to a transaction but has no producer id");
+    }
+    if is_client && batch.is_control() {
+        return invalid("clients may not write control records");
+    }
+    if is_client && batch.base_offset() != 0 {
+        return invalid("the batch's base offset is not 0");
+    }
+    if is_client && batch.is_log_append_time() {
+        return refuse(
+            codes::INVALID_TIMESTAMP,
+            "clients may not set the timestamp type to LogAppendTime".to_owned(),
+        );
+    }
+    let found = match *content {
+        Some(known) => known,
+        None => *content.insert(open_within(&batch, settings, budget)?),
+    };
+    if is_client {
+        timestamps::check(&batch, &found, settings, now_ms())?;
+    }
+    if let Some(index) = found.first_without_key
+        && settings.is_compacted
+        && !batch.is_control()
+    {
+        return refuse(
+            codes::INVALID_RECORD,
+            format!("a compacted topic takes no record without a key, as record {index} is"),
+        );
+    }
+    let header = *batch.header();
+    if header.max_timestamp() == found.latest_ms {
+        return Ok(header);
+    }
+    batch::stamp_max_timestamp(bytes, found.latest_ms);
+    Ok(Header::parse(bytes).expect("it was parsed before"))
+}
+
+/// Reads a batch's records, compressed ones within the budget.
+fn open_within(
+    batch: &BatchView<'_>,
+    settings: &Settings,
+    budget: &mut usize,
+) -> Result<Content, AppendError> {
+    let cap = content_bytes_max(settings);
+    let is_short = *budget < cap;
+    if is_short && batch.codec() != Ok(Codec::None) && batch.records().len() > *budget {
+        return Err(AppendError::TooMuchToOpen); // it hardly has less inside
+    }
+    let mut opened = 0;
+    let found = content::inspect(batch, cap.min(*budget), &mut opened);
+    *budget = budget.saturating_sub(opened);
+    found.map_err(|error| match error {
+        ContentError::Compression(CompressionError::TooLarge { .. }) if is_short => {
+            AppendError::TooMuchToOpen
+        }
+        error => refuse_content(&error),
+    })
+}
+
+/// The message to a client about a batch whose content nobody could read.
+pub(super) fn refuse_content(error: &ContentError) -> AppendError {
+    let (code, message) = match error {
+        ContentError::Compression(CompressionError::TooLarge { cap }) => (
+            codes::MESSAGE_TOO_LARGE,
+            format!(
+                "the batch's records come to more than {cap} bytes after decompression; send \
+                 fewer in a batch"
+            ),
+        ),
+        ContentError::Codec(_) => (codes::UNSUPPORTED_COMPRESSION_TYPE, error.to_string()),
+        ContentError::Compression(_) | ContentError::Record(_) => (
+            codes::INVALID_RECORD,
+            format!("the batch's records cannot be read: {error}"),
+        ),
+    };
+    AppendError::Refused { code, message }
+}
+
+/// The message to a client about a batch whose bytes do not add up.
+pub(crate) fn refuse_batch(error: BatchError) -> AppendError {
+    let code = match error {
+        BatchError::Truncated { .. } | BatchError::Length { .. } | BatchError::Crc { .. } => {
+            return AppendError::Corrupt { error };
+        }
+        BatchError::Codec { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
+        BatchError::Timestamp { .. } => codes::INVALID_TIMESTAMP,
+        BatchError::Magic { .. } | BatchError::Inconsistent { .. } => codes::INVALID_RECORD,
+    };
+    AppendError::Refused {
+        code,
+        message: error.to_string(),
+    }
+}
