@@ -39,6 +39,7 @@ PAGES: Final = [
 SHOWN: Final = {
     ("README.md", False): [],
     ("README.md", True): [r"\|7 apples\|"],
+    ("docs/testing.md", False): [],
     ("docs/spark.md", True): ["7 apples", "3 pears", "1 plum", r"\|ann\| +2\|", "done"],
 }
 """Output of the Python of a page, among other lines, without Spark and with it."""

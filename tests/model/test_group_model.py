@@ -404,7 +404,7 @@ class OffsetMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(("orders", "payments")), crashes=st.booleans())
     def topic_is_deleted_and_made_anew(self, topic: str, crashes: bool) -> None:
-        self.node.host.topics[topic] = uuid.uuid4()
+        self.node.host.topic_ids[topic] = uuid.uuid4()
         if not crashes:
             self.written += [Tombstone(key) for key in self._keys() if key.topic == topic]
             self.node.groups.on_topic_deleted(topic)
@@ -414,7 +414,7 @@ class OffsetMachine(RuleBasedStateMachine):
         self.node.restart()
 
     def _put(self, group: str, place: tuple[str, int], producer_id: int | None) -> Put:
-        topic_id = self.node.host.topics[place[0]]
+        topic_id = self.node.host.topic_ids[place[0]]
         put = Put(OffsetKey(group, *place), next(self.numbers), topic_id, producer_id)
         self.written.append(put)
         return put
@@ -458,7 +458,7 @@ class OffsetMachine(RuleBasedStateMachine):
         for key in self._keys():
             visible = [put for at, put in self._puts(key) if self._counts(at, put)]
             last = visible[-1] if visible else None
-            is_current = last is not None and last.topic_id == self.node.host.topics[key.topic]
+            is_current = last is not None and last.topic_id == self.node.host.topic_ids[key.topic]
             expected = last.offset if last is not None and is_current else None
             shown = self.node.offset(key.group_id, topic=key.topic, partition=key.partition)
             assert shown == expected, f"{key}: {shown} is shown, {expected} is committed"

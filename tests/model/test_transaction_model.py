@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 )
 
 from support.eager_calls import EagerCalls
-from support.txn_host import TOPIC, Crash, MemoryHost
+from support.flights import TOPIC, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
 from txn.coordinator.transaction.records import (
@@ -55,6 +55,7 @@ from txn.coordinator.transaction.states import (
 from txn.coordinator.transaction.store import TxnStore
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
+from txn.testing import Crash, FakeHost
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
@@ -120,7 +121,7 @@ class Client:
         self.attempt.give_up()
 
 
-def replayed(host: MemoryHost) -> dict[str, Txn]:
+def replayed(host: FakeHost) -> dict[str, Txn]:
     """The contents of `__transaction_state`, read from its start."""
     transactions = TxnStore()
     for store in host.topics.get(TRANSACTIONS_TOPIC, []):
@@ -140,7 +141,7 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.host = MemoryHost(self.durability)
+        self.host = flights_host(self.durability)
         self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.clients: list[Client] = []
         self.attempts: list[Attempt] = []
@@ -631,7 +632,7 @@ class PowerFailures(World):
         else:
             self._in_loop(lambda: self.host.advance(by_ms))
 
-    def _replace(self, host: MemoryHost, *, power_failed: bool) -> None:
+    def _replace(self, host: FakeHost, *, power_failed: bool) -> None:
         for asked in self.under_way:
             asked.client.attempt.was_interrupted = True
             if asked.kind == "init":

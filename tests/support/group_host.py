@@ -2,25 +2,21 @@
 
 import asyncio
 import atexit
-import heapq
 import itertools
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from support.eager_calls import EagerCalls
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
-from txn.broker.host import Durability
-from txn.config import BrokerSettings
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
-from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.storage.base import Marker, PartitionLog, ProducerIdentity
-from txn.storage.memory import MemoryLog
+from txn.storage.base import Marker, ProducerIdentity
+from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
 
 TOPICS = {"orders": uuid.UUID(int=11), "payments": uuid.UUID(int=12)}
@@ -31,150 +27,54 @@ _LOOP = asyncio.new_event_loop()
 atexit.register(_LOOP.close)
 
 
-class BreakableLog(MemoryLog):
-    """A log in memory whose disk can be taken away."""
-
-    fault: StorageError | None = None
-
-    def append(
-        self,
-        records: Sequence[tuple[bytes | None, bytes | None]],
-        *,
-        timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
-    ) -> int:
-        if self.fault is not None:
-            raise self.fault
-        return super().append(records, timestamp_ms=timestamp_ms, producer=producer)
-
-
-class FakeTimer:
-    """A timer that may be cancelled."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.call: Callable[[], object] | None = call
-
-    def cancel(self) -> None:
-        self.call = None
-
-
-class FakeHost:
-    """A node with two topics; time passes when `pass_time` says so."""
+class GroupHost(FakeHost):
+    """A host with two topics, on which requests wait while time passes."""
 
     def __init__(self, **settings: object) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        self.settings = BrokerSettings({"offsets.topic.num.partitions": 5, **named})
-        self.durability = Durability.PROCESS
-        self.time_ms = 1_000_000
-        self.clock_step_ms = 0
-        self.refused: dict[int, str] = {}
-        """Partitions of `__consumer_offsets` that were said to be damaged, and why."""
-        self.topics = dict(TOPICS)
-        self.offsets = tuple(
-            BreakableLog(OFFSETS_TOPIC, index)
-            for index in range(self.setting("offsets.topic.num.partitions"))
+        super().__init__(
+            topics=dict.fromkeys(TOPICS, PARTITIONS_PER_TOPIC),
+            coordinator_partitions=5,
+            settings=named,
         )
-        self.sync_fault: StorageError | None = None
-        self.synced: list[PartitionLog] = []
-        self._data = MemoryLog("data", 0)
-        self._timers: list[tuple[int, int, FakeTimer]] = []
-        self._order = itertools.count()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.topic_ids |= TOPICS
+        self._work: list[asyncio.Task[None]] = []
 
-    def setting(self, name: str) -> Any:
-        return self.settings[name]
-
-    def now_ms(self) -> int:
-        return self.time_ms + self.clock_step_ms
-
-    def monotonic_ms(self) -> int:
-        return self.time_ms
-
-    def call_at(self, when_ms: int, call: Callable[[], object]) -> FakeTimer:
-        timer = FakeTimer(call)
-        heapq.heappush(self._timers, (when_ms, next(self._order), timer))
-        return timer
-
-    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        raise AssertionError("groups start no work of their own")
-
-    def partition(self, topic: str, index: int) -> PartitionLog | None:
-        return self._data if topic in self.topics and index in range(PARTITIONS_PER_TOPIC) else None
-
-    def has_partition(self, topic: str, index: int) -> bool:
-        return self.partition(topic, index) is not None
-
-    def is_untouched(self, topic: str, index: int) -> bool:
-        return False
-
-    def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        assert topic == OFFSETS_TOPIC, "groups find no damage in partitions of topics"
-        self.refused[index] = reason
-
-    def accepts_loss(self, topic: str, index: int) -> bool:
-        return False
-
-    def coordinator_partitions(self, topic: str) -> tuple[PartitionLog, ...]:
-        assert topic == OFFSETS_TOPIC
-        return self.offsets
-
-    def topic_id(self, topic: str) -> uuid.UUID | None:
-        return self.topics.get(topic)
-
-    def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        return next((name for name, known in self.topics.items() if known == topic_id), None)
-
-    def allocate_producer_ids(self) -> range:
-        raise AssertionError("groups need no producer ids")
-
-    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
-        raise AssertionError("groups leave that to the transactions")
-
-    def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.sync_fault is not None:
-            done.set_exception(self.sync_fault)
-        else:
-            self.synced += stores
-            done.set_result(None)
-        return done
+    @property
+    def offsets(self) -> list[MemoryLog]:
+        """The partitions of `__consumer_offsets`."""
+        return self.topics[OFFSETS_TOPIC]
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass; calls due on the way are made at their time."""
-        end_ms = self.time_ms + duration_ms
-        while self._timers and self._timers[0][0] <= end_ms:
-            when_ms, _, timer = heapq.heappop(self._timers)
-            self.time_ms = max(self.time_ms, when_ms)
-            if timer.call is not None:
-                timer.call()
-        self.time_ms = end_ms
+        """Let time pass; work that waited for it goes on."""
+        self.advance(duration_ms)
         self._settle()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work until it waits; it goes on while time passes."""
-        self._tasks.append(_LOOP.create_task(work))
+        self._work.append(_LOOP.create_task(work))
         self._settle()
 
     def _settle(self) -> None:
-        if self._tasks and asyncio._get_running_loop() is None:  # else the test's own loop goes on
+        if self._work and asyncio._get_running_loop() is None:  # else the test's own loop goes on
             for _ in range(5):
                 _LOOP.run_until_complete(asyncio.sleep(0))
 
     def break_disk(self, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
-        for store in self.offsets:
-            store.fault = StorageError("the disk is gone", code=int(code))
+        for log in self.offsets:
+            log.is_read_only, log.error_code = True, int(code)
 
     def mend_disk(self) -> None:
-        for store in self.offsets:
-            store.fault = None
+        for log in self.offsets:
+            log.is_read_only = False
 
     def restart(self) -> None:
         """A crash takes away every timer beside memory."""
-        self._timers.clear()
-        for task in self._tasks:
+        self.forget_timers()
+        for task in self._work:
             task.cancel()
         self._settle()
-        self._tasks.clear()
+        self._work.clear()
 
 
 class ObedientTransactions:
@@ -218,7 +118,7 @@ class GroupNode:
     """A coordinator on its host, with words for the actions of tests."""
 
     def __init__(self, **settings: object) -> None:
-        self.host = FakeHost(**settings)
+        self.host = GroupHost(**settings)
         self.transactions = ObedientTransactions()
         self.ids = itertools.count(1)
         self.coordinator = self._recovered()
@@ -294,7 +194,10 @@ class GroupNode:
     def is_pending(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> bool:
         return self.coordinator.is_pending(OffsetKey(group_id, topic, partition))
 
-    def log_of(self, group_id: str) -> BreakableLog:
+    def place_of(self, group_id: str) -> tuple[str, int]:
+        return OFFSETS_TOPIC, self.coordinator.group_partition(group_id)
+
+    def log_of(self, group_id: str) -> MemoryLog:
         return self.host.offsets[self.coordinator.group_partition(group_id)]
 
     # ---- members

@@ -19,7 +19,7 @@ from txn.metadata.delta import Delta
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
 from txn.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, decode
 from txn.storage.base import PartitionLog
-from txn.storage.memory import MemoryLog
+from txn.testing import MemoryLog
 
 IDENTITY = NodeIdentity(1, "test", uuid.UUID(int=9))
 

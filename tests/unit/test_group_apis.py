@@ -16,7 +16,6 @@ from support.served import APIS, decode
 from support.sessions import session
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
-from txn.errors import StorageError
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
@@ -528,7 +527,8 @@ def test_groups_are_deleted_each_by_itself(version: int) -> None:
 def test_offsets_that_cannot_be_synced_are_refused_in_the_answer(is_transactional: bool) -> None:
     node = GroupNode()
     node.host.durability = Durability.ALWAYS
-    node.host.sync_fault = StorageError("the disk is gone")
+    for log in node.host.offsets:
+        log.is_unsyncable = True
     offsets = offsets_of("orders", (0, 5))
     respond = commit_in_transaction if is_transactional else commit
     assert codes(respond(node, 3, offsets)) == [ErrorCode.NOT_COORDINATOR]

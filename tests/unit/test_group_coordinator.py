@@ -196,7 +196,7 @@ def test_durability_always_syncs_the_partition_of_the_group() -> None:
     node.host.durability = Durability.ALWAYS
     node.commit("g", 3)
     asyncio.run(node.coordinator.sync_offsets("g"))
-    assert node.host.synced == [node.log_of("g")]
+    assert node.host.syncs == [[node.place_of("g")]]
 
 
 @pytest.mark.parametrize(("transactional_id", "is_forced"), [("db", True), ("pay", False)])
@@ -207,14 +207,14 @@ def test_offsets_in_a_transaction_that_another_system_decides_on_are_synced(
     node.host.durability = Durability.COMMIT
     node.transactions.two_phase.add("db")
     asyncio.run(node.coordinator.sync_offsets("g", transactional_id=transactional_id))
-    assert node.host.synced == ([node.log_of("g")] if is_forced else [])
+    assert node.host.syncs == ([[node.place_of("g")]] if is_forced else [])
 
 
 def test_a_commit_that_cannot_be_synced_is_to_be_tried_again() -> None:
     # The error came up through the handler, and the client lost its connection without a word.
     node = GroupNode()
     node.host.durability = Durability.ALWAYS
-    node.host.sync_fault = StorageError("the disk is gone")
+    node.log_of("g").is_unsyncable = True
     node.commit("g", 3)
     assert asyncio.run(node.coordinator.sync_offsets("g")) is ErrorCode.NOT_COORDINATOR
 
@@ -224,7 +224,7 @@ def test_durability_commit_leaves_plain_commits_to_the_page_cache() -> None:
     node.host.durability = Durability.COMMIT
     node.commit("g", 3)
     asyncio.run(node.coordinator.sync_offsets("g"))
-    assert node.host.synced == []
+    assert node.host.syncs == []
 
 
 # ---------------------------------------------------------------- deleting
@@ -235,7 +235,7 @@ def test_deleted_topic_takes_its_offsets_along() -> None:
     node.commit("g", 1)
     node.commit("g", 2, topic="payments")
     node.commit_in_transaction("h", 3)
-    del node.host.topics["orders"]
+    node.host.delete_topic("orders")
     node.groups.on_topic_deleted("orders")
     node.end_transaction("h", is_commit=True)
     node.restart()
@@ -246,7 +246,7 @@ def test_deleted_topic_takes_its_offsets_along() -> None:
 def test_offset_of_a_deleted_topic_is_not_shown_for_a_new_one_of_its_name() -> None:
     node = GroupNode()
     node.commit("g", 1)
-    node.host.topics["orders"] = TOPICS["payments"]
+    node.host.topic_ids["orders"] = TOPICS["payments"]
     assert node.offset("g") is None
     assert node.groups.committed("g") == {}
 
@@ -392,10 +392,10 @@ def test_P9_damaged_record_is_reported_by_partition_and_offset() -> None:
     key = encode_offset_key(OffsetKey("g", "orders", 0))
     offset = store.append([(key, b"\x00\x04\x00")], timestamp_ms=0)
     node.restart()
-    assert list(node.host.refused) == [store.index]
+    assert list(node.host.refused) == [node.place_of("g")]
     assert (
         f"-{store.index} holds a damaged record at offset {offset}"
-        in (node.host.refused[store.index])
+        in node.host.refused[node.place_of("g")]
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from support.txn_host import TOPIC, MemoryHost
+from support.flights import TOPIC, flights_host
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
@@ -15,6 +15,7 @@ from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import Producer, TxnResult
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
+from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
 
 KEY = OffsetKey("g", TOPIC, 0)
@@ -23,7 +24,7 @@ KEY = OffsetKey("g", TOPIC, 0)
 class Both:
     """Both coordinators, wired as the node does."""
 
-    def __init__(self, host: MemoryHost) -> None:
+    def __init__(self, host: FakeHost) -> None:
         self.host = host
         for name in (
             "group.initial.rebalance.delay.ms",
@@ -66,7 +67,7 @@ class Both:
         return sum(store.last_stable_offset < store.log_end_offset for store in stores)
 
 
-async def settle(host: MemoryHost) -> None:
+async def settle(host: FakeHost) -> None:
     """Let everything run that can; finish the syncs that are waited for."""
     for _ in range(50):
         await asyncio.sleep(0)
@@ -76,7 +77,7 @@ async def settle(host: MemoryHost) -> None:
 
 
 def play(story: Callable[[Both], Coroutine[Any, Any, None]], durability: Durability) -> Both:
-    both = Both(MemoryHost(durability))
+    both = Both(flights_host(durability))
     asyncio.run(story(both))
     return both
 

@@ -8,7 +8,7 @@ import pytest
 from txn.broker.partitions import RETRY_MS, TopicPartitions
 from txn.errors import CorruptLogError, StorageError, TxnError
 from txn.metadata.image import Topic
-from txn.storage.memory import MemoryLog
+from txn.testing import MemoryLog
 
 
 class Opener:

@@ -11,8 +11,8 @@ from txn.errors import CorruptLogError
 from txn.metadata.image import Image, creation_records
 from txn.metadata.records import RemoveTopicRecord, encode
 from txn.storage.ids import encode_id
-from txn.storage.memory import MemoryLog
 from txn.storage.strays import METADATA_FILE, Stray, strays_in
+from txn.testing import MemoryLog
 
 KNOWN, UNKNOWN, GONE = UUID(int=101), UUID(int=102), UUID(int=103)
 DIRECTORY = UUID(int=201)

@@ -9,7 +9,7 @@ import pytest
 from txn.broker.syncs import Failures, synced
 from txn.errors import StorageError
 from txn.storage.base import PartitionLog
-from txn.storage.memory import MemoryLog
+from txn.testing import MemoryLog
 
 
 class Disk:

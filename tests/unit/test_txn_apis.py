@@ -10,9 +10,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
+from support.flights import TOPIC, flights_host
 from support.served import decode
 from support.sessions import session
-from support.txn_host import TOPIC, MemoryHost
 from txn.broker.apis.table import APIS_OF_TRANSACTIONS
 from txn.broker.host import Context
 from txn.broker.txn_coordinator import TransactionCoordinator
@@ -30,7 +30,7 @@ class Api:
     """The handlers over a coordinator, spoken to in bytes."""
 
     def __init__(self) -> None:
-        self.host = MemoryHost()
+        self.host = flights_host()
         self.coordinator = TransactionCoordinator(self.host)
         self.coordinator.recover()
 

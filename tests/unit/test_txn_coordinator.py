@@ -8,7 +8,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from support.eager_calls import EagerCalls
-from support.txn_host import TOPIC, MemoryHost
+from support.flights import TOPIC, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
@@ -19,6 +19,7 @@ from txn.coordinator.transaction.states import NOBODY, Producer, Txn, TxnResult,
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
+from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
@@ -31,8 +32,8 @@ TIMEOUT_MS = 60_000
 class Bench:
     """A coordinator on its host, and a client that does everything right."""
 
-    def __init__(self, host: MemoryHost | None = None) -> None:
-        self.host = host or MemoryHost()
+    def __init__(self, host: FakeHost | None = None) -> None:
+        self.host = host or flights_host()
         self.told: list[tuple[int, int, bool]] = []
         """Markers among committed offsets."""
         markers = LocalMarkerSender(self.host.partition, lambda *marker: self.told.append(marker))
@@ -301,7 +302,7 @@ def test_P5_a_deleted_topic_holds_nothing_up() -> None:
     producer = bench.init()
     bench.write(producer, P0, 0, b"a")
     bench.write(producer, OFFSETS, 0, b"b")
-    del bench.host.topics[TOPIC]
+    bench.host.delete_topic(TOPIC)
     assert bench.end(producer, COMMIT).code is ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_COMMIT
     assert bench.host.store(*OFFSETS).committed() == [b"b"]
@@ -311,7 +312,7 @@ SWEEP = "transaction.remove.expired.transaction.cleanup.interval.ms"
 
 
 def forgetful() -> Bench:
-    host = MemoryHost()
+    host = flights_host()
     host.settings |= {"transactional.id.expiration.ms": 5_000, SWEEP: 1_000}
     return Bench(host)
 
@@ -751,7 +752,7 @@ class WaitingBench(Bench):
     """A coordinator whose syncs are finished by the test."""
 
     def __init__(self, durability: Durability = Durability.COMMIT) -> None:
-        super().__init__(MemoryHost(durability))
+        super().__init__(flights_host(durability))
 
     async def start(self) -> Producer:
         """A producer with one record in each of two partitions."""
@@ -1143,7 +1144,7 @@ def test_P5_after_a_restart_the_stored_start_counts_up_to_the_timeout(
 
 
 def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
-    coordinator = EagerCalls(TransactionCoordinator(MemoryHost()))
+    coordinator = EagerCalls(TransactionCoordinator(flights_host()))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     producer = Producer(1_000, 0)
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, loading)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.eager_calls import EagerCalls
-from support.txn_host import TOPIC, MemoryHost
+from support.flights import TOPIC, flights_host
 from txn.broker.host import Durability, HangUpError
 from txn.broker.txn_coordinator import Identity, TransactionCoordinator
 from txn.coordinator.transaction.connections import Role
@@ -24,6 +24,7 @@ from txn.coordinator.transaction.states import (
 )
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
+from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
 
 P0, P1 = (TOPIC, 0), (TOPIC, 1)
@@ -41,8 +42,8 @@ def replay(coordinator: Any, transactional_id: str, txn: Txn) -> None:
 class Bench:
     """A coordinator that allows two-phase commit."""
 
-    def __init__(self, host: MemoryHost | None = None, *, power_failed: bool = False) -> None:
-        self.host = host or MemoryHost()
+    def __init__(self, host: FakeHost | None = None, *, power_failed: bool = False) -> None:
+        self.host = host or flights_host()
         self.host.settings["transaction.two.phase.commit.enable"] = True
         self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.coordinator.recover(power_failed=power_failed, stores=self.host.stores())
@@ -336,7 +337,7 @@ class Prepared:
     """A two-phase client of a broker whose disk takes its time, up to where it has prepared."""
 
     def __init__(self, durability: Durability, *, is_two_phase: bool = True) -> None:
-        self.host = MemoryHost(durability)
+        self.host = flights_host(durability)
         self.host.settings["transaction.two.phase.commit.enable"] = True
         self.coordinator = EagerCalls(TransactionCoordinator(self.host))
         self.coordinator.recover()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from support.flights import flights_host
 from support.group_host import GroupNode
-from support.txn_host import MemoryHost
 from txn.broker.host import Durability
 from txn.broker.runtime import Phase, Shard
 from txn.coordinator.group.classic import GroupState
@@ -15,12 +15,13 @@ from txn.coordinator.group.records import OffsetKey
 from txn.coordinator.operations import COMMITTED, Append, Later, Request
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
+from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
 
 Words = Shard[list[str], str]
 
 
-def shard_on(host: MemoryHost) -> Words:
+def shard_on(host: FakeHost) -> Words:
     """A shard whose state is the list of its records."""
     shard = Words(
         host,
@@ -48,14 +49,14 @@ def start(work: Coroutine[Any, Any, ErrorCode]) -> "asyncio.Task[ErrorCode]":
     return asyncio.get_running_loop().create_task(work)
 
 
-def waiting_host() -> MemoryHost:
+def waiting_host() -> FakeHost:
     """A host whose syncs wait for the test."""
-    host = MemoryHost(Durability.COMMIT)
+    host = flights_host(Durability.COMMIT)
     host.unfinished_syncs = []
     return host
 
 
-async def finish_syncs(host: MemoryHost) -> None:
+async def finish_syncs(host: FakeHost) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
         for sync in host.unfinished_syncs or ():
@@ -111,7 +112,7 @@ def test_an_answer_that_was_promised_by_another_request_is_not_coordinator() -> 
         return Later(7)
 
     async def main() -> None:
-        shard = shard_on(MemoryHost())
+        shard = shard_on(flights_host())
         waiting = start(shard.run_or_wait(promised(), lambda code: code))
         await asyncio.sleep(0)
         shard.unload([])
@@ -121,7 +122,7 @@ def test_an_answer_that_was_promised_by_another_request_is_not_coordinator() -> 
 
 
 def test_an_unloaded_shard_appends_nothing() -> None:
-    shard = shard_on(MemoryHost())
+    shard = shard_on(flights_host())
     shard.unload([])
     with pytest.raises(StorageError, match="another broker") as refused:
         shard.append(["word"])
@@ -129,7 +130,7 @@ def test_an_unloaded_shard_appends_nothing() -> None:
 
 
 def test_work_that_nobody_waits_for_is_dropped_with_its_shard() -> None:
-    host = MemoryHost()
+    host = flights_host()
     shard = shard_on(host)
     shard.unload([])
     shard.start("key", written("late timer"))
@@ -138,7 +139,7 @@ def test_work_that_nobody_waits_for_is_dropped_with_its_shard() -> None:
 
 def test_a_shard_that_loads_again_serves_again() -> None:
     async def main() -> None:
-        shard = shard_on(MemoryHost())
+        shard = shard_on(flights_host())
         await asked(shard, "kept")
         shard.unload([])
         shard.begin_load()

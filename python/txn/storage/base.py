@@ -1,8 +1,7 @@
 """Operations that a broker needs of a place to keep logs.
 
-Two implementations: `native` (the Rust logs, on disk) and `memory` (the reference, for
-model tests and simulations). Appends are synchronous and go to the page cache; only
-`sync` waits for the disk.
+Two implementations: `native` (the Rust logs, on disk) and `txn.testing.MemoryLog` (for tests).
+Appends are synchronous and go to the page cache; only `sync` waits for the disk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
