@@ -1,6 +1,6 @@
 //! `fetch`: partitions from their start to their end, one request after the other.
 //!
-//! Answers are read as a stream: of each batch only the header is looked at, its records are
+//! Answers are read as a stream, and only the header of each batch is looked at. Its records are
 //! received into a small buffer and forgotten, as a consumer's kernel would hand them over.
 
 use std::io;

@@ -5,9 +5,9 @@
 //! next.
 //!
 //! # Invariants
-//! After any error the connection is unusable (`is_broken`): requests in flight have
-//! an unknown fate and the stream may stand in the middle of a frame. The owner drops it and
-//! decides what to repeat.
+//! After any error the connection is unusable (`is_broken`). The fate of requests in flight is
+//! unknown, and the stream may stand in the middle of a frame. The owner drops it and decides what
+//! to repeat.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -91,8 +91,8 @@ fn decode(bytes: &[u8]) -> Option<Vec<AbortedTxn>> {
     Some(entries)
 }
 
-/// Every aborted transaction of a log, as the producer state told of them: a `read_committed` fetch
-/// finds the transactions it has to name here, without asking.
+/// Every aborted transaction of a log, as the producer state told of them. A `read_committed` fetch
+/// finds here the transactions that it has to name.
 ///
 /// In the order of their markers, so by `last_offset`; 32 bytes each. The same rule in Python,
 /// `txn.partition.aborted_index`, is the reference for this one.

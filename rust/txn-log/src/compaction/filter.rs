@@ -1,7 +1,7 @@
 //! The part of one batch that a cleaning leaves.
 //!
 //! A record stays if it is the last of its key, unless it is a tombstone that has been seen
-//! long enough; one without a key goes. A batch keeps its offsets and its sequences under any
+//! long enough. One without a key goes. A batch keeps its offsets and its sequences under any
 //! removal, so that its producer's last sequence stays known. Base offset and last offset delta
 //! never change, and a batch that has to stay without records is a bare header.
 //!

@@ -25,7 +25,7 @@
 //!    a start after a crash knows whose place it takes.
 //!
 //! Every batch that is read is checked; damage ends the cleaning and changes nothing. A batch
-//! whose checksum is right and whose records cannot be read is no damage: its client sent it so,
+//! whose checksum is right and whose records cannot be read is no damage. Its client sent it so,
 //! to an earlier version or another broker. It stays as it is, its keys count for nothing, and
 //! [`Cleaned::unreadable`] tells of it, once.
 //!
