@@ -23,6 +23,7 @@ from sim.agenda import Crash
 from sim.cleaning import Cleaning, key_of, stored_value
 from sim.machine import Machine, Marks, write_all
 from sim.segments import Found, batches_of, decoded
+from support.python_syncs import sync_in_turn
 from txn import _core
 from txn.config import BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, StorageError
@@ -803,6 +804,9 @@ class SimStorage:
 
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         return []
+
+    def sync_all(self, stores: Sequence[PartitionLog]) -> StorageError | None:
+        return sync_in_turn(stores)
 
     def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
         """List no directory: no log is found here that the metadata log does not name."""

@@ -5,7 +5,7 @@ decides all the same which log is synced, and that is the subject of such a test
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from txn.broker.syncs import Failures
 from txn.errors import StorageError
@@ -30,3 +30,13 @@ def sync_each(
         done(failures)
 
     scheduler.spawn(sync_all())
+
+
+def sync_in_turn(stores: Iterable[PartitionLog]) -> StorageError | None:
+    """Force stores to the disk, one after the other; return the failure that ended it."""
+    try:
+        for store in stores:
+            store.sync()
+    except StorageError as error:
+        return error
+    return None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from txn.config import BrokerSettings
-from txn.errors import CorruptLogError
+from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Topic
 from txn.storage.checkpoints import (
     HIGH_WATERMARKS,
@@ -330,6 +330,33 @@ def test_a_fifo_in_the_place_of_an_unfinished_file_keeps_no_partition_from_being
     store.close()
 
     assert storage_in(tmp_path).open(ORDERS, 0).log_end_offset == 7
+
+
+class WaitingLog:
+    """A log whose sync waits for another one's, as a disk that takes its time."""
+
+    def __init__(self, met: threading.Barrier, error: StorageError | None = None) -> None:
+        self.met = met
+        self.error = error
+        self.is_synced = False
+
+    def sync(self) -> None:
+        self.met.wait(timeout=30)
+        self.is_synced = True
+        if self.error is not None:
+            raise self.error
+
+
+def test_many_partitions_are_synced_side_by_side(tmp_path: Path) -> None:
+    """A start after a kill in a commit over 3,000 partitions synced one after the other, 43 s."""
+    met, error = threading.Barrier(2), StorageError("Input/output error")
+    logs = [WaitingLog(met) for _ in range(31)]
+    logs.insert(3, WaitingLog(met, error))
+
+    failure = storage_in(tmp_path).sync_all(logs)  # type: ignore[arg-type]
+
+    assert failure is error
+    assert all(log.is_synced for log in logs)
 
 
 def test_a_partition_metadata_that_a_crash_left_empty_is_written_again(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
+from txn.errors import StorageError
 from txn.security.sessions import Session
 from txn.storage.base import PartitionLog
 
@@ -124,6 +125,10 @@ class Host(Protocol):
 
     def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Force partitions to the disk, sharing the pass with others; raises StorageError."""
+        ...
+
+    def sync_now(self, stores: Iterable[PartitionLog]) -> StorageError | None:
+        """Force partitions to the disk; blocks, for a start. Return a failure."""
         ...
 
 

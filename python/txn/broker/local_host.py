@@ -15,6 +15,7 @@ from txn.broker.metadata_publisher import MetadataPublisher
 from txn.broker.replica_manager import ReplicaManager
 from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.config import BrokerSettings
+from txn.errors import StorageError
 from txn.storage.base import PartitionLog
 
 
@@ -109,3 +110,7 @@ class LocalHost:
     def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Force partitions to the disk; callers that wait together share their syncs."""
         return self._sync(stores)
+
+    def sync_now(self, stores: Iterable[PartitionLog]) -> StorageError | None:
+        """Force partitions to the disk; blocks, for a start. Return a failure."""
+        return self._storage.sync_all([*stores])

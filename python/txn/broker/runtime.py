@@ -262,7 +262,7 @@ class Shard(Generic[S, R]):
         running = _Running(None, request, _nobody)
         failure: StorageError | None = None
         while (logs := self._advance(running, failure)) is not None:
-            failure = sync_all(logs)
+            failure = self._host.sync_now(logs)
         answer: T = running.answer
         return answer
 
@@ -408,13 +408,3 @@ class _Running:
 
 def _nobody(_: ErrorCode) -> None:
     """The answer of a request that nobody waits for."""
-
-
-def sync_all(logs: Iterable[PartitionLog]) -> StorageError | None:
-    """Force logs to the disk on this thread; return the failure that ended it."""
-    try:
-        for log in logs:
-            log.sync()
-    except StorageError as error:
-        return error
-    return None

@@ -30,6 +30,10 @@ class LogStorage(Protocol):
         """Close partitions; return the failures."""
         ...
 
+    def sync_all(self, stores: Sequence[PartitionLog]) -> StorageError | None:
+        """Force partitions to the disk; blocks. Return a failure; the others are synced."""
+        ...
+
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> Sequence[Opened]:
         """Open partitions, in this order; one that fails keeps none from the others."""
         ...

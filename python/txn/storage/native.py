@@ -71,8 +71,8 @@ SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 LISTED_FROM = 100
 """Number of partitions from which on the data directory is listed rather than asked for each."""
 
-CLOSING_THREADS = 16
-"""Number of logs closed at once: each waits for the disk."""
+SYNCING_THREADS = 16
+"""Number of logs synced or closed at once: each waits for the disk."""
 
 DOOMED_SUFFIX = "-delete"
 """Suffix of a partition's directory while `PartitionLog.delete` removes it."""
@@ -1017,11 +1017,31 @@ class NativeStorage:
             return None
 
         written = sum(store.log_end_offset > 0 for store in stores)
-        if written <= CLOSING_THREADS:
+        if written <= SYNCING_THREADS:
             ended = [closed(store) for store in stores]
         else:
-            ended = map_in_threads(CLOSING_THREADS, closed, stores)
+            ended = map_in_threads(SYNCING_THREADS, closed, stores)
         return [error for error in ended if error is not None]
+
+    def sync_all(self, stores: Sequence[PartitionLog]) -> StorageError | None:
+        """Force partitions to the disk, many at a time where there are many; blocks.
+
+        Returns:
+            A failure; the others are synced nevertheless.
+        """
+
+        def synced(store: PartitionLog) -> StorageError | None:
+            try:
+                store.sync()
+            except StorageError as error:
+                return error
+            return None
+
+        if len(stores) <= SYNCING_THREADS:
+            ended = [synced(store) for store in stores]
+        else:
+            ended = map_in_threads(SYNCING_THREADS, synced, stores)
+        return next((error for error in ended if error is not None), None)
 
     def tick(self) -> None:
         """Sync sealed segments and bytes that have waited for `flush.ms`, and remove files whose

@@ -181,6 +181,15 @@ class FakeHost:
         else:
             self.forced.discard(producer_id)
 
+    def sync_now(self, stores: Iterable[PartitionLog]) -> StorageError | None:
+        """Force partitions to the disk, one after the other; return the failure that ended it."""
+        try:
+            for store in stores:
+                store.sync()
+        except StorageError as error:
+            return error
+        return None
+
     def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
         """Sync logs, at once or when the test says."""
         return asyncio.ensure_future(self._sync(stores))
