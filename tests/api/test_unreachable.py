@@ -4,6 +4,7 @@ The story: `txn.Producer` took 60 s, printed 214 lines to standard error, and ra
 named neither the server nor the reason.
 """
 
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import txn
+from support.clients import WAIT_S
 
 QUICK_S = 1.5
 """Patience for these tests; the default is longer."""
@@ -140,3 +142,17 @@ def test_a_consumer_of_a_sound_broker_gets_as_many_records_as_it_asked_for() -> 
         messages = consumer.consume(1000, 30)
         consumer.close()
     assert [message.value() for message in messages] == [b"%d" % n for n in range(1000)]
+
+
+def test_ctrl_c_ends_the_wait_for_a_broker_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(WAIT_S)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "txn", "explain", "orders", "--bootstrap", address]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as asking:
+            silent.accept()[0].recv(1)
+            began = time.monotonic()
+            asking.send_signal(signal.SIGINT)
+            asking.communicate(timeout=WAIT_S)
+    assert asking.returncode == 128 + signal.SIGINT
+    assert time.monotonic() - began < 5  # it would wait for the answer for 10

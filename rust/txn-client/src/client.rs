@@ -16,10 +16,11 @@ use std::time::Duration;
 use txn_protocol::Reader;
 use txn_protocol::codes;
 
-use crate::cluster::{Cluster, Interrupt, Retry, no_such_partition, subject};
+use crate::cluster::{Cluster, Retry, no_such_partition, subject};
 use crate::connection::Address;
 use crate::error::KafkaError;
 use crate::fetch::{Fetch, Selection};
+use crate::interrupt::Interrupt;
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::{Description, Identity};
 use crate::messages::{self, Api, cluster as cluster_messages, transactions};

@@ -22,6 +22,7 @@ use txn_protocol::{Malformed, Reader};
 
 use crate::connection::{Address, Connection};
 use crate::error::KafkaError;
+use crate::interrupt::Interrupt;
 use crate::messages::cluster::{CoordinatorOf, Metadata, Topic};
 use crate::messages::{self, Api, FIND_COORDINATOR, METADATA};
 
@@ -31,9 +32,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Time that a topic that was seen before may be unknown.
 const UNKNOWN_TOPIC_MAX: Duration = Duration::from_secs(5);
-
-/// Asked between attempts; true stops the call (Ctrl-C).
-pub type Interrupt = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The cluster as far as it is known.
 pub struct Cluster {
@@ -310,7 +308,7 @@ impl Retry<'_> {
         self.cluster
             .interrupt
             .as_ref()
-            .is_some_and(|interrupt| interrupt())
+            .is_some_and(Interrupt::is_raised)
     }
 
     /// An idle connection to the node, or a new one.
@@ -328,7 +326,12 @@ impl Retry<'_> {
                 return Ok(connection);
             }
         }
-        let connection = Connection::open(address, &self.cluster.client_id, self.answer_timeout())?;
+        let connection = Connection::open(
+            address,
+            &self.cluster.client_id,
+            self.answer_timeout(),
+            self.cluster.interrupt.clone(),
+        )?;
         let mut known = self.cluster.known();
         let told = connection.transaction_version();
         known.features = known.features.max(Some(told)); // by epoch first: the newest wins

@@ -20,6 +20,7 @@ use txn_protocol::frame::{begin_request, read_response_header, set_length};
 use txn_protocol::{Malformed, Reader};
 
 use crate::error::KafkaError;
+use crate::interrupt::Interrupt;
 use crate::messages::{self, API_VERSIONS, Api, cluster::Versions};
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
@@ -29,6 +30,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 const VERSIONS_BYTES_MAX: usize = 1 << 20;
 /// Bytes set aside for an answer before its bytes arrive.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
+/// Time between two looks at the interrupt while an answer is awaited.
+const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
 
 /// Where a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,16 +82,23 @@ pub struct Connection {
     /// True once a request other than `ApiVersions` was answered.
     is_admitted: bool,
     broken: bool,
+    interrupt: Option<Interrupt>,
 }
 
 impl Connection {
     /// Connects and asks for the node's API versions.
     ///
-    /// `timeout` bounds the connect, and then every answer that is waited for.
+    /// `timeout` bounds the connect, and then every answer that is waited for; an interrupt ends the
+    /// wait for an answer.
     ///
     /// # Errors
     /// Network errors (retriable); 35 if the node has no usable `ApiVersions`.
-    pub fn open(address: &Address, client_id: &str, timeout: Duration) -> Result<Self, KafkaError> {
+    pub fn open(
+        address: &Address,
+        client_id: &str,
+        timeout: Duration,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Self, KafkaError> {
         let name = format!("node {address}");
         let unreachable =
             |cause: &dyn fmt::Display| KafkaError::unreachable(&name, "cannot be reached", cause);
@@ -123,6 +133,7 @@ impl Connection {
             in_flight: VecDeque::new(),
             is_admitted: false,
             broken: false,
+            interrupt,
         };
         let name = &connection.name.clone();
         let negotiated = connection.negotiate(timeout);
@@ -278,8 +289,8 @@ impl Connection {
     /// Waits for the oldest answer in flight, puts it into `frame` and returns where its body starts.
     ///
     /// # Errors
-    /// Network errors and a late answer (retriable), an answer that makes no sense (final); the
-    /// connection is then broken.
+    /// Network errors and a late answer (retriable), an interrupt and an answer that makes no sense
+    /// (final); the connection is then broken.
     pub fn receive(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> Result<usize, KafkaError> {
         let &(correlation, api, version) = self.in_flight.front().expect("a request is in flight");
         let began = Instant::now();
@@ -288,6 +299,10 @@ impl Connection {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                     self.broken = true;
                     KafkaError::silent(&self.name, api.name, began.elapsed().as_millis())
+                }
+                io::ErrorKind::Interrupted => {
+                    self.broken = true;
+                    KafkaError::interrupted(&self.name, api.name)
                 }
                 io::ErrorKind::InvalidData => self.malformed(api.name, &error),
                 _ => self.breaks(api.name, &error),
@@ -309,6 +324,7 @@ impl Connection {
     }
 
     fn read_frame(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> io::Result<()> {
+        self.await_answer(timeout)?;
         self.stream
             .set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
         let mut size = [0; 4];
@@ -333,6 +349,34 @@ impl Connection {
             Err(io::ErrorKind::UnexpectedEof.into())
         } else {
             Ok(())
+        }
+    }
+
+    /// Waits for the first byte of an answer, or for the end of the stream.
+    ///
+    /// # Errors
+    /// `TimedOut` or `WouldBlock` after `timeout`; `Interrupted` once the user asked to stop.
+    fn await_answer(&self, timeout: Duration) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            let wait = left.clamp(Duration::from_millis(1), INTERRUPT_LOOK);
+            self.stream.set_read_timeout(Some(wait))?;
+            match self.stream.peek(&mut [0]) {
+                Ok(_) => return Ok(()),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                        if left.is_zero() {
+                            return Err(error);
+                        }
+                    }
+                    _ => return Err(error),
+                },
+            }
+            if self.interrupt.as_ref().is_some_and(Interrupt::is_raised) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
         }
     }
 
@@ -408,4 +452,27 @@ fn write_all(stream: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) -> io::Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_an_answer_for_good() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address {
+            host: "127.0.0.1".to_owned(),
+            port: silent.local_addr().unwrap().port(),
+        };
+        let raised = Interrupt::new(|| true);
+        let began = Instant::now();
+        let minute = Duration::from_secs(60);
+        let error = Connection::open(&address, "test", minute, Some(raised)).unwrap_err();
+        assert!(!error.is_retriable, "{error:?}");
+        assert!(error.message.contains("interrupted"), "{error:?}");
+        assert!(began.elapsed() < minute / 2);
+    }
 }

@@ -134,6 +134,13 @@ impl KafkaError {
         }
     }
 
+    /// An answer that nobody waits for any more: the user asked to stop.
+    #[must_use]
+    pub fn interrupted(node: &str, api: &str) -> Self {
+        let message = format!("interrupted before {node} answered {api}");
+        Self::refused(codes::REQUEST_TIMED_OUT, message)
+    }
+
     /// The last of many attempts.
     #[must_use]
     pub fn given_up(self, after_ms: u128) -> Self {

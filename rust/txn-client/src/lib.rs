@@ -23,14 +23,15 @@ pub mod columns;
 mod connection;
 pub mod error;
 pub mod fetch;
+mod interrupt;
 pub mod messages;
 pub mod partitioner;
 pub mod rows;
 pub mod writer;
 
 pub use client::{Client, TopicInfo};
-pub use cluster::Interrupt;
 pub use connection::Address;
 pub use error::KafkaError;
+pub use interrupt::Interrupt;
 pub use messages::Api;
 pub use messages::transactions::{Description, Identity};

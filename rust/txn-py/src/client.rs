@@ -15,7 +15,7 @@ use txn_client::columns::{BinaryColumn, Columns, Parts};
 use txn_client::fetch::Selection;
 use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
 use txn_client::writer::Settings;
-use txn_client::{Address, Api, Client, Identity};
+use txn_client::{Address, Api, Client, Identity, Interrupt};
 use txn_protocol::batch::Codec;
 
 use crate::errors::KafkaError;
@@ -91,7 +91,7 @@ impl KafkaClient {
     fn new(bootstrap_servers: &str, client_id: &str, timeout_ms: u64) -> PyResult<Self> {
         let signal = Signal::default();
         let raised = signal.clone();
-        let interrupt = Box::new(move || raised.is_raised());
+        let interrupt = Interrupt::new(move || raised.is_raised());
         let timeout = Duration::from_millis(timeout_ms);
         let client = Client::new(bootstrap_servers, client_id, timeout, Some(interrupt))
             .map_err(|error| PyValueError::new_err(error.message))?;
