@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from black_box.power import note_syncs
-from txn.broker import runtime, txn_coordinator
+from txn.broker import txn_coordinator
+from txn.broker.local_host import LocalHost
 from txn.coordinator.operations import Committed, Remote, Synced
 from txn.coordinator.transaction import ending
 from txn.coordinator.transaction.connections import LatestConnections
@@ -128,7 +129,7 @@ def forget_a_partition() -> None:
 
 def recover_without_syncs() -> None:
     """A start takes the contents of the logs for the state of the disk."""
-    _put(runtime, "sync_all", lambda _: None)
+    _put(LocalHost, "sync_now", lambda *_: None)
 
 
 def _force_otherwise(force: Callable[[Synced, Steps], Steps]) -> None:
