@@ -713,7 +713,10 @@ class SimLog(NativeLog):
             except StorageError:
                 self._has_failed = True
                 raise
-        self._syncs = [each for each in self._syncs if not each.is_forced] + [marks]
+        self._syncs = [each for each in self._syncs if not each.is_forced]
+        for earlier in self._syncs:  # the log takes their records for synced already
+            marks.cover(earlier)
+        self._syncs.append(marks)
         if self.watcher is None:
             marks.force()
         elif not self.watcher.end_later(self, marks):

@@ -153,6 +153,10 @@ class Marks:
     def note(self, held: Inode | Directory) -> None:
         self._found.append((held, held.changes))
 
+    def cover(self, earlier: "Marks") -> None:
+        """Have this sync end with the changes of another that began before it."""
+        self._found = earlier._found + self._found
+
     def force(self) -> None:
         """End the sync."""
         for held, changes in self._found:
