@@ -153,23 +153,26 @@ class ReplicaManager:
         """
         for topic, index in places:
             store = self.get(topic, index)
-            for active in () if store is None else store.producers():
-                if store is not None and active.current_txn_start_offset >= 0:
-                    marker = Marker(
-                        active.producer_id,
-                        active.producer_epoch,
-                        max(active.coordinator_epoch, 0),
-                        is_commit=False,
-                        timestamp_ms=self._scheduler.now_ms(),
-                    )
-                    store.append_marker(marker)
-                    log.warning(
-                        "txn.aborted_for_a_loss",
-                        topic=topic,
-                        partition=index,
-                        producer_id=active.producer_id,
-                        producer_epoch=active.producer_epoch,
-                    )
+            if store is None:
+                continue
+            for active in store.producers():
+                if active.current_txn_start_offset < 0:
+                    continue
+                marker = Marker(
+                    active.producer_id,
+                    active.producer_epoch,
+                    max(active.coordinator_epoch, 0),
+                    is_commit=False,
+                    timestamp_ms=self._scheduler.now_ms(),
+                )
+                store.append_marker(marker)
+                log.warning(
+                    "txn.aborted_for_a_loss",
+                    topic=topic,
+                    partition=index,
+                    producer_id=active.producer_id,
+                    producer_epoch=active.producer_epoch,
+                )
 
     def forget_idle_producers(self) -> None:
         """Let every partition forget producers that have been idle for long, now and then."""

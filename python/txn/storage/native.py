@@ -1008,20 +1008,8 @@ class NativeStorage:
         Returns:
             The failures; the others are closed nevertheless.
         """
-
-        def closed(store: PartitionLog) -> StorageError | None:
-            try:
-                store.close()
-            except StorageError as error:
-                return error
-            return None
-
         written = sum(store.log_end_offset > 0 for store in stores)
-        if written <= SYNCING_THREADS:
-            ended = [closed(store) for store in stores]
-        else:
-            ended = map_in_threads(SYNCING_THREADS, closed, stores)
-        return [error for error in ended if error is not None]
+        return _failures(lambda store: store.close(), stores, waiting=written)
 
     def sync_all(self, stores: Sequence[PartitionLog]) -> StorageError | None:
         """Force partitions to the disk, many at a time where there are many; blocks.
@@ -1029,19 +1017,8 @@ class NativeStorage:
         Returns:
             A failure; the others are synced nevertheless.
         """
-
-        def synced(store: PartitionLog) -> StorageError | None:
-            try:
-                store.sync()
-            except StorageError as error:
-                return error
-            return None
-
-        if len(stores) <= SYNCING_THREADS:
-            ended = [synced(store) for store in stores]
-        else:
-            ended = map_in_threads(SYNCING_THREADS, synced, stores)
-        return next((error for error in ended if error is not None), None)
+        failures = _failures(lambda store: store.sync(), stores, waiting=len(stores))
+        return failures[0] if failures else None
 
     def tick(self) -> None:
         """Sync sealed segments and bytes that have waited for `flush.ms`, and remove files whose
@@ -1134,6 +1111,25 @@ class NativeStorage:
         except OSError as error:
             raise StorageError(f"cannot read the space of {self.root}: {error}") from error
         return Space(str(self.root), disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+
+
+def _failures(
+    call: Callable[[PartitionLog], None], stores: Sequence[PartitionLog], *, waiting: int
+) -> list[StorageError]:
+    """Make a call with each partition, side by side if many of them wait for the disk."""
+
+    def failure(store: PartitionLog) -> StorageError | None:
+        try:
+            call(store)
+        except StorageError as error:
+            return error
+        return None
+
+    if waiting <= SYNCING_THREADS:
+        ended = [failure(store) for store in stores]
+    else:
+        ended = map_in_threads(SYNCING_THREADS, failure, stores)
+    return [error for error in ended if error is not None]
 
 
 def _snapshot_values(path: Path) -> list[bytes]:
