@@ -12,6 +12,7 @@ start that became another number: there the log begins, as far as it goes, and n
 More: `FLIPS=20000 SEED=7 pytest tests/crash/test_flipped_bits.py`.
 """
 
+import asyncio
 import logging
 import os
 import random
@@ -29,7 +30,6 @@ from txn.broker.controller import LocalController
 from txn.broker.group_coordinator import Committer
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
-from txn.broker.txn_coordinator import Identity
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import Producer, TxnResult
@@ -86,7 +86,9 @@ class StoppedClock:
         call()
 
     def sync_each(self, stores: Any, done: Callable[[Any], None]) -> None:
-        raise AssertionError("nothing waits for the disk here")
+        for store in stores:
+            store.sync()
+        done({})
 
 
 class Opened(NamedTuple):
@@ -171,29 +173,24 @@ def state_of(node: Node) -> State:
     )
 
 
-def write_history(node: Node) -> None:
+async def write_history(node: Node) -> None:
     """Committed, aborted and open transactions over two partitions, plain batches, offsets."""
     assert isinstance(node.controller, LocalController), "there is one node"
     node.controller.create_topic_now("orders", 2, {"internal.segment.bytes": "1000"})
     places = [("orders", 0), ("orders", 1)]
     for number in range(3):
-        answer = eager.step(node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None))
-        assert isinstance(answer, Identity)
+        answer = await node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None)
         producer = answer.producer
         for turn in range(4):
             write_transaction(node, f"pay-{number}", producer, places, f"{number}.{turn}")
             if number < 2 or turn < 3:
                 outcome = TxnResult.COMMIT if turn % 2 else TxnResult.ABORT
-                eager.step(
-                    node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
-                )
+                await node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
             offset = OffsetValue(turn, -1, "", NOW_MS)
-            eager.step(
-                node.groups.commit(
-                    Committer("group"),
-                    {OffsetKey("group", "orders", number % 2): offset},
-                    knows_group_not_found=True,
-                )
+            await node.groups.commit(
+                Committer("group"),
+                {OffsetKey("group", "orders", number % 2): offset},
+                knows_group_not_found=True,
             )
 
 
@@ -217,7 +214,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     data = tmp_path_factory.mktemp(kind) / kind
     data.mkdir()
     node, storage = opened(data, was_clean=False)
-    write_history(node)
+    asyncio.run(write_history(node))
     for log in storage._recovery_points.logs().values():
         log.sync()
     node.partitions["orders"][1].delete_records(3)

@@ -169,6 +169,7 @@ class World(RuleBasedStateMachine):
             start_ms=-1,
             updated_ms=0,
         )
+        self.host.create_topic(TRANSACTIONS_TOPIC, 2)
         stores = self.host.coordinator_partitions(TRANSACTIONS_TOPIC)
         store = stores[coordinator_partition(ID, len(stores))]
         store.append([(encode_key(ID), encode_value(txn))], timestamp_ms=0)

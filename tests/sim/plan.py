@@ -291,7 +291,7 @@ def make_unread_power_plan(seed: int) -> Plan:
     power = Fault(
         "power",
         FROM_THE_START,
-        chance.randrange(20, 120),
+        chance.randrange(100, 300),
         US_PER_MS,
         bias="all",
         place=chance.choice([p for p in INTERNAL_PLACES if p[0] == "__transaction_state"]),

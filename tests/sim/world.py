@@ -27,11 +27,14 @@ from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_pl
 from sim.readers import Follower
 from sim.two_phase import TwoPhaseProducer
 from sim.upgrades import Upgrade
+from txn.broker.controller import LocalController
 from txn.broker.host import Durability
+from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 from txn.errors import CorruptLogError
+from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import StoredBatch
 from txn.wire.hashing import coordinator_partition
 
@@ -367,8 +370,15 @@ class World(ClientsWorld):
             log.append([(None, HANGING_VALUE)], timestamp_ms=START_MS, producer=HANGING)
 
     def _seed_epochs(self, node: Node, first_epoch: int) -> None:
+        controller = node.controller
+        assert isinstance(controller, LocalController), "there is one node"
+        controller.create_topic_now(
+            TRANSACTIONS_TOPIC,
+            node.settings[PARTITION_COUNT_SETTING[TRANSACTIONS_TOPIC]],
+            coordinator_topic_settings(TRANSACTIONS_TOPIC, node.settings),
+        )
         for producer_id, name in zip(
-            node.host.allocate_producer_ids(), ("pay", "ship"), strict=False
+            node.host.allocate_producer_ids_now(), ("pay", "ship"), strict=False
         ):
             txn = Txn(
                 producer_id=producer_id,
@@ -379,7 +389,7 @@ class World(ClientsWorld):
                 start_ms=-1,
                 updated_ms=START_MS,
             )
-            stores = node.host.coordinator_partitions("__transaction_state")
+            stores = node.host.coordinator_partitions(TRANSACTIONS_TOPIC)
             store = stores[coordinator_partition(name, len(stores))]
             store.append([(encode_key(name), encode_value(txn))], timestamp_ms=START_MS)
 

@@ -185,11 +185,29 @@ def test_a_change_made_on_this_thread_publishes_those_before_it_first() -> None:
     async def main() -> None:
         bench = Bench()
         creation = bench.controller.create_topic("orders", 1, {})
-        bench.controller.create_coordinator_topic(TRANSACTIONS_TOPIC)
-        assert bench.published == {"orders", TRANSACTIONS_TOPIC}
+        bench.controller.create_topic_now("payments", 1, {})
+        assert bench.published == {"orders", "payments"}
         assert await creation == bench.publisher.image.topics["orders"].topic_id
         await bench.finish_pass()  # nothing is published twice
-        assert [list(delta.created) for delta in bench.deltas] == [["orders"], [TRANSACTIONS_TOPIC]]
+        assert [list(delta.created) for delta in bench.deltas] == [["orders"], ["payments"]]
+
+    asyncio.run(main())
+
+
+def test_P2_a_coordinators_topic_is_there_once_it_is_on_the_disk() -> None:
+    """Its first use kept everybody waiting for the disk."""
+
+    async def main() -> None:
+        bench = Bench()
+        creation = asyncio.ensure_future(
+            bench.controller.create_coordinator_topic(TRANSACTIONS_TOPIC)
+        )
+        await asyncio.sleep(0)
+        assert not creation.done()
+        assert bench.published == set()
+        await bench.finish_pass()
+        await creation
+        assert bench.published == {TRANSACTIONS_TOPIC}
 
     asyncio.run(main())
 
@@ -198,7 +216,9 @@ def test_a_coordinators_topic_that_is_on_its_way_is_not_made_twice() -> None:
     async def main() -> None:
         bench = Bench()
         creation = bench.controller.create_topic(TRANSACTIONS_TOPIC, 2, {})
-        bench.controller.create_coordinator_topic(TRANSACTIONS_TOPIC)
+        again = asyncio.ensure_future(bench.controller.create_coordinator_topic(TRANSACTIONS_TOPIC))
+        await bench.finish_pass()
+        await again
         assert await creation == bench.publisher.image.topics[TRANSACTIONS_TOPIC].topic_id
         assert len([each for each in bench.deltas if each.created]) == 1
 
@@ -217,10 +237,46 @@ def test_a_topic_without_room_is_refused_and_writes_nothing() -> None:
     asyncio.run(main())
 
 
-def test_producer_ids_are_never_given_out_twice() -> None:
-    bench = Bench()
-    blocks = [bench.controller.allocate_producer_ids() for _ in range(3)]
-    assert len({number for block in blocks for number in block}) == 3_000
+def test_producer_ids_are_never_allocated_twice() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocks = [bench.controller.allocate_producer_ids_now()]
+        waiting = [bench.controller.allocate_producer_ids() for _ in range(3)]
+        await bench.finish_pass()
+        blocks += await asyncio.gather(*waiting)
+        assert len({number for block in blocks for number in block}) == 4_000
+
+    asyncio.run(main())
+
+
+def test_P7_a_block_of_producer_ids_is_given_out_once_it_is_on_the_disk() -> None:
+    async def main() -> None:
+        bench = Bench()
+        allocation = asyncio.ensure_future(bench.controller.allocate_producer_ids())
+        await asyncio.sleep(0)
+        assert not allocation.done()
+        assert bench.publisher.image.next_producer_id == 0
+        await bench.finish_pass()
+        assert await allocation == range(1_000)
+        assert bench.publisher.image.next_producer_id == 1_000
+
+    asyncio.run(main())
+
+
+def test_a_block_of_producer_ids_that_could_not_be_synced_is_given_to_nobody() -> None:
+    """Its record may be in the log at the next start, or not."""
+
+    async def main() -> None:
+        bench = Bench()
+        allocation = bench.controller.allocate_producer_ids()
+        await bench.finish_pass(StorageError("the disk refuses"))
+        with pytest.raises(StorageError, match="the disk refuses"):
+            await allocation
+        following = bench.controller.allocate_producer_ids()
+        await bench.finish_pass()
+        assert await following == range(1_000, 2_000)
+
+    asyncio.run(main())
 
 
 def test_catching_up_waits_for_every_change_before() -> None:

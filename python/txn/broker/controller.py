@@ -90,15 +90,16 @@ class Controller(Protocol):
         """Return once every change made so far is published."""
         ...
 
-    def create_coordinator_topic(self, name: str) -> None:
-        """Make `__transaction_state` or `__consumer_offsets`; it is published on return.
-
-        Raises StorageError.
-        """
+    def create_coordinator_topic(self, name: str) -> Awaitable[None]:
+        """Make `__transaction_state` or `__consumer_offsets`, unless it is there."""
         ...
 
-    def allocate_producer_ids(self) -> range:
-        """A block of producer ids, never handed out again. Raises StorageError."""
+    def allocate_producer_ids(self) -> Awaitable[range]:
+        """Allocate a block of producer ids, which is never allocated again."""
+        ...
+
+    def allocate_producer_ids_now(self) -> range:
+        """As `allocate_producer_ids`; blocks, for a start. Raises StorageError."""
         ...
 
 
@@ -193,34 +194,50 @@ class LocalController:
         """See `Controller`."""
         return self._change(list, None)
 
-    def create_coordinator_topic(self, name: str) -> None:
+    def create_coordinator_topic(self, name: str) -> Awaitable[None]:
         """See `Controller`."""
-        if name in self.image.topics:  # a client's request made it; it is on its way to the disk
-            self._publish_all()
-            return
-        self.create_topic_now(
-            name,
-            self._settings[PARTITION_COUNT_SETTING[name]],
-            coordinator_topic_settings(name, self._settings),
-        )
+        if name in self.image.topics:  # another request made it; it may be on its way to the disk
+            return self.caught_up()
+
+        def records() -> list[MetadataRecord]:
+            return self._creation(
+                name,
+                uuid.uuid4(),
+                self._settings[PARTITION_COUNT_SETTING[name]],
+                coordinator_topic_settings(name, self._settings),
+            )
+
+        return self._change(records, None)
 
     def create_topic_now(self, name: str, partition_count: int, settings: dict[str, str]) -> None:
-        """Make a topic on this thread; it is durable and published on return.
+        """Make a topic; it is durable and published on return. Blocks, for a start.
 
         Raises StorageError.
         """
         self._append(self._creation(name, uuid.uuid4(), partition_count, settings))
         self._publish_all()
 
-    def allocate_producer_ids(self) -> range:
+    def allocate_producer_ids(self) -> Awaitable[range]:
         """See `Controller`."""
-        start = self.image.next_producer_id
-        end = start + PRODUCER_ID_BLOCK
-        self._append([ProducerIdsRecord(self._identity.node_id, end)])
+        block = self._next_producer_ids()
+        return self._change(lambda: [self._allocation(block)], block)
+
+    def allocate_producer_ids_now(self) -> range:
+        """See `Controller`."""
+        block = self._next_producer_ids()
+        self._append([self._allocation(block)])
         self._publish_all()
-        return range(start, end)
+        return block
 
     # ------------------------------------------------------------ inside
+
+    def _next_producer_ids(self) -> range:
+        """The ids behind those of every allocation in the log, durable or not."""
+        start = self.image.next_producer_id
+        return range(start, start + PRODUCER_ID_BLOCK)
+
+    def _allocation(self, block: range) -> MetadataRecord:
+        return ProducerIdsRecord(self._identity.node_id, block.stop)
 
     def _creation(
         self, name: str, topic_id: uuid.UUID, partition_count: int, settings: dict[str, str]

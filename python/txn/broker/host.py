@@ -6,7 +6,7 @@ with a clock of their own and logs in memory.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -104,7 +104,15 @@ class Host(Protocol):
         ...
 
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
-        """All partitions of `__transaction_state` or `__consumer_offsets`, made if need be."""
+        """All partitions of `__transaction_state` or `__consumer_offsets`, which must exist."""
+        ...
+
+    def create_coordinator_topic(self, topic: str) -> Awaitable[None]:
+        """Make `__transaction_state` or `__consumer_offsets`, unless it is there.
+
+        The topic is on the disk before anything is written to it. Without it a start finds nothing
+        of its partitions' records (P2). Raises StorageError.
+        """
         ...
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
@@ -115,8 +123,16 @@ class Host(Protocol):
         """The name of a topic by its id, None if unknown."""
         ...
 
-    def allocate_producer_ids(self) -> range:
-        """A fresh, durable block of producer ids; never handed out again."""
+    def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
+        """Begin to allocate producer ids; give `done` the block once it is durable.
+
+        The block is never allocated again. `done` may be called at once. It is not called if the
+        broker stops before.
+        """
+        ...
+
+    def allocate_producer_ids_now(self) -> range:
+        """Allocate a block of producer ids; blocks, for a start. Raises StorageError."""
         ...
 
     def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:

@@ -6,7 +6,8 @@ that a power failure takes back.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from txn.broker.controller import Controller
@@ -14,6 +15,7 @@ from txn.broker.host import CoordinatorPartitions, Durability, Timer
 from txn.broker.metadata_publisher import MetadataPublisher
 from txn.broker.replica_manager import ReplicaManager
 from txn.broker.shell import Catalog, LogStorage, Scheduler
+from txn.broker.syncs import not_synced
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.storage.base import PartitionLog
@@ -81,14 +83,12 @@ class LocalHost:
         return self._storage.accepts_loss(topic, index)
 
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:
-        """All partitions of a coordinator's topic, made if need be.
-
-        The topic is on the disk before anything is written to it: without it a start finds nothing
-        of its partitions' records (P2). Raises StorageError.
-        """
-        if topic not in self._replicas.partitions:
-            self._controller.create_coordinator_topic(topic)
+        """All partitions of a coordinator's topic."""
         return self._replicas.partitions[topic]
+
+    def create_coordinator_topic(self, topic: str) -> Awaitable[None]:
+        """Make a coordinator's topic, unless it is there."""
+        return self._controller.create_coordinator_topic(topic)
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The id of a topic, None if unknown."""
@@ -99,9 +99,14 @@ class LocalHost:
         """The name of a topic by its id, None if unknown."""
         return self._publisher.image.names.get(topic_id)
 
-    def allocate_producer_ids(self) -> range:
-        """A fresh, durable block of producer ids."""
-        return self._controller.allocate_producer_ids()
+    def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
+        """Begin to allocate producer ids; give `done` the block once it is durable."""
+        allocation = asyncio.ensure_future(self._controller.allocate_producer_ids())
+        allocation.add_done_callback(partial(_give_block, done))
+
+    def allocate_producer_ids_now(self) -> range:
+        """Allocate a block of producer ids on this thread."""
+        return self._controller.allocate_producer_ids_now()
 
     def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
@@ -114,3 +119,16 @@ class LocalHost:
     def sync_now(self, stores: Iterable[PartitionLog]) -> StorageError | None:
         """Force partitions to the disk; blocks, for a start. Return a failure."""
         return self._storage.sync_all([*stores])
+
+
+def _give_block(
+    done: Callable[[range | StorageError], object], allocation: "asyncio.Future[range]"
+) -> None:
+    """Pass on a block of producer ids, or the reason why there is none."""
+    if allocation.cancelled():  # the broker stops
+        return
+    error = allocation.exception()
+    if error is None:
+        done(allocation.result())
+    else:
+        done(error if isinstance(error, StorageError) else not_synced(error))

@@ -32,6 +32,7 @@ from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import LocalMarkerSender, MarkerSender, to_be_retried
+from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.runtime import Phase, Refused, Shard
 from txn.coordinator.operations import COMMITTED, Append, Committed, Request, Synced
 from txn.coordinator.transaction import timeouts
@@ -62,7 +63,6 @@ from txn.coordinator.transaction.open_transactions import (
     owners_of,
     unexplained,
 )
-from txn.coordinator.transaction.producer_ids import ProducerIds
 from txn.coordinator.transaction.records import (
     TRANSACTIONAL_ID_BYTES_MAX,
     TxnRecord,
@@ -196,7 +196,7 @@ class TransactionCoordinator:
         self._host = host
         self._is_loading = True
         self._hanging = HangingTransactions(host, markers)
-        self._producer_ids = ProducerIds(host.allocate_producer_ids)
+        self._producer_ids = ProducerIdManager(host)
         self._is_behind = False
         """True after a power failure while an unreadable partition may hold more state."""
         self._connections = LatestConnections()
@@ -222,7 +222,7 @@ class TransactionCoordinator:
             keep_prepared: Leave a transaction that is open as it is (KIP-939).
         """
         if transactional_id is None:
-            return self._new_producer()
+            return await self._new_producer()
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return _refused(refusal)
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
@@ -233,15 +233,22 @@ class TransactionCoordinator:
             timeout_ms = NO_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._host.setting("transaction.max.timeout.ms"):
             return _refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        try:
+        if not self.transactions.shards:
+            try:
+                await self._host.create_coordinator_topic(TRANSACTIONS_TOPIC)
+            except StorageError:
+                return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self._make_shards()
-        except StorageError:  # `__transaction_state` cannot be made
-            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return await self._run(
-            transactional_id,
-            self._initialize(transactional_id, timeout_ms, expected, keep_prepared),
-            _refused,
-        )
+        while True:
+            identity = await self._run(
+                transactional_id,
+                self._initialize(transactional_id, timeout_ms, expected, keep_prepared),
+                _refused,
+            )
+            if identity is not None:
+                return identity
+            if not await self._producer_ids.ready():
+                return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def add_partitions(
         self,
@@ -357,11 +364,16 @@ class TransactionCoordinator:
             return _refused(ErrorCode.INVALID_REQUEST)
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return _refused(refusal)
-        return await self._run(
-            transactional_id,
-            self._end(transactional_id, producer, outcome, bumps_epoch),
-            _refused,
-        )
+        while True:
+            identity = await self._run(
+                transactional_id,
+                self._end(transactional_id, producer, outcome, bumps_epoch),
+                _refused,
+            )
+            if identity is not None:
+                return identity
+            if not await self._producer_ids.ready():
+                return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     @property
     def failed_count(self) -> int:
@@ -437,15 +449,15 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ flows
 
-    def _new_producer(self) -> Identity:
-        try:
-            return Identity(Producer(self._producer_ids.take(), 0))
-        except StorageError:
+    async def _new_producer(self) -> Identity:
+        if not await self._producer_ids.ready():
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Identity(Producer(self._producer_ids.take(), 0))
 
     def _initialize(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None, keep_prepared: bool
-    ) -> Request[Identity]:
+    ) -> Request[Identity | None]:
+        """Decide on InitProducerId and write it; None: it waits for a producer id."""
         try:
             while True:
                 txn = self.transactions.get(transactional_id)
@@ -479,6 +491,8 @@ class TransactionCoordinator:
                 volatile.following_timeout_ms = timeout_ms if has_more else None
             self._let_in(transactional_id, decision.txn)
             yield COMMITTED
+        except NoProducerIdError:
+            return None
         except StorageError:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         ongoing = decision.txn.producer if decision.txn.is_prepared else NOBODY
@@ -548,14 +562,15 @@ class TransactionCoordinator:
 
     def _end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, bumps_epoch: bool
-    ) -> Request[Identity]:
+    ) -> Request[Identity | None]:
+        """End a transaction; None: nothing changed, it waits for a producer id."""
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
         txn = self.transactions.get(transactional_id)
         try:
             decision = self._decide_end(txn, producer, outcome, bumps_epoch)
-        except StorageError:  # no new producer id to be had
-            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except NoProducerIdError:
+            return None
         if isinstance(decision, Refuse):
             return self._answer_to_refused_end(transactional_id, producer, outcome, decision.code)
         if isinstance(decision, Done):
@@ -602,7 +617,7 @@ class TransactionCoordinator:
     def _decide_end(
         self, txn: Txn | None, producer: Producer, outcome: TxnResult, bumps_epoch: bool
     ) -> Refuse | Done | End:
-        """Raises StorageError: no new producer id is to be had."""
+        """Raises NoProducerIdError."""
         now_ms = self._host.now_ms()
         if not bumps_epoch:
             return decide_end(txn, producer, outcome, now_ms=now_ms)
@@ -863,7 +878,7 @@ class TransactionCoordinator:
         return shards[coordinator_partition(transactional_id, len(shards))]
 
     def _make_shards(self) -> None:
-        """Make the shards, and `__transaction_state` if need be. Raises StorageError."""
+        """Make the shards of `__transaction_state`, which exists."""
         if not self.transactions.shards:
             logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
             self.transactions.shards += [
@@ -1142,7 +1157,7 @@ class TransactionCoordinator:
             txn,
             is_behind=is_behind,
             now_ms=self._host.now_ms(),
-            new_producer_id=self._producer_ids.take,
+            new_producer_id=self._producer_ids.take_now,
         )
 
 

@@ -98,6 +98,8 @@ class FakeHost:
         """The partitions of every sync so far."""
         self.unfinished_syncs: list[asyncio.Future[None]] | None = None
         """A list: syncs wait for the test. None: they are done at once."""
+        self.unfinished_allocations: list[Callable[[range | StorageError], object]] | None = None
+        """A list: blocks of producer ids wait for the test. None: they come at once."""
         self.tasks: list[asyncio.Task[Any]] = []
         self._coordinator_partitions = coordinator_partitions
         self._next_producer_id = 1_000
@@ -155,10 +157,13 @@ class FakeHost:
         return (topic, index) in self.accepted
 
     def coordinator_partitions(self, topic: str) -> FakePartitions:
-        """The partitions of a coordinator's topic, made if need be."""
+        """The partitions of a coordinator's topic."""
+        return FakePartitions(self, topic)
+
+    async def create_coordinator_topic(self, topic: str) -> None:
+        """Make a coordinator's topic, unless it is there."""
         if topic not in self.topics:
             self.create_topic(topic, self._coordinator_partitions)
-        return FakePartitions(self, topic)
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The id of a topic."""
@@ -168,7 +173,14 @@ class FakeHost:
         """The name of a topic by its id."""
         return next((name for name, known in self.topic_ids.items() if known == topic_id), None)
 
-    def allocate_producer_ids(self) -> range:
+    def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
+        """Allocate a block of producer ids, at once or when the test says."""
+        if self.unfinished_allocations is None:
+            done(self.allocate_producer_ids_now())
+        else:
+            self.unfinished_allocations.append(done)
+
+    def allocate_producer_ids_now(self) -> range:
         """A fresh block of producer ids."""
         start = self._next_producer_id
         self._next_producer_id += PRODUCER_IDS_PER_BLOCK

@@ -1,0 +1,113 @@
+"""Producer ids come from durable blocks, and hardly a producer waits for one (KIP-730)."""
+
+import asyncio
+
+import pytest
+
+from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
+from txn.errors import StorageError
+from txn.testing import FakeHost
+
+
+class Bench:
+    """A manager whose blocks come when the test says."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost()
+        self.host.unfinished_allocations = []
+        self.ids = ProducerIdManager(self.host)
+
+    @property
+    def asked_for(self) -> int:
+        """Number of blocks on their way."""
+        assert self.host.unfinished_allocations is not None
+        return len(self.host.unfinished_allocations)
+
+    def arrive(self, block: range | StorageError) -> None:
+        assert self.host.unfinished_allocations is not None
+        self.host.unfinished_allocations.pop(0)(block)
+
+    def take(self, count: int) -> list[int]:
+        return [self.ids.take() for _ in range(count)]
+
+
+def test_P7_no_id_is_given_out_before_its_block_has_come() -> None:
+    bench = Bench()
+    with pytest.raises(NoProducerIdError):
+        bench.ids.take()
+    with pytest.raises(NoProducerIdError):
+        bench.ids.take()
+    assert bench.asked_for == 1
+    bench.arrive(range(50, 60))
+    assert bench.take(2) == [50, 51]
+
+
+def test_the_next_block_is_asked_for_before_the_last_id_is_taken() -> None:
+    bench = Bench()
+    with pytest.raises(NoProducerIdError):
+        bench.ids.take()
+    bench.arrive(range(100))
+    bench.take(90)
+    assert bench.asked_for == 0
+    bench.take(1)
+    assert bench.asked_for == 1
+    bench.arrive(range(100, 200))
+    assert bench.take(10) == [*range(91, 101)]
+    assert bench.asked_for == 0
+
+
+def test_every_waiter_gets_an_id_of_its_own_however_many_there_are() -> None:
+    """More wait than a block has ids: the others wait for the next."""
+
+    async def main() -> None:
+        bench = Bench()
+
+        async def identified() -> int:
+            assert await bench.ids.ready()
+            return bench.ids.take()
+
+        waiters = [asyncio.ensure_future(identified()) for _ in range(15)]
+        await asyncio.sleep(0)
+        assert bench.asked_for == 1
+        bench.arrive(range(10))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sum(waiter.done() for waiter in waiters) == 10
+        bench.arrive(range(10, 20))
+        assert sorted(await asyncio.gather(*waiters)) == [*range(15)]
+
+    asyncio.run(main())
+
+
+def test_a_block_that_could_not_be_allocated_is_asked_for_again() -> None:
+    async def main() -> None:
+        bench = Bench()
+        first = asyncio.ensure_future(bench.ids.ready())
+        await asyncio.sleep(0)
+        bench.arrive(StorageError("the disk refuses"))
+        assert not await first
+        second = asyncio.ensure_future(bench.ids.ready())
+        await asyncio.sleep(0)
+        bench.arrive(range(7, 9))
+        assert await second
+        assert bench.ids.take() == 7
+
+    asyncio.run(main())
+
+
+def test_a_waiter_that_gave_up_keeps_nobody_else_from_an_id() -> None:
+    async def main() -> None:
+        bench = Bench()
+        first, second = (asyncio.ensure_future(bench.ids.ready()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        bench.arrive(range(1))
+        assert await second
+
+    asyncio.run(main())
+
+
+def test_a_start_takes_ids_without_waiting_for_the_loop() -> None:
+    ids = ProducerIdManager(FakeHost())
+    assert len({ids.take_now() for _ in range(20)}) == 20
