@@ -1,13 +1,16 @@
 """Damage to a data directory while nobody runs: every file, every kind of damage."""
 
 import os
+import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hostile.left import batch_positions, let_the_power_fail
+from hostile.left import batch_positions, checkpoint_of, let_the_power_fail
 
 GARBAGE: Final = bytes((7 * n * n + n // 3) % 251 for n in range(5000))
 """Longer than any batch of the directories."""
@@ -42,6 +45,14 @@ class Case:
     def place(self) -> str:
         """The name of the damaged partition's directory, or of the file beside them."""
         return Path(self.path).parts[0]
+
+    @property
+    def kind(self) -> tuple[bool, str]:
+        """The kind of the damaged file: whether it is internal, and its name without numbers."""
+        path = Path(self.path)
+        is_partition = self.damage in DIRECTORY_DAMAGES
+        name = "partition" if is_partition else path.name.lstrip("0123456789")
+        return self.place.startswith("__"), name
 
     @property
     def is_cut(self) -> bool:
@@ -168,10 +179,48 @@ def cases_of(broker: str, state: str, left: Path) -> Iterator[Case]:
         yield from (Case(broker, state, name, damage) for damage in damages)
 
 
+def in_rounds(cases: Sequence[Case], chance: random.Random) -> Iterator[Case]:
+    """All cases, in rounds: in each of them every kind of file of every directory is damaged once.
+
+    The first rounds have every damage, too.
+    """
+    groups: dict[tuple[str, str, tuple[bool, str]], list[Case]] = {}
+    for case in chance.sample(cases, len(cases)):
+        groups.setdefault((case.broker, case.state, case.kind), []).append(case)
+    played: Counter[tuple[str, str]] = Counter()
+    common = Counter(case.damage for case in cases)
+    while groups:
+        for key in sorted(groups):
+            case = min(
+                groups[key],
+                key=lambda each: (played[each.state, each.damage], common[each.damage]),
+            )
+            groups[key].remove(case)
+            played[case.state, case.damage] += 1
+            yield case
+        groups = {key: each for key, each in groups.items() if each}
+
+
+def first_round(cases: Sequence[Case]) -> int:
+    """Number of cases in the first round: of kinds of files, in all directories."""
+    return len({(case.broker, case.state, case.kind) for case in cases})
+
+
 def damaged_copy(case: Case, left: Path, to: Path) -> None:
     """Copy a directory and damage it; it is the directory of the machine that failed, too."""
     shutil.copytree(left, to)
     if case.state == "power":
         let_the_power_fail(to)
-    damage = {**FILE_DAMAGES, **DIRECTORY_DAMAGES}[case.damage]
-    damage(to / case.path)
+    _damage(case, to)
+
+
+def damaged_checkpoint(case: Case, left: Path) -> dict[str, int]:
+    """The offsets of a checkpoint with its damage."""
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copy(left / case.path, name)
+        _damage(case, Path(name))
+        return checkpoint_of(Path(name), case.path)
+
+
+def _damage(case: Case, data: Path) -> None:
+    {**FILE_DAMAGES, **DIRECTORY_DAMAGES}[case.damage](data / case.path)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hostile.damage import Case
+from hostile.damage import Case, damaged_checkpoint
 from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
 from hostile.shown import CONTROL, Shown, ShownPartition
 from hostile.worker import Finding, Start
@@ -179,13 +179,19 @@ class _Judgement:
             self._fault(f"{place}: {found['error']}")
         if not self._is_told(place):
             self._fault(f"{place} answers {found['error']}, and no line names it")
-        if place != self.case.place and not self._may_touch_others():
+        if place != self.case.place and not self._may_touch_others(place):
             self._fault(f"{place} is refused for damage in {self.case.path}")
         if found["batches"] != sound["batches"][: len(found["batches"])]:
             self._fault(f"{place} shows other batches: {_difference(sound, found)}")
 
-    def _may_touch_others(self) -> bool:
-        """Damage in the coordinators' logs may leave transactions of other partitions open."""
+    def _may_touch_others(self, place: str) -> bool:
+        """Damage in the coordinators' logs may leave transactions of other partitions open.
+
+        A recovery point that was damaged upward looks like a log that lost its end.
+        """
+        if self.case.path == RECOVERY_POINTS:
+            noted = damaged_checkpoint(self.case, self.left)
+            return noted.get(place, 0) > self.sound["partitions"][place]["end"]
         return self.case.place.startswith(("__transaction_state", METADATA))
 
     def _is_of_log_starts(self, sound: ShownPartition, found: ShownPartition) -> bool:

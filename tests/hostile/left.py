@@ -1,11 +1,13 @@
 """Data directories with some of everything, as a broker leaves them that is stopped or killed.
 
-`make_left` runs a real broker, txn or Apache Kafka, and copies its directory twice: after a
-SIGKILL, and after the clean stop that follows. Only clients and settings known to both brokers
+`make_left` runs a real broker, txn or Apache Kafka, and keeps its directory twice: as a SIGKILL
+leaves it, and after the clean stop that follows. Only clients and settings known to both brokers
 fill it. Its files are small, so a test can start a broker on a copy in milliseconds.
 """
 
+import os
 import shutil
+import signal
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -59,49 +61,47 @@ class Left:
     """Copies of one directory.
 
     Attributes:
-        killed: After a SIGKILL, in this boot of the machine.
-        closed: After a restart and a clean stop; None if it was not asked for.
+        killed: As a SIGKILL leaves it, in this boot of the machine.
+        closed: After a clean stop.
         committed: The values that were committed, by topic, in the order of each partition.
     """
 
     killed: Path
-    closed: Path | None
+    closed: Path
     committed: Mapping[str, list[bytes]]
 
 
-def make_left(broker: str, directory: Path, *, closes: bool = True) -> Left:
+def make_left(broker: str, directory: Path) -> Left:
     """Fill a directory by `broker`, "txn" or "kafka"; copy it as it is left."""
     directory.mkdir(parents=True)
-    if broker == "txn":
-        return _make_txn(directory, closes=closes)
-    return _make_kafka(directory, closes=closes)
+    return _make_txn(directory) if broker == "txn" else _make_kafka(directory)
 
 
-def _make_txn(directory: Path, *, closes: bool) -> Left:
+def _make_txn(directory: Path) -> Left:
     data = directory / "data"
     options = [f"{name}={value}" for name, value in SMALL.items()]
     process = BrokerProcess(data, *options, durability="commit")
     committed = fill(process.bootstrap_servers, data)
-    process.kill()
-    killed = Path(shutil.copytree(data, directory / "killed"))
-    if not closes:
-        return Left(killed, None, committed)
-    process.restart()
+    killed = _copy_as_killed(process.pid, data, directory)
     assert process.stop() == 0
-    return Left(killed, Path(shutil.copytree(data, directory / "closed")), committed)
+    return Left(killed, data, committed)
 
 
-def _make_kafka(directory: Path, *, closes: bool) -> Left:
+def _make_kafka(directory: Path) -> Left:
     node = KafkaNode(directory / "node", {**SMALL, **KAFKA_ONLY})
     with node:
         committed = fill(node.bootstrap_servers, node.data)
-        node.kill()
-    killed = Path(shutil.copytree(node.data, directory / "killed"))
-    if not closes:
-        return Left(killed, None, committed)
-    with node:
-        pass
-    return Left(killed, Path(shutil.copytree(node.data, directory / "closed")), committed)
+        killed = _copy_as_killed(node.pid, node.data, directory)
+    return Left(killed, node.data, committed)
+
+
+def _copy_as_killed(pid: int, data: Path, directory: Path) -> Path:
+    """Copy the files of a process that stands still; a SIGKILL would leave the same bytes."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        return Path(shutil.copytree(data, directory / "killed"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 # ---------------------------------------------------------------- writing

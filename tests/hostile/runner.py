@@ -28,6 +28,7 @@ from hostile.left import Left, let_the_power_fail, make_left
 from hostile.shown import Shown
 from hostile.worker import Finding, Start
 from support.brokers import TESTS, environment
+from support.memory import MEMORY
 
 CASE_S: Final = 20.0
 """Two starts, with everything that is asked of them."""
@@ -111,9 +112,7 @@ class Matrix:
     def sound_for(self, case: Case) -> list[Shown]:
         """Contents that a case may show: more than one if the note of the boot is damaged."""
         states = STATES if case.path == LOCK and case.state != "closed" else (case.state,)
-        return [
-            self.sound[case.broker, state] for state in states if (case.broker, state) in self.sound
-        ]
+        return [self.sound[case.broker, state] for state in states]
 
     def cases(self) -> list[Case]:
         return [
@@ -131,8 +130,6 @@ def make_matrix(made: Mapping[str, Left], scratch: Path) -> Matrix:
     for broker, each in made.items():
         for state in STATES:
             path = each.closed if state == "closed" else each.killed
-            if path is None:
-                continue
             data = Path(shutil.copytree(path, scratch / f"{broker}-{state}"))
             if state == "power":
                 let_the_power_fail(data)
@@ -203,7 +200,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="print every case")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="txn-hostile-") as name:
+    with tempfile.TemporaryDirectory(prefix="txn-hostile-", dir=MEMORY) as name:
         scratch = Path(name)
         made = {broker: make_left(broker, scratch / broker) for broker in asked.brokers}
         matrix = make_matrix(made, scratch)

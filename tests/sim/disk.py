@@ -23,6 +23,7 @@ from sim.agenda import Crash
 from sim.cleaning import Cleaning, key_of, stored_value
 from sim.machine import Machine, Marks, write_all
 from sim.segments import Found, batches_of, decoded
+from support.memory import MEMORY
 from support.python_syncs import sync_in_turn
 from txn import _core
 from txn.config import BrokerSettings, topic_settings
@@ -45,7 +46,6 @@ from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash
 
 KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
-IN_MEMORY = Path("/dev/shm")
 DEFAULTS = topic_settings({}, BrokerSettings({}))
 
 Place = tuple[str, int]
@@ -291,8 +291,7 @@ class Disk:
         self.cleaning: Cleaning | None = None
         """The cleaner at work."""
         self._chance = chance
-        memory = IN_MEMORY if IN_MEMORY.is_dir() else None
-        root = Path(tempfile.mkdtemp(prefix="sim-", dir=memory))
+        root = Path(tempfile.mkdtemp(prefix="sim-", dir=MEMORY))
         self.machine = Machine(root, self._refuses)
 
     def release(self) -> None:
