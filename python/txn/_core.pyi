@@ -134,7 +134,7 @@ class PartitionLog:
         recovery_point: int = 0,
         high_watermark: int = 0,
         log_start_offset: int | None = None,
-        may_have_gaps: bool = False,
+        cleaned_end: int | None = None,
         role: Literal["sole_replica", "leader", "follower"] = "sole_replica",
         syncs_before_close: bool = True,
     ) -> PartitionLog:
@@ -146,7 +146,8 @@ class PartitionLog:
         recovery_point, high_watermark, log_start_offset: the log's entries in Kafka's checkpoints.
         They prove how far it has come: a log that ends below is damaged, unless the power failed.
         power_failed: unsynced bytes may be torn anywhere, or missing.
-        may_have_gaps: it was compacted once.
+        cleaned_end: its entry there: it was compacted up to here, so offsets may be missing between
+        batches.
         role: its role in its partition from the start. Unless it is the sole replica,
         `high_watermark` is also its high watermark, as far as the log reaches.
         partition_metadata: text of the `partition.metadata` file, written with the directory.

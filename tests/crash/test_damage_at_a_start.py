@@ -18,6 +18,7 @@ import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, commit_values, create_topic, plain_producer, read_all, send
 from support.clients import transactional_producer as opened_producer
+from support.compacted import SEGMENT_BYTES, compacted_topic, put
 from support.damaged import (
     KAFKA_STORAGE_ERROR,
     VALUES,
@@ -336,6 +337,40 @@ def test_P9_what_was_on_the_disk_is_missed_after_a_power_failure_too(
         else:
             with pytest.raises(CorruptLogError, match="__cluster_metadata-0"):
                 txn.Broker(data)
+
+
+def test_a_gap_of_kafkas_cleaner_is_no_loss_of_a_later_power_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka keeps the last batch of a cleaning, not of each segment, and was killed in one.
+
+    After a power failure such a gap counts as a loss above the recovery point, unless the first
+    start has had all on the disk.
+    """
+    data = tmp_path / "data"
+    process = BrokerProcess(data)
+    compacted_topic(process, "prices")
+    producer = plain_producer(process.bootstrap_servers)
+    for value in ("x" * SEGMENT_BYTES, "x" * SEGMENT_BYTES, "1", "x" * SEGMENT_BYTES):
+        put(producer, "prices", [("key", value)])
+    process.kill()
+    segment = segment_of(data, "prices")
+    segment.write_bytes(b"")
+    (data / RECOVERY_POINTS).unlink(missing_ok=True)
+    (data / LOCK).write_text("")
+    expected = [SEGMENT_BYTES, 1, SEGMENT_BYTES]
+
+    def lengths(servers: str) -> list[int]:
+        return [len(value or b"") for value in read_all(servers, "prices")]
+
+    for _ in range(2):
+        process = BrokerProcess(data)
+        assert lengths(process.bootstrap_servers) == expected
+        process.kill()
+        (data / LOCK).write_text("another boot")
+    with txn.Broker(data) as broker:
+        assert lengths(broker.bootstrap_servers) == expected
+    assert not events(caplog, "log.tail_cut")
 
 
 def test_P9_a_topic_made_anew_is_not_held_against_its_namesake(

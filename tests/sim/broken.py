@@ -13,10 +13,11 @@ from unittest.mock import patch
 
 from sim import cleaning
 from sim.cleaning import Output, moved_up
-from sim.disk import SimCatalog, SimLog, SimStorage
+from sim.disk import File, SimCatalog, SimLog, SimStorage
 from sim.plan import (
     Plan,
     make_cleaner_plan,
+    make_cleaner_power_plan,
     make_clock_plan,
     make_copier_plan,
     make_damage_plan,
@@ -604,6 +605,13 @@ def _cleaned_records_move_up(stack: ExitStack) -> None:
     _leaves(stack, lambda output: [moved_up(each) for each in output.left])
 
 
+def _lost_segments_are_taken_for_cleaned_ones(stack: ExitStack) -> None:
+    def make(known: Any) -> Any:
+        return property(lambda self: known.fget(self) if not self.cleanings else 1 << 62)
+
+    _replaced(stack, File, "checkpointed_end", make)
+
+
 # -------------------------------------------------------------------- offsets
 
 
@@ -885,6 +893,12 @@ RULES = (
         "inconsistent-offset",
         _cleaned_records_move_up,
         plans=make_cleaner_plan,
+    ),
+    Broken(
+        "a start takes segments that power has shortened for cleaned ones",
+        "lost-write",
+        _lost_segments_are_taken_for_cleaned_ones,
+        plans=make_cleaner_power_plan,
     ),
 )
 """The table: the rule, and the anomaly that has to catch it."""

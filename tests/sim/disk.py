@@ -97,6 +97,11 @@ class File:
     def directory(self) -> str:
         return name_of(self.place)
 
+    @property
+    def checkpointed_end(self) -> int | None:
+        """Its entry in `cleaner-offset-checkpoint`; None if it was never cleaned."""
+        return self.cleaned_end if self.cleanings else None
+
     def contents(self) -> dict[str, bytes]:
         return self._disk.machine.files(self.directory)
 
@@ -416,7 +421,7 @@ class SimLog(NativeLog):
                 "power_failed": power_failed,
                 "recovery_point": 0 if file is None else file.recovery_point,
                 "log_start_offset": checkpoints.log_starts.of(topic, index),
-                "may_have_gaps": file is not None and bool(file.cleanings),
+                "cleaned_end": None if file is None else file.checkpointed_end,
             },
             log_starts=checkpoints.log_starts,
             recovery_points=checkpoints.recovery_points,

@@ -376,6 +376,16 @@ def make_cleaner_plan(seed: int) -> Plan:
     return Plan(seed, Durability.PROCESS, writers, faults, ())
 
 
+def make_cleaner_power_plan(seed: int) -> Plan:
+    """A plan in which the cleaner passes all the time, and the power fails once."""
+    plan = make_cleaner_plan(seed)
+    faults = tuple(
+        replace(fault, kind="power", bias="any") if fault.kind == "crash" else fault
+        for fault in plan.faults
+    )
+    return replace(plan, durability=Durability.COMMIT, faults=faults)
+
+
 def make_power_plan(seed: int) -> Plan:
     """A plan in which the power fails in the midst of commits."""
     chance = random.Random(seed)

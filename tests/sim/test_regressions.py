@@ -175,6 +175,40 @@ def test_the_simulated_disk_shows_nothing_of_a_transaction_whose_marker_it_refus
     assert not result.anomalies, text_of(result)
 
 
+def test_a_start_takes_no_segment_that_power_has_shortened_for_a_cleaned_one() -> None:
+    """Power took a sealed segment of a cleaned log and left the next one (seed 9002898).
+
+    The start took the gap for the cleaner's. It served the log with a hole, where a log loses only
+    its end.
+    """
+    place = ("source", 1)
+    plain = (
+        Transaction(
+            ((("sink", 1), 1), (("sink", 1), 2), (place, 1), (("sink", 0), 2)), "commit", 1_000
+        ),
+        Transaction(((place, 2), (place, 1), (place, 2)), "commit", pause_us=400_000),
+        Transaction(((("sink", 0), 1),), "commit", 1_000),
+        Transaction(((place, 3),), "commit", pause_us=0),
+        Transaction(((place, 2), (("sink", 0), 1)), "abort", 1_000),
+    )
+    paid = Transaction(((("sink", 0), 1), (place, 1)), "commit", pause_us=400_000)
+    plan = Plan(
+        seed=9002898,
+        durability=Durability.COMMIT,
+        scripts=(
+            Script("tv1-0", "tv1", "pay", 0, (paid,), comes_back=True),
+            Script("plain-1", "plain", "ship", 0, plain, comes_back=True),
+        ),
+        faults=(
+            Fault("compact", at_us=419_306, down_us=50_000, batch=2, place=place),
+            Fault("power", at_us=481_242, down_us=1_000_000, bias="any"),
+        ),
+        network=(),
+    )
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 import txn
+from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
 
 SEGMENT_BYTES = 4096
@@ -21,7 +22,7 @@ def compact(broker: txn.Broker) -> None:
         pass
 
 
-def compacted_topic(broker: txn.Broker, name: str) -> None:
+def compacted_topic(broker: txn.Broker | BrokerProcess, name: str) -> None:
     create_topic(
         broker.bootstrap_servers,
         name,

@@ -245,7 +245,7 @@ class DirectoryLook:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._checkpoints[LOG_STARTS].get(place),
-            "may_have_gaps": place in self._checkpoints[CLEANED],
+            "cleaned_end": self._checkpoints[CLEANED].get(place),
         }
 
     def _verify_all_are_there(self, outcome: Outcome) -> None:

@@ -324,6 +324,8 @@ class _Service:
             undo.callback(loop.close)
             scheduler = LoopScheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
+            if self._directory.was_left_by_kafka:
+                self.storage.take_over_from_kafka()
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
         listener = Listener(PLAINTEXT, self._address, advertised or _reachable(*self._address))

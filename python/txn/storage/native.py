@@ -8,7 +8,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -548,7 +548,7 @@ class NativeStorage:
         if was_left_by_kafka and not was_clean:
             # Kafka writes where logs end now and then, also after a topic was deleted.
             self._recovery_points.distrust_ends()
-        self._cleaned = read_checkpoint(root / CLEANED_ENDS).keys()
+        self._cleaned_ends = read_checkpoint(root / CLEANED_ENDS)
         self._is_checkpoint_refused = False
         self._losses = self._read_losses()
         self._losing = Lock()
@@ -748,7 +748,7 @@ class NativeStorage:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._log_starts.of(topic, index),
-            "may_have_gaps": (topic, index) in self._cleaned,
+            "cleaned_end": self._cleaned_ends.get((topic, index)),
         }
 
     # ------------------------------------------------------------ refusals
@@ -1001,6 +1001,26 @@ class NativeStorage:
             log.info("logs.recovering", done=done, of=len(found))
 
         return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
+
+    def take_over_from_kafka(self) -> None:
+        """Have the recovery points cover all logs that Kafka has left; blocks.
+
+        Its cleaner leaves gaps between segments. After a power failure, only the recovery point and
+        its last cleaning tell them from losses. Raises StorageError.
+        """
+        logs = self._recovery_points.logs()
+        if not logs.keys() - {METADATA}:
+            return
+
+        def sync(opened: _core.PartitionLog) -> None:
+            with suppress(_core.LogRefusedError, OSError):  # `tick` reports it
+                opened.sync()
+
+        map_in_threads(SYNCING_THREADS, sync, list(logs.values()))
+        try:
+            self.write_recovery_points()
+        except OSError as error:
+            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
 
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         """Close partitions, many at a time where there are many: each waits for the disk.

@@ -92,11 +92,27 @@ pub struct Past {
     pub high_watermark: i64,
     /// Its entry in `log-start-offset-checkpoint`.
     pub log_start_offset: Option<i64>,
-    /// It was compacted once: between its batches offsets may be missing.
-    pub may_have_gaps: bool,
+    /// Its entry in `cleaner-offset-checkpoint`: it was compacted up to here, so between its batches
+    /// offsets may be missing.
+    pub cleaned_end: Option<i64>,
     /// Its role in its partition from the start. Unless it is the sole replica, `high_watermark` is
     /// also its high watermark, as far as the log reaches.
     pub role: Role,
+}
+
+impl Past {
+    /// True if offsets may be missing between the batches of the log.
+    pub(crate) fn may_have_gaps(&self, settings: &Settings) -> bool {
+        self.cleaned_end.is_some() || settings.is_compacted
+    }
+
+    /// True if the power failed before the batches from `end` on reached the disk, though those of
+    /// the segment that begins at `next` did. A compacted log loses its batches so, too, see
+    /// `recovery`.
+    pub(crate) fn has_lost(&self, end: i64, next: i64) -> bool {
+        let is_of_cleaner = self.cleaned_end.is_some_and(|cleaned| end < cleaned);
+        self.power_failed && next > end && next > self.recovery_point && !is_of_cleaner
+    }
 }
 
 /// One partition's log: segment files and indexes in one directory.

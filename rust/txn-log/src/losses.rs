@@ -68,7 +68,7 @@ pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Pla
             return Ok(plan);
         }
     }
-    let may_have_gaps = past.may_have_gaps || settings.is_compacted;
+    let may_have_gaps = past.may_have_gaps(settings);
     let mut base_offsets = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -91,7 +91,9 @@ pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Pla
         let size = file.metadata()?.len();
         let is_next = match plan.last_kept {
             None => true,
-            Some(_) if may_have_gaps => base_offset >= plan.kept_end,
+            Some(_) if may_have_gaps => {
+                base_offset >= plan.kept_end && !past.has_lost(plan.kept_end, base_offset)
+            }
             Some(_) => base_offset == plan.kept_end,
         };
         is_sound &= is_next

@@ -23,6 +23,13 @@
 //! ends just at the recovery point is read too: perhaps no more than its batches is on the disk.
 //! Damage below the recovery point is damage; a recovery point that the log does not reach is none.
 //!
+//! A segment that ends at a batch's end before the next one begins has lost its end too, even in a
+//! compacted log. The cleaner keeps the last batch of each segment that it writes, and syncs the
+//! segment before the swap (see `compaction` and `swap`). A follower begins a segment where its log
+//! ends. So their gaps lie within segments, where a power failure leaves none. Apache Kafka leaves
+//! gaps between segments. They lie below the offset that `cleaner-offset-checkpoint` names, or below
+//! the recovery point: a start that takes over a directory of Kafka's syncs it first.
+//!
 //! # In any case
 //! Snapshots or `.txnindex` entries that do not fit the batches can be made from the batches, so
 //! the producer state replays from an older snapshot or from the start.
@@ -188,7 +195,7 @@ pub(crate) fn look(
         index_interval_bytes: settings.index_interval_bytes,
         base_offsets: &listed.base_offsets,
         past,
-        may_have_gaps: past.may_have_gaps || settings.is_compacted,
+        may_have_gaps: past.may_have_gaps(settings),
     };
     opening.require_no_lost_segment(&listed.orphans)?;
     let look = if past.was_clean {
@@ -508,7 +515,7 @@ impl Opening<'_> {
             let file_bytes = segment.size();
             let mut scanned = self.scan_segment(&segment, &mut evidence)?;
             let next_base_offset = self.base_offsets.get(nth + 1).copied();
-            if self.has_lost_its_end(&scanned, next_base_offset, recovery_point) {
+            if next_base_offset.is_some_and(|next| self.past.has_lost(scanned.next_offset, next)) {
                 scanned.damage = Some(Damage {
                     error: "its end is missing".to_owned(),
                     sound_header: None,
@@ -576,19 +583,6 @@ impl Opening<'_> {
             });
         }
         Ok(())
-    }
-
-    /// True if the power failed before the end of a sealed segment reached the disk, though that of
-    /// a later one did. Only compaction leaves gaps otherwise.
-    fn has_lost_its_end(
-        &self,
-        scanned: &Scanned,
-        next_base_offset: Option<i64>,
-        recovery_point: i64,
-    ) -> bool {
-        let is_gap = next_base_offset
-            .is_some_and(|next| next > scanned.next_offset && next > recovery_point);
-        is_gap && self.past.power_failed && !self.may_have_gaps
     }
 
     /// Fails if an index file proves that there was a segment which is gone. A removal that was

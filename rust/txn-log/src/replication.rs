@@ -143,8 +143,12 @@ impl PartitionLog {
             last_offset: header.last_offset(),
             max_timestamp: header.max_timestamp(),
         };
+        // A gap lies in the segment that begins with it: a start after a power failure takes one
+        // between two segments for a loss.
+        let is_near = header.last_offset() - end <= i64::from(i32::MAX);
+        let segment_base = if is_near { end } else { header.base_offset() };
         let segment = self
-            .segment_for(&settings, header.base_offset(), &incoming)
+            .segment_for(&settings, segment_base, &incoming)
             .and_then(|segment| {
                 self.begin_epoch(header.leader_epoch(), header.base_offset())?;
                 Ok(segment)

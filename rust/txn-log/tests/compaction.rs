@@ -15,7 +15,7 @@ use txn_log::compaction::{Cleaned, Cleaner, Cleaning};
 use txn_log::compression;
 use txn_log::disk::{self, Change, Fault, Witness};
 
-use txn_log::{PartitionLog, Settings};
+use txn_log::{PartitionLog, Past, Settings};
 use txn_protocol::batch::{BatchView, Batches, Codec, Header};
 use txn_protocol::records::Records;
 
@@ -876,6 +876,13 @@ impl Model {
     }
 
     fn check(&self) {
+        // Gaps lie within segments: a start takes one between two of them for a loss.
+        let segments = files(self.directory.path(), "log");
+        for pair in segments.windows(2) {
+            let bytes = fs::read(&pair[0]).unwrap();
+            let last = Batches::new(&bytes).last().unwrap();
+            assert_eq!(last.last_offset() + 1, base_of(&pair[1]));
+        }
         let unended: BTreeSet<i64> = self.open.values().flatten().copied().collect();
         let stable = self.log.state().last_stable_offset;
         let is_committed = |offset: i64| {
@@ -947,13 +954,16 @@ proptest! {
         let values = last_values(&committed(&model.log));
         let state = model.producer_state.state();
         model.clean(RETENTION_MS, 40);
-        for (crashed, logs) in crashes(before.path(), model.directory.path()) {
-            let (log, producer_state) = reopen(crashed.path(), false);
+        let crashed = crashes(before.path(), model.directory.path());
+        for ((crashed, logs), power_failed) in crashed.iter().zip([false, true].into_iter().cycle()) {
+            let past = Past { power_failed, ..Past::default() };
+            let opened = common::try_open_from(crashed.path(), COMPACTED, past);
+            let (log, producer_state) = opened.unwrap();
             prop_assert_eq!(last_values(&committed(&log)), values.clone());
             prop_assert_eq!(&producer_state.state().open, &state.open);
             prop_assert_eq!(&producer_state.state().recent, &state.recent);
             prop_assert_eq!(log.state(), model.log.state());
-            prop_assert_eq!(names_of_logs(crashed.path()), logs);
+            prop_assert_eq!(&names_of_logs(crashed.path()), logs);
             for extension in ["cleaned", "swap", "deleted"] {
                 prop_assert_eq!(files(crashed.path(), extension), Vec::<PathBuf>::new());
             }
@@ -961,6 +971,11 @@ proptest! {
             prop_assert_eq!(last_values(&committed(&log)), values.clone());
         }
     }
+}
+
+/// The base offset that the name of a segment's file tells.
+fn base_of(path: &Path) -> i64 {
+    path.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
 
 fn names_of_logs(directory: &Path) -> Vec<String> {

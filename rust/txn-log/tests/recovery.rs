@@ -363,7 +363,7 @@ fn a_sealed_segment_that_does_not_reach_the_next_is_refused_however_the_log_is_o
     // Of a compacted log batches may be gone, but none is cut in half.
     fs::write(&first, &intact[..intact.len() - last_batch]).unwrap();
     let compacted = Past {
-        may_have_gaps: true,
+        cleaned_end: Some(0),
         ..clean
     };
     assert!(try_open_from(root.path(), SMALL, compacted).is_ok());
@@ -498,7 +498,7 @@ fn offsets_that_jump_ahead_and_back_are_damage() {
     assert_eq!((&corrupt.path, corrupt.position), (&path, position));
     // Where compaction may have left a gap, only the batch behind it tells.
     let past = Past {
-        may_have_gaps: true,
+        cleaned_end: Some(0),
         ..Past::default()
     };
     match try_open_from(root.path(), SMALL, past) {

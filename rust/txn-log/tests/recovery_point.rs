@@ -6,10 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use common::{
-    SMALL, append, files, log_bytes, marker, open, open_from, plain, tick, transactional,
-    try_open_from, write_history,
+    SMALL, append, essence, files, log_bytes, marker, open, open_from, plain, replay_of, tick,
+    transactional, try_open_from, write_history,
 };
-use txn_log::{OpenError, Past, Settings};
+use txn_log::{OpenError, Past, Settings, losses};
+use txn_protocol::batch::Batches;
 
 fn behind(recovery_point: i64) -> Past {
     Past {
@@ -219,6 +220,99 @@ fn after_a_power_failure_the_log_ends_at_the_first_torn_batch() {
         assert_eq!(files(root.path(), "log"), logs[..2], "{what}");
         assert!(log.state().log_end_offset > 0);
     }
+}
+
+/// A log and its directory, in which a sealed segment has lost its last batch; the lost offsets.
+fn history_with_a_gap(root: &Path) -> (Vec<std::path::PathBuf>, std::ops::Range<i64>) {
+    let (log, _) = open(root, false);
+    write_history(&log);
+    drop(log);
+    let logs = files(root, "log");
+    let bytes = fs::read(&logs[1]).unwrap();
+    let last = Batches::new(&bytes).last().unwrap();
+    let left = bytes.len() - last.size();
+    fs::write(&logs[1], &bytes[..left]).unwrap();
+    (logs, last.base_offset()..last.last_offset() + 1)
+}
+
+/// The start took such a gap for the cleaner's, and served the log with a hole (seed 9002898 of the
+/// simulation).
+#[test]
+fn after_a_power_failure_a_compacted_log_ends_where_a_sealed_segment_lost_its_end() {
+    let root = tempfile::tempdir().unwrap();
+    let (logs, lost) = history_with_a_gap(root.path());
+    let past = Past {
+        power_failed: true,
+        cleaned_end: Some(lost.start),
+        ..behind(0)
+    };
+
+    let (log, producer_state) = try_open_from(root.path(), SMALL, past).unwrap();
+
+    assert_eq!(log.state().log_end_offset, lost.start);
+    assert_eq!(files(root.path(), "log"), logs[..2]);
+    let cut = &log.cuts()[0];
+    assert_eq!((&cut.path, cut.first_offset), (&logs[1], lost.start));
+    assert_eq!(cut.reason, "power failure: its end is missing");
+    let replayed = replay_of(&log_bytes(root.path()));
+    assert_eq!(essence(&producer_state.state()), essence(&replayed));
+    assert_eq!(append(&log, plain(2, 60)), lost.start);
+    let known = (log.state(), log.aborted_in(0, i64::MAX));
+    log.close().unwrap();
+    let (log, _) = open(root.path(), true);
+    assert_eq!((log.state(), log.aborted_in(0, i64::MAX)), known);
+}
+
+/// Apache Kafka's cleaner keeps the last batch of a cleaning, and not of each segment.
+#[test]
+fn a_gap_that_a_cleaner_may_have_left_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let (logs, lost) = history_with_a_gap(root.path());
+    let killed = Past {
+        cleaned_end: Some(0),
+        ..behind(0)
+    };
+    let power_failed = Past {
+        power_failed: true,
+        ..killed
+    };
+    let pasts = [
+        killed,
+        Past {
+            cleaned_end: Some(lost.end),
+            ..power_failed
+        },
+        Past {
+            recovery_point: lost.end,
+            ..power_failed
+        },
+    ];
+    for past in pasts {
+        let (log, _) = try_open_from(root.path(), SMALL, past).unwrap();
+        assert_eq!(log.cuts(), [], "{past:?}");
+        assert_eq!(files(root.path(), "log"), logs, "{past:?}");
+    }
+}
+
+#[test]
+fn a_gap_that_begins_below_the_recovery_point_is_damage() {
+    let root = tempfile::tempdir().unwrap();
+    let (logs, lost) = history_with_a_gap(root.path());
+    let past = Past {
+        power_failed: true,
+        cleaned_end: Some(0),
+        ..behind(lost.start + 1)
+    };
+
+    let Err(OpenError::Corrupt(corrupt)) = try_open_from(root.path(), SMALL, past) else {
+        panic!("it opened");
+    };
+
+    assert_eq!(corrupt.path, logs[1]);
+    assert!(corrupt.reason.contains("its end is missing"), "{corrupt}");
+    let plan = losses::plan(root.path(), &SMALL, past).unwrap();
+    assert_eq!(plan.kept_end, lost.start);
+    assert_eq!(plan.given_up.len(), logs.len() - 2);
 }
 
 /// A batch whose header was sound, and that ended below the recovery point, was cut off with

@@ -34,7 +34,7 @@ fn is_out_of_range(log: &PartitionLog, offset: i64) -> bool {
 }
 
 const COMPACTED: Past = Past {
-    may_have_gaps: true,
+    cleaned_end: Some(0),
     role: Role::SoleReplica,
     was_clean: false,
     power_failed: false,

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{
-    SMALL, TestProducerState, append, build, essence, marker, plain, replay_of, transactional,
-    try_open_from,
+    SMALL, TestProducerState, append, build, essence, files, marker, plain, replay_of,
+    transactional, try_open_from,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use txn_log::{Isolation, PartitionLog, Past, Role};
+use txn_log::{Isolation, PartitionLog, Past, Role, Settings};
 use txn_protocol::batch::{BatchView, Batches};
 
 #[derive(Clone, Copy, Debug)]
@@ -340,4 +340,36 @@ proptest! {
             prop_assert_eq!(state.high_watermark, state.log_end_offset);
         }
     }
+}
+
+/// A start after a power failure takes a gap between two segments for a loss.
+#[test]
+fn a_follower_of_a_compacted_log_begins_no_segment_behind_a_gap() {
+    let compacted = Settings {
+        is_compacted: true,
+        ..SMALL
+    };
+    let root = tempfile::tempdir().unwrap();
+    let past = Past {
+        role: Role::Follower,
+        ..Past::default()
+    };
+    let (log, _) = try_open_from(root.path(), compacted, past).unwrap();
+    for round in 0..40 {
+        let mut batch = plain(2, 200);
+        batch[..8].copy_from_slice(&(100i64 * round).to_be_bytes());
+        log.append_as_follower(&batch, 0).unwrap();
+    }
+    let end = log.state().log_end_offset;
+    drop(log);
+    assert!(files(root.path(), "log").len() > 5);
+
+    let power_failed = Past {
+        power_failed: true,
+        ..past
+    };
+    let (log, _) = try_open_from(root.path(), compacted, power_failed).unwrap();
+
+    assert_eq!(log.cuts(), []);
+    assert_eq!(log.state().log_end_offset, end);
 }

@@ -299,7 +299,7 @@ impl PyPartitionLog {
         recovery_point = 0,
         high_watermark = 0,
         log_start_offset = None,
-        may_have_gaps = false,
+        cleaned_end = None,
         role = "sole_replica",
         syncs_before_close = true,
     ))]
@@ -315,7 +315,7 @@ impl PyPartitionLog {
         recovery_point: i64,
         high_watermark: i64,
         log_start_offset: Option<i64>,
-        may_have_gaps: bool,
+        cleaned_end: Option<i64>,
         role: &str,
         syncs_before_close: bool,
     ) -> PyResult<Self> {
@@ -327,7 +327,7 @@ impl PyPartitionLog {
             recovery_point,
             high_watermark,
             log_start_offset,
-            may_have_gaps,
+            cleaned_end,
             role: read_role(role)?,
         };
         py.detach(|| {

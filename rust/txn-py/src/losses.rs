@@ -39,7 +39,7 @@ fn read_past(past: &Bound<'_, PyDict>) -> PyResult<Past> {
         recovery_point: field(past, "recovery_point", 0)?,
         high_watermark: field(past, "high_watermark", 0)?,
         log_start_offset: field(past, "log_start_offset", None)?,
-        may_have_gaps: field(past, "may_have_gaps", false)?,
+        cleaned_end: field(past, "cleaned_end", None)?,
         role: Role::SoleReplica, // a look at the files needs none
     })
 }
