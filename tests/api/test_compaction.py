@@ -230,7 +230,7 @@ def test_a_cleaning_goes_on_where_the_last_one_ended_after_a_restart(tmp_path: P
         compact(broker)
     checkpoint = (tmp_path / "cleaner-offset-checkpoint").read_text().splitlines()
     with open_broker(tmp_path) as broker:
-        assert not broker._compaction.clean_dirtiest()
+        assert not broker._log_cleaner.clean_dirtiest()
         found = dict(pairs_of(read_messages(broker.bootstrap_servers, "prices")))
 
     topics = [line.split()[0] for line in checkpoint[2:]]

@@ -121,7 +121,7 @@ def test_P9_a_partition_out_of_service_loses_nothing_to_retention_and_is_not_com
         broker._node.host.refuse_partition("bad", 0, "a transaction is open that was committed")
 
         broker._storage.retain(now_ms=1 << 50)
-        left = {store.topic for _, store in broker._compaction._compacted_logs()}
+        left = {store.topic for _, store in broker._log_cleaner._compacted_logs()}
 
         stored = [sorted((tmp_path / f"{topic}-0").glob("*.log")) for topic in ("bad", "good")]
     assert [[path.stem.strip("0") for path in paths] for paths in stored] == [[""], ["1"]]

@@ -208,7 +208,7 @@ def test_P9_a_compacted_directory_has_no_findings(tmp_path: Path) -> None:
             else:
                 producer.abort_transaction(30)
             if number % 20 == 19:
-                while broker._compaction.clean_dirtiest():
+                while broker._log_cleaner.clean_dirtiest():
                     pass
         busy = verify(tmp_path / "data")
     outcome = verify(tmp_path / "data", is_deep=True)

@@ -1,7 +1,7 @@
 """The notes of one client: a line of JSON for everything it does, written as it happens.
 
 A line is written in one system call: before its action could have an effect (`send`, `ask`) or
-after the outcome is known (`ack`, `end`, `reads`). So a SIGKILL leaves whole lines, and the notes
+after the fate is known (`ack`, `end`, `reads`). So a SIGKILL leaves whole lines, and the notes
 never claim more than the client knew. The Java client writes the same lines.
 
     instance  id instance asked                    InitProducerId, asked for then, was answered
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from black_box.history import Attempt, History, Instance, Outcome, Read, Write
+from black_box.history import Attempt, Fate, History, Instance, Read, Write
 
 FOLLOWER = "follower"
 """A reader of this name leaves nothing out."""
@@ -110,7 +110,7 @@ class _Book:
         asked = self._attempts[attempt]
         if what == "commit" and asked.commit_asked_s is None:
             asked.commit_asked_s = at
-            asked.outcome = Outcome.UNKNOWN
+            asked.fate = Fate.UNKNOWN
 
     def on_end(self, at: float, attempt: str, what: str, error: str | None) -> None:
         ended = self._attempts[attempt]
@@ -118,7 +118,7 @@ class _Book:
             self.troubles.append(f"{attempt}: {what}: {error}")
             return
         # A commit that was sent may have arrived: only a successful abort says it did not.
-        ended.outcome = Outcome.KEPT if what == "commit" else Outcome.GONE
+        ended.fate = Fate.KEPT if what == "commit" else Fate.GONE
         ended.ended_s = at
 
     def on_trouble(self, at: float, client: str, what: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from black_box.history import (
     Attempt,
+    Fate,
     History,
     Instance,
     LateEndTxn,
-    Outcome,
     Partition,
     View,
     Write,
@@ -75,9 +75,9 @@ class Facts:
                 return other.name
         return None
 
-    def outcome(self, attempt: Attempt) -> Outcome:
+    def fate(self, attempt: Attempt) -> Fate:
         """Its end, as far as anybody can know."""
-        return attempt.outcome if self.successor(attempt) is None else Outcome.GONE
+        return attempt.fate if self.successor(attempt) is None else Fate.GONE
 
     def late(self, attempt: Attempt) -> list[LateEndTxn]:
         """The ends of earlier transactions that arrived while this one was open."""

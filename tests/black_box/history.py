@@ -16,7 +16,7 @@ View = Mapping[Partition, list[Row]]
 """Records that a reader finds at the end, in the order in which they were read."""
 
 
-class Outcome(Enum):
+class Fate(Enum):
     """A client's knowledge of its transaction."""
 
     KEPT = "committed"
@@ -50,7 +50,7 @@ class Attempt:
         writes: In the order in which they were sent.
         commit_asked_s: When the client first asked to commit it; None if it never did.
         ended_s: When the client knew its end; None if it never did.
-        outcome: Its knowledge then.
+        fate: Its knowledge then.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Attempt:
     writes: list[Write] = field(default_factory=list)
     commit_asked_s: float | None = None
     ended_s: float | None = None
-    outcome: Outcome = Outcome.GONE
+    fate: Fate = Fate.GONE
 
 
 @dataclass(frozen=True)

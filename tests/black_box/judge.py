@@ -7,7 +7,7 @@ Pure: a `History` goes in, anomalies come out, each with its evidence.
     lost-write            a record that was acknowledged, or committed, or shown to a reader is
                           missing at the end
     duplicate             a value is stored twice
-    torn-transaction      a transaction whose outcome is unknown is shown in part
+    torn-transaction      a transaction whose fate is unknown is shown in part
     offset-split          a group's offsets and the output written with them disagree
     zombie-commit         a commit succeeded that was asked for after another instance had taken
                           the transactional id over
@@ -33,8 +33,8 @@ from typing import Any, Final
 from black_box.facts import EXAMPLES_MAX, Anomaly, Facts, describe_late
 from black_box.history import (
     Attempt,
+    Fate,
     History,
-    Outcome,
     Partition,
     Row,
     Stage,
@@ -130,25 +130,25 @@ def _judge_plain(facts: Facts) -> Iterator[Anomaly]:
 def _judge_attempts(facts: Facts) -> Iterator[Anomaly]:
     for attempt in facts.history.attempts:
         shown = [write for write in attempt.writes if facts.is_shown(write)]
-        outcome, late = facts.outcome(attempt), facts.late(attempt)
+        fate, late = facts.fate(attempt), facts.late(attempt)
         about = f"{len(shown)} of {len(attempt.writes)} records are shown"
         evidence = _evidence(facts, attempt, shown)
         is_torn = 0 < len(shown) < len(attempt.writes)
-        if late and (is_torn or (outcome is Outcome.GONE and shown)):
+        if late and (is_torn or (fate is Fate.GONE and shown)):
             yield Anomaly(
                 "late-end",
-                f"{about} of a transaction that is {outcome.value}, "
+                f"{about} of a transaction that is {fate.value}, "
                 "during which an earlier one's EndTxn arrived",
                 evidence | {"late": [describe_late(end) for end in late]},
             )
-        elif outcome is Outcome.KEPT and len(shown) < len(attempt.writes):
+        elif fate is Fate.KEPT and len(shown) < len(attempt.writes):
             name = "late-end" if late else "lost-write"
             arrived = {"late": [describe_late(end) for end in late]} if late else {}
             yield Anomaly(name, f"{about} of a committed transaction", evidence | arrived)
-        elif outcome is Outcome.GONE and shown:
+        elif fate is Fate.GONE and shown:
             why = "aborted" if attempt.commit_asked_s is None else "given up or superseded"
             yield Anomaly("aborted-read", f"{about} of a transaction that was {why}", evidence)
-        elif outcome is Outcome.UNKNOWN and is_torn:
+        elif fate is Fate.UNKNOWN and is_torn:
             yield Anomaly("torn-transaction", f"{about}: neither all nor none", evidence)
         yield from _judge_order(attempt.name, attempt.writes, facts.shown)
 
@@ -195,7 +195,7 @@ def _judge_zombies(facts: Facts) -> Iterator[Anomaly]:
     for attempt in facts.history.attempts:
         successor = facts.successor(attempt)
         # A transaction without records may be committed without asking the broker.
-        if attempt.writes and attempt.outcome is Outcome.KEPT and successor is not None:
+        if attempt.writes and attempt.fate is Fate.KEPT and successor is not None:
             yield Anomaly(
                 "zombie-commit",
                 "a commit succeeded after another instance had taken over",
@@ -248,7 +248,7 @@ def _is_to_stay(facts: Facts, write: Write) -> bool:
     if not facts.history.power_losses:
         return True
     attempt = facts.attempt_of.get(write.value)
-    return attempt is not None and facts.outcome(attempt) is Outcome.KEPT
+    return attempt is not None and facts.fate(attempt) is Fate.KEPT
 
 
 def _judge_ends(facts: Facts) -> Iterator[Anomaly]:

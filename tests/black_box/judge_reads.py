@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from black_box.facts import EXAMPLES_MAX, Anomaly, Facts, describe_late
-from black_box.history import Outcome, Partition, Read, Row
+from black_box.history import Fate, Partition, Read, Row
 
 
 def judge_reads(facts: Facts) -> Iterator[Anomaly]:
@@ -46,14 +46,14 @@ def _fault_of(facts: Facts, read: Read) -> Anomaly | None:
     if is_there:  # `_judge_attempts` names its fault
         return None
     names = {
-        Outcome.KEPT: ("lost-write", "a committed record that a reader was shown is missing"),
-        Outcome.GONE: ("aborted-read", "a reader was shown a record of an aborted transaction"),
-        Outcome.UNKNOWN: (
+        Fate.KEPT: ("lost-write", "a committed record that a reader was shown is missing"),
+        Fate.GONE: ("aborted-read", "a reader was shown a record of an aborted transaction"),
+        Fate.UNKNOWN: (
             "precommitted-read",
             "a reader was shown a record of a transaction that then was undone",
         ),
     }
-    name, story = names[facts.outcome(attempt)]
+    name, story = names[facts.fate(attempt)]
     return Anomaly(name, story, evidence)
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from black_box.events import Notebook, read_notes
 from black_box.facts import Anomaly
-from black_box.history import History, Outcome, Stage
+from black_box.history import Fate, History, Stage
 from black_box.judge import judge
 from black_box.nemesis import DEFAULT, Nemesis
 from black_box.observer import Observer
@@ -73,9 +73,9 @@ class Verdict:
         return Counter(anomaly.name for anomaly in self.anomalies)
 
     @property
-    def outcomes(self) -> Counter[Outcome]:
+    def fates(self) -> Counter[Fate]:
         """Number of transactions by their end."""
-        return Counter(attempt.outcome for attempt in self.history.attempts)
+        return Counter(attempt.fate for attempt in self.history.attempts)
 
     def figures(self) -> dict[str, Any]:
         """The run in numbers, as plain data."""
@@ -86,7 +86,7 @@ class Verdict:
             "rules_broken": list(self.plan.rules),
             "seed": self.plan.seed,
             "seconds": self.plan.seconds,
-            "transactions": {o.name.lower(): n for o, n in sorted(self.outcomes.items(), key=str)},
+            "transactions": {o.name.lower(): n for o, n in sorted(self.fates.items(), key=str)},
             "instances": len(history.instances),
             "records_in_transactions": sum(len(a.writes) for a in history.attempts),
             "plain_records": sum(len(writes) for writes in history.plain.values()),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from black_box.broken import POWER
-from black_box.history import Outcome
+from black_box.history import Fate
 from black_box.nemesis import DEFAULT
 from black_box.run import Plan, run
 from black_box.workload import roles
@@ -25,8 +25,8 @@ def test_P1_P3_P4_P5_P6_P7_hold_whatever_is_done_to_broker_clients_and_connectio
     verdict = run(plan, tmp_path)
 
     assert verdict.anomalies == []
-    assert verdict.outcomes[Outcome.KEPT] > 0
-    assert verdict.outcomes[Outcome.GONE] > 0
+    assert verdict.fates[Fate.KEPT] > 0
+    assert verdict.fates[Fate.GONE] > 0
 
 
 @pytest.mark.java
@@ -43,7 +43,7 @@ def test_P3_P5_P7_hold_when_requests_come_after_their_clients_have_gone_on(tmp_p
     verdict = run(plan, tmp_path)
 
     assert verdict.anomalies == []
-    assert verdict.outcomes[Outcome.KEPT] > 0
+    assert verdict.fates[Fate.KEPT] > 0
     assert verdict.history.late_joins
 
 
@@ -62,7 +62,7 @@ def test_P2_holds_when_the_power_fails(tmp_path: Path) -> None:
     verdict = run(plan, tmp_path)
 
     assert verdict.anomalies == []
-    assert verdict.outcomes[Outcome.KEPT] > 0
+    assert verdict.fates[Fate.KEPT] > 0
     assert verdict.faults["power"] > 0
 
 

@@ -18,7 +18,7 @@ Pair = tuple[str, str | None]
 
 def compact(broker: txn.Broker) -> None:
     """Clean every log that needs it."""
-    while broker._compaction.clean_dirtiest():
+    while broker._log_cleaner.clean_dirtiest():
         pass
 
 

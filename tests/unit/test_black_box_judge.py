@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from black_box.history import (
     Attempt,
     End,
+    Fate,
     History,
     Instance,
     LateEndTxn,
-    Outcome,
     Partition,
     Read,
     Stage,
@@ -36,8 +36,8 @@ def _write(partition: Partition, value: str, offset: int | None = None) -> Write
     return Write(partition, "k", value, offset)
 
 
-def _attempt(outcome: Outcome, *writes: Write, name: str = "t#1/1") -> Attempt:
-    is_asked = outcome is not Outcome.GONE
+def _attempt(fate: Fate, *writes: Write, name: str = "t#1/1") -> Attempt:
+    is_asked = fate is not Fate.GONE
     return Attempt(
         name,
         "t",
@@ -45,8 +45,8 @@ def _attempt(outcome: Outcome, *writes: Write, name: str = "t#1/1") -> Attempt:
         BEGAN,
         list(writes) or [_write(ZERO, "a"), _write(ONE, "b")],
         ASKED if is_asked else None,
-        None if outcome is Outcome.UNKNOWN else ENDED,
-        outcome,
+        None if fate is Fate.UNKNOWN else ENDED,
+        fate,
     )
 
 
@@ -78,10 +78,10 @@ def test_a_history_in_which_every_promise_was_kept_is_no_anomaly() -> None:
     history = History(
         plain={"p": [_write(ZERO, "never arrived"), _write(ZERO, "x", 1)]},
         attempts=[
-            _attempt(Outcome.KEPT, _write(ZERO, "a", 0)),
-            _attempt(Outcome.GONE, _write(ZERO, "gone", 2), name="t#1/2"),
-            _attempt(Outcome.UNKNOWN, _write(ONE, "undone"), name="t#1/3"),
-            _attempt(Outcome.KEPT, *(_write(COPY, copy) for copy in copies), name="c#1/1"),
+            _attempt(Fate.KEPT, _write(ZERO, "a", 0)),
+            _attempt(Fate.GONE, _write(ZERO, "gone", 2), name="t#1/2"),
+            _attempt(Fate.UNKNOWN, _write(ONE, "undone"), name="t#1/3"),
+            _attempt(Fate.KEPT, *(_write(COPY, copy) for copy in copies), name="c#1/1"),
         ],
         instances=[Instance("t#1", "t", 1.0, 2.0), Instance("t#2", "t", 40.0, 41.0)],
         reads=[_read(0, "a", follows=True), _read(1, "x", follows=True)],
@@ -95,29 +95,29 @@ def test_a_history_in_which_every_promise_was_kept_is_no_anomaly() -> None:
 
 
 def test_a_transaction_of_unknown_outcome_may_be_there_as_a_whole() -> None:
-    assert _names(History(attempts=[_attempt(Outcome.UNKNOWN)]), _view(**BOTH)) == []
+    assert _names(History(attempts=[_attempt(Fate.UNKNOWN)]), _view(**BOTH)) == []
 
 
 def test_a_transaction_of_unknown_outcome_may_be_absent_as_a_whole() -> None:
-    assert _names(History(attempts=[_attempt(Outcome.UNKNOWN)]), _view()) == []
+    assert _names(History(attempts=[_attempt(Fate.UNKNOWN)]), _view()) == []
 
 
 # ---------------------------------------------------------------- aborted-read
 
 
 def test_an_aborted_record_that_is_shown_is_an_aborted_read() -> None:
-    history = History(attempts=[_attempt(Outcome.GONE)])
+    history = History(attempts=[_attempt(Fate.GONE)])
     assert _names(history, _view(**BOTH)) == ["aborted-read"]
 
 
 def test_an_aborted_record_that_a_reader_was_shown_is_an_aborted_read() -> None:
-    history = History(attempts=[_attempt(Outcome.GONE)], reads=[_read(0, "a")])
+    history = History(attempts=[_attempt(Fate.GONE)], reads=[_read(0, "a")])
     history.attempts[0].commit_asked_s = ASKED  # a commit that failed, and then an abort
     assert _names(history, _view(), _view(**BOTH)) == ["aborted-read"]
 
 
 def test_an_aborted_record_that_nobody_was_shown_is_none() -> None:
-    history = History(attempts=[_attempt(Outcome.GONE)])
+    history = History(attempts=[_attempt(Fate.GONE)])
     assert _names(history, _view(), _view(**BOTH)) == []
 
 
@@ -133,7 +133,7 @@ def test_a_record_that_was_not_acknowledged_may_be_missing() -> None:
 
 
 def test_a_committed_record_that_is_missing_is_a_lost_write() -> None:
-    history = History(attempts=[_attempt(Outcome.KEPT)])
+    history = History(attempts=[_attempt(Fate.KEPT)])
     assert _names(history, _view(zero=["a"])) == ["lost-write"]
 
 
@@ -159,7 +159,7 @@ def test_two_values_are_no_duplicate() -> None:
 
 
 def test_half_a_transaction_of_unknown_outcome_is_torn() -> None:
-    history = History(attempts=[_attempt(Outcome.UNKNOWN)])
+    history = History(attempts=[_attempt(Fate.UNKNOWN)])
     assert _names(history, _view(zero=["a"]), _view(**BOTH)) == ["torn-transaction"]
 
 
@@ -170,7 +170,7 @@ def _copied(*copied: str, position: int = 2) -> History:
     copies = [_write(COPY, copy_of(value, "c#1/1")) for value in copied]
     return History(
         plain={"p": [_write(ZERO, "x"), _write(ZERO, "y")]},
-        attempts=[_attempt(Outcome.KEPT, *copies, name="c#1/1")],
+        attempts=[_attempt(Fate.KEPT, *copies, name="c#1/1")],
         stages=[STAGE],
         group_offsets={("copiers", ZERO): position},
     )
@@ -206,7 +206,7 @@ def test_a_group_that_does_not_come_to_the_end_is_stuck() -> None:
 
 def _taken_over(asked_s: float, ready_s: float) -> History:
     return History(
-        attempts=[_attempt(Outcome.KEPT)],
+        attempts=[_attempt(Fate.KEPT)],
         instances=[Instance("t#1", "t", 1.0, 2.0), Instance("t#2", "t", asked_s, ready_s)],
     )
 
@@ -239,29 +239,29 @@ def _late(forwarded_s: float, received_s: float = 5.0) -> LateEndTxn:
 
 
 def test_a_late_end_that_commits_the_next_transaction_is_named() -> None:
-    history = History(attempts=[_attempt(Outcome.GONE)], late=[_late(BEGAN + 1)])
+    history = History(attempts=[_attempt(Fate.GONE)], late=[_late(BEGAN + 1)])
     assert _names(history, _view(zero=["a"]), _view(**BOTH)) == ["late-end"]
 
 
 def test_a_late_end_that_aborts_half_of_the_next_transaction_is_named() -> None:
-    history = History(attempts=[_attempt(Outcome.KEPT)], late=[_late(BEGAN + 1)])
+    history = History(attempts=[_attempt(Fate.KEPT)], late=[_late(BEGAN + 1)])
     assert _names(history, _view(one=["b"]), _view(**BOTH)) == ["late-end"]
 
 
 def test_a_late_end_by_which_records_are_shown_too_early_is_named() -> None:
     history = History(
-        attempts=[_attempt(Outcome.KEPT)], late=[_late(BEGAN + 1)], reads=[_read(0, "a", at_s=12.0)]
+        attempts=[_attempt(Fate.KEPT)], late=[_late(BEGAN + 1)], reads=[_read(0, "a", at_s=12.0)]
     )
     assert _names(history, _view(**BOTH)) == ["late-end"]
 
 
 def test_a_late_end_that_changes_nothing_is_none() -> None:
-    history = History(attempts=[_attempt(Outcome.KEPT)], late=[_late(BEGAN + 1)])
+    history = History(attempts=[_attempt(Fate.KEPT)], late=[_late(BEGAN + 1)])
     assert _names(history, _view(**BOTH)) == []
 
 
 def test_an_end_that_came_before_the_transaction_does_not_excuse_it() -> None:
-    history = History(attempts=[_attempt(Outcome.GONE)], late=[_late(BEGAN - 1)])
+    history = History(attempts=[_attempt(Fate.GONE)], late=[_late(BEGAN - 1)])
     assert _names(history, _view(**BOTH)) == ["aborted-read"]
 
 
@@ -287,7 +287,7 @@ def test_an_acknowledged_offset_that_holds_another_record_is_inconsistent() -> N
 def test_offsets_of_what_was_never_committed_may_be_used_again_after_a_power_failure() -> None:
     history = History(
         plain={"p": [_write(ZERO, "y")]},
-        attempts=[_attempt(Outcome.GONE, _write(ZERO, "x", 0))],
+        attempts=[_attempt(Fate.GONE, _write(ZERO, "x", 0))],
         power_losses=[25.0],
     )
     assert _names(history, _view(zero=["y"])) == []
@@ -297,17 +297,17 @@ def test_offsets_of_what_was_never_committed_may_be_used_again_after_a_power_fai
 
 
 def test_a_record_shown_before_its_commit_was_asked_for_is_precommitted() -> None:
-    history = History(attempts=[_attempt(Outcome.KEPT)], reads=[_read(0, "a", at_s=ASKED - 1)])
+    history = History(attempts=[_attempt(Fate.KEPT)], reads=[_read(0, "a", at_s=ASKED - 1)])
     assert _names(history, _view(**BOTH)) == ["precommitted-read"]
 
 
 def test_a_record_shown_while_its_commit_is_under_way_is_not() -> None:
-    history = History(attempts=[_attempt(Outcome.KEPT)], reads=[_read(0, "a", at_s=ASKED + 1)])
+    history = History(attempts=[_attempt(Fate.KEPT)], reads=[_read(0, "a", at_s=ASKED + 1)])
     assert _names(history, _view(**BOTH)) == []
 
 
 def test_a_record_shown_and_then_undone_is_precommitted() -> None:
-    history = History(attempts=[_attempt(Outcome.UNKNOWN)], reads=[_read(0, "a")])
+    history = History(attempts=[_attempt(Fate.UNKNOWN)], reads=[_read(0, "a")])
     assert _names(history, _view(), _view(**BOTH)) == ["precommitted-read"]
 
 

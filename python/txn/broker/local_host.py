@@ -92,8 +92,8 @@ class LocalHost:
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The id of a topic, None if unknown."""
-        found = self._publisher.image.topics.get(topic)
-        return None if found is None else found.topic_id
+        known = self._publisher.image.topics.get(topic)
+        return None if known is None else known.topic_id
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic by its id, None if unknown."""

@@ -95,8 +95,8 @@ class ReplicaManager:
         for topic in topics:
             self._topics[topic.name] = topic
             self.partitions[topic.name] = TopicPartitions(topic, self._storage.open, now_ms)
-        wanted = [(topic, index) for topic in topics for index in range(topic.partition_count)]
-        for (topic, index), opened in zip(wanted, self._storage.open_all(wanted), strict=True):
+        places = [(topic, index) for topic in topics for index in range(topic.partition_count)]
+        for (topic, index), opened in zip(places, self._storage.open_all(places), strict=True):
             if isinstance(opened, CorruptLogError | StorageError):
                 self.partitions[topic.name].note_failure(index, opened)
             elif opened is not None:

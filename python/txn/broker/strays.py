@@ -39,11 +39,11 @@ def require_no_strays(
         CorruptLogError: a directory with records belongs to an unknown topic.
         StorageError: the directories cannot be listed.
     """
-    found = storage.strays(image, deleted)
-    if found:  # a snapshot does not name the topics that were deleted before it
-        found = storage.strays(image, {*deleted, *_deleted_in(metadata)})
-    lost = [stray for stray in found if stray.has_records]
-    for stray in found:
+    strays = storage.strays(image, deleted)
+    if strays:  # a snapshot does not name the topics that were deleted before it
+        strays = storage.strays(image, {*deleted, *_deleted_in(metadata)})
+    lost = [stray for stray in strays if stray.has_records]
+    for stray in strays:
         if not stray.has_records:
             log.warning(
                 "partition.stray",

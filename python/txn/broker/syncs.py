@@ -21,10 +21,10 @@ def synced(sync_each: SyncEach, stores: Iterable[PartitionLog]) -> "asyncio.Futu
     That is their records as of this call. A partition that cannot be synced fails its own callers
     and no others.
     """
-    wanted = list(stores)
+    logs = list(stores)
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     try:
-        sync_each(wanted, partial(_settle, done, wanted))
+        sync_each(logs, partial(_settle, done, logs))
     except Exception as error:
         done.set_exception(not_synced(error))
     return done

@@ -25,7 +25,7 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     """Read the words behind `txn`; None unless they are `serve` and whole pairs."""
     if words[:1] != ["serve"]:
         return None
-    given: dict[str, list[str]] = {
+    values_of: dict[str, list[str]] = {
         name: [] for name in ("--data", "--listen", "--durability", "--metrics", "-o")
     }
     rest = iter(words[1:])
@@ -34,12 +34,12 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
         if not equals:
             value = next(rest, "")
         name = "-o" if name == "--option" else name
-        if name not in given or not value or value.startswith("-"):
+        if name not in values_of or not value or value.startswith("-"):
             return None
-        given[name].append(value)
-    options = given.pop("-o")
+        values_of[name].append(value)
+    options = values_of.pop("-o")
     data, listen, durability, metrics = (
-        values[-1] if values else None for values in given.values()
+        values[-1] if values else None for values in values_of.values()
     )
     return PlainServe(
         None if data is None else Path(data),

@@ -175,9 +175,9 @@ def compare(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Find
     for row in rows:
         seen[row["id"]] += 1
         wrong += expected.get(row["id"]) != row
-    found = sum(seen.values())
+    count = sum(seen.values())
     missing = len(expected.keys() - seen.keys())
-    return Finding(what, len(expected), found, missing, found - len(seen), wrong)
+    return Finding(what, len(expected), count, missing, count - len(seen), wrong)
 
 
 def compare_updates(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Finding:

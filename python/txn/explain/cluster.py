@@ -217,8 +217,8 @@ class Cluster:
                 ((fetched_partition,),) = [topic.partitions for topic in answer.responses]
             return fetched_partition
 
-        found = self._settled(ask, f"{topic}-{index}")
-        return bytes(found.records or b"")
+        fetched = self._settled(ask, f"{topic}-{index}")
+        return bytes(fetched.records or b"")
 
     # ------------------------------------------------------------ transactional ids
 

@@ -254,9 +254,9 @@ class PartitionLook:
             data = read_bytes(index, self.outcome) if index.name in self._files.names else b""
             if data is None:
                 continue
-            found = (len(data) // indexes.ABORTED_ENTRY.size, crc32c(data)) if data else None
+            sum_now = (len(data) // indexes.ABORTED_ENTRY.size, crc32c(data)) if data else None
             is_told = any(finding.path == index for finding in self.outcome.findings)
-            if sums.get(base_offset) != found and not is_told:
+            if sums.get(base_offset) != sum_now and not is_told:
                 what = f"it does not agree with {index.name}, which the next start makes anew"
                 self.outcome.find(path, None, what)
 

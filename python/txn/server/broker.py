@@ -27,9 +27,9 @@ from txn.logs import log
 from txn.security.sessions import PLAINTEXT, Listener
 from txn.server import descriptors
 from txn.server.background import Background
-from txn.server.compaction import Compaction
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
+from txn.server.log_cleaner import LogCleaner
 from txn.server.preload import Preload
 from txn.server.scheduler import SYNC_THREADS, LoopScheduler
 from txn.storage.directory import DataDirectory
@@ -84,14 +84,14 @@ class Broker:
         properties: Mapping[str, object] | None = None,
         **settings: object,
     ) -> None:
-        given = dict(properties or {})
-        given |= {name.replace("_", "."): value for name, value in settings.items()}
-        given.setdefault("durability", durability or ("process" if path is None else "commit"))
+        options = dict(properties or {})
+        options |= {name.replace("_", "."): value for name, value in settings.items()}
+        options.setdefault("durability", durability or ("process" if path is None else "commit"))
         if metrics is not None:
-            given["metrics.listener"] = metrics
-        self._service = service = _Service(BrokerSettings(given), path, host, port)
+            options["metrics.listener"] = metrics
+        self._service = service = _Service(BrokerSettings(options), path, host, port)
         self._node, self._storage = service.node, service.storage
-        self._compaction = service.compaction
+        self._log_cleaner = service.log_cleaner
         self._shares = service.shares
 
     @property
@@ -275,7 +275,7 @@ class _Service:
         self._server.stop()
         for reactor in self._reactors:
             reactor.join()
-        self.compaction.stop()
+        self.log_cleaner.stop()
         self._control.stop()
         self._background.stop()
         self._durability.stop()
@@ -341,8 +341,8 @@ class _Service:
         self._control.start()
         self._background = Background(self.storage, self._settings)
         self._background.start()
-        self.compaction = Compaction(self.node, self._directory.path)
-        self.compaction.start()
+        self.log_cleaner = LogCleaner(self.node, self._directory.path)
+        self.log_cleaner.start()
         self.preload = Preload(self._control.table)
         self.preload.start()
         if self.metrics is not None:
@@ -469,14 +469,14 @@ def _advertised(text: str | None) -> tuple[str, int] | None:
     """Read advertised.listeners: one PLAINTEXT listener."""
     if text is None:
         return None
-    found = re.fullmatch(r"PLAINTEXT://\[?([^\],/]+?)\]?:(\d{1,5})", text)
-    if found is None:
+    listener = re.fullmatch(r"PLAINTEXT://\[?([^\],/]+?)\]?:(\d{1,5})", text)
+    if listener is None:
         raise ConfigError(
             f"broker property advertised.listeners cannot be {text!r}: it takes one listener, "
             "PLAINTEXT://HOST:PORT",
             property="advertised.listeners",
         )
-    return found[1], int(found[2])
+    return listener[1], int(listener[2])
 
 
 def _reachable(host: str, port: int) -> tuple[str, int]:

@@ -92,11 +92,11 @@ class ServerCatalog:
         held = ref(partitions)
 
         def log_of(index: int) -> _core.PartitionLog | int:
-            found = held()
-            if found is None:
+            known = held()
+            if known is None:
                 return UNKNOWN_TOPIC_OR_PARTITION  # it was deleted
             try:
-                store = found[index]
+                store = known[index]
             except IndexError:
                 return UNKNOWN_TOPIC_OR_PARTITION  # it is being deleted
             except StorageError as error:

@@ -163,18 +163,18 @@ class DataDirectory:
         try:
             lines = read_plain(meta).decode().splitlines()
             pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-            found = int(pairs["node.id"])
-            identity = found, pairs["cluster.id"], decode_id(pairs["directory.id"])
+            stored_id = int(pairs["node.id"])
+            identity = stored_id, pairs["cluster.id"], decode_id(pairs["directory.id"])
         except (OSError, ValueError, KeyError) as error:
             raise DirectoryError(
                 f"cannot read {meta}: {error!r}. Put back a copy of the file: it names the cluster "
                 "and the node this directory belongs to",
                 path=str(meta),
             ) from error
-        if node_id not in (None, found):
+        if node_id not in (None, stored_id):
             raise DirectoryError(
-                f"{self.path} belongs to node {found}, this broker is node {node_id}. "
-                f"Start it with node.id={found}",
+                f"{self.path} belongs to node {stored_id}, this broker is node {node_id}. "
+                f"Start it with node.id={stored_id}",
                 path=str(self.path),
             )
         return identity

@@ -692,12 +692,12 @@ class NativeStorage:
         self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
         self._require_no_obstacle(topic.name, index)
-        found = topic_id_of(directory)
-        if found not in (None, topic.topic_id):
+        stored_id = topic_id_of(directory)
+        if stored_id not in (None, topic.topic_id):
             raise StorageError(
                 f"{directory} holds a partition of another topic: {directory / METADATA_FILE} "
-                f"names {found}, {topic.name} is {topic.topic_id}. Move the directory away; or, if "
-                "only that file is damaged, remove it"
+                f"names {stored_id}, {topic.name} is {topic.topic_id}. Move the directory away; "
+                "or, if only that file is damaged, remove it"
             )
         return NativeLog(
             self.root,
@@ -1109,12 +1109,12 @@ class NativeStorage:
             CorruptLogError: a snapshot is damaged, or the log begins after its end.
         """
         directory = self.root / f"{log.topic}-{log.index}"
-        found = sorted(
+        snapshots = sorted(
             (int(match[1]), path)
             for path in directory.glob("*.checkpoint")
             if (match := SNAPSHOT_NAME.fullmatch(path.name))
         )
-        usable = [(end, path) for end, path in found if end <= log.log_end_offset]
+        usable = [(end, path) for end, path in snapshots if end <= log.log_end_offset]
         end, path = usable[-1] if usable else (0, None)
         if end < log.log_start_offset:
             raise CorruptLogError(

@@ -207,14 +207,14 @@ class FakeHost:
         return asyncio.ensure_future(self._sync(stores))
 
     async def _sync(self, stores: Iterable[PartitionLog]) -> None:
-        wanted = [self.store(store.topic, store.index) for store in stores]
-        lengths = [len(store.stored) for store in wanted]
-        self.syncs.append([(store.topic, store.index) for store in wanted])
+        logs = [self.store(store.topic, store.index) for store in stores]
+        lengths = [len(store.stored) for store in logs]
+        self.syncs.append([(store.topic, store.index) for store in logs])
         if self.unfinished_syncs is not None:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.unfinished_syncs.append(done)
             await done
-        for store, length in zip(wanted, lengths, strict=True):
+        for store, length in zip(logs, lengths, strict=True):
             store.sync_first(length)
 
     # ------------------------------------------------------------ the test's side

@@ -80,7 +80,7 @@ impl Request<'_> {
         let began = Instant::now();
         let mut request = self.encode(positions);
         connection.send(&mut request, &[], &[])?;
-        let bytes = Answer::new(connection)?.read(positions, seen)?;
+        let bytes = ResponseReader::new(connection)?.read(positions, seen)?;
         seen.requests += 1.0;
         seen.bytes += bytes as f64;
         if bytes > 0 {
@@ -119,12 +119,12 @@ impl Request<'_> {
 }
 
 /// An answer to Fetch v12 on its way in.
-struct Answer<'a> {
+struct ResponseReader<'a> {
     connection: &'a mut Connection,
     left: usize,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ResponseReader<'a> {
     fn new(connection: &'a mut Connection) -> io::Result<Self> {
         let size = connection.take(4)?.first_chunk().copied();
         let left = u32::from_be_bytes(size.expect("four bytes were taken")) as usize;

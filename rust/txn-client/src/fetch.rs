@@ -70,7 +70,7 @@ pub struct Fetch {
     /// True if a request for `next_offset` (after `answer`) is in flight on `connection`.
     is_asked: bool,
     /// Received, not decoded to its end.
-    answer: Option<Answer>,
+    answer: Option<FetchedBatches>,
     /// The last answer's buffer, to be used again.
     spare: Vec<u8>,
     scratch: Vec<u8>,
@@ -80,7 +80,7 @@ pub struct Fetch {
 
 /// Whole batches, and their producers with aborted transactions.
 #[derive(Debug)]
-struct Answer {
+struct FetchedBatches {
     frame: Vec<u8>,
     /// Where in `frame` the next batch starts, and where the last whole one ends.
     at: usize,
@@ -92,7 +92,7 @@ struct Answer {
 
 /// The result of an attempt to get the next answer.
 enum Found {
-    Batches(Answer),
+    Batches(FetchedBatches),
     /// The node has no whole batch from `next_offset` on; it may show records up to `limit`.
     Nothing {
         limit: i64,
@@ -188,7 +188,7 @@ impl Fetch {
     }
 
     /// Waits for whole batches from `next_offset` on; `None` if there are none before `end` any more.
-    fn next_answer(&mut self) -> Result<Option<Answer>, KafkaError> {
+    fn next_answer(&mut self) -> Result<Option<FetchedBatches>, KafkaError> {
         let cluster = Arc::clone(&self.cluster);
         let mut retry = cluster.begin();
         let mut limit_before = i64::MIN;
@@ -261,7 +261,7 @@ impl Fetch {
         }
         let aborted = Aborted::new(response.aborted);
         let at = frame.len() - response.bytes_after - response.records.len();
-        let answer = Answer {
+        let answer = FetchedBatches {
             at,
             end: at + whole.bytes,
             frame,
@@ -340,7 +340,7 @@ impl Fetch {
     }
 
     /// Decodes batches of the answer until it or the chunk is full.
-    fn decode(&mut self, answer: &mut Answer) -> Result<Columns, KafkaError> {
+    fn decode(&mut self, answer: &mut FetchedBatches) -> Result<Columns, KafkaError> {
         let Selection {
             start,
             end,

@@ -563,21 +563,21 @@ impl Writer {
         let body = link
             .connection
             .receive(&mut self.frame, retry.answer_timeout())?;
-        let outcomes = produce::decode(&mut Reader::new(&self.frame[body..]));
-        let outcomes = outcomes.map_err(|error| link.connection.malformed("Produce", &error))?;
+        let responses = produce::decode(&mut Reader::new(&self.frame[body..]));
+        let responses = responses.map_err(|error| link.connection.malformed("Produce", &error))?;
         let node = link.connection.name().to_owned();
         let mut failure: Option<KafkaError> = None;
         for sealed in link.in_flight.pop_front().expect("an answer to a request") {
             let topic = &mut self.topics[sealed.topic];
-            let of_batch = |o: &&produce::Outcome| {
+            let of_batch = |o: &&produce::PartitionResponse| {
                 o.partition == sealed.partition as i32 && o.topic == topic.name
             };
-            let Some(outcome) = outcomes.iter().find(of_batch) else {
+            let Some(response) = responses.iter().find(of_batch) else {
                 let what = format!("it does not name {}-{}", topic.name, sealed.partition);
                 return Err(link.connection.malformed("Produce", &what));
             };
             if matches!(
-                outcome.error_code,
+                response.error_code,
                 codes::NONE | codes::DUPLICATE_SEQUENCE_NUMBER
             ) {
                 self.acknowledged += u64::from(sealed.rows);
@@ -587,12 +587,12 @@ impl Writer {
                 continue;
             }
             let partition = &mut topic.partitions[sealed.partition];
-            let is_echo =
-                outcome.error_code == codes::OUT_OF_ORDER_SEQUENCE_NUMBER && partition.is_rewinding;
+            let is_echo = response.error_code == codes::OUT_OF_ORDER_SEQUENCE_NUMBER
+                && partition.is_rewinding;
             partition.is_rewinding = true;
             if !is_echo {
                 let id = self.transactional_id.as_deref();
-                let error = refusal(retry, &node, &topic.name, &sealed, outcome, id, self.who);
+                let error = refusal(retry, &node, &topic.name, &sealed, response, id, self.who);
                 // A final error outweighs one that may pass.
                 if failure
                     .as_ref()
@@ -658,7 +658,7 @@ fn refusal(
     node: &str,
     topic: &str,
     sealed: &Sealed,
-    outcome: &produce::Outcome,
+    response: &produce::PartitionResponse,
     transactional_id: Option<&str>,
     who: Identity,
 ) -> KafkaError {
@@ -673,18 +673,18 @@ fn refusal(
         who.1
     );
     let error = KafkaError::answered(
-        outcome.error_code,
+        response.error_code,
         node,
         "Produce",
         &subject,
-        outcome.message.as_deref(),
+        response.message.as_deref(),
     );
     let is_retriable = error.is_retriable
-        && (outcome.error_code != codes::UNKNOWN_TOPIC_OR_PARTITION
+        && (response.error_code != codes::UNKNOWN_TOPIC_OR_PARTITION
             || retry
-                .topic_error(outcome.error_code, node, "Produce", topic, &subject)
+                .topic_error(response.error_code, node, "Produce", topic, &subject)
                 .is_retriable);
-    debug_assert!(!is_retriable || error::is_retriable(outcome.error_code));
+    debug_assert!(!is_retriable || error::is_retriable(response.error_code));
     KafkaError {
         is_retriable,
         ..error

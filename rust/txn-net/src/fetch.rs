@@ -382,7 +382,7 @@ impl FetchRequest {
     /// has records gets at least one whole batch.
     pub fn answer(&self, fetched: &Counter) -> Vec<Chunk> {
         let is_flexible = is_flexible(self.version);
-        let mut answer = Answer::default();
+        let mut answer = FetchResponse::default();
         begin_response(&mut answer.out, self.correlation_id, is_flexible);
         answer.put_i32(0); // throttle_time_ms
         if self.version >= 7 {
@@ -401,7 +401,7 @@ impl FetchRequest {
         answer.finish()
     }
 
-    fn put_topics(&self, answer: &mut Answer) {
+    fn put_topics(&self, answer: &mut FetchResponse) {
         let is_flexible = is_flexible(self.version);
         let mut room = FetchBudget {
             bytes: self.max_bytes,
@@ -431,7 +431,7 @@ impl FetchRequest {
         }
     }
 
-    fn put_found(&self, answer: &mut Answer, found: Found<'_>) {
+    fn put_found(&self, answer: &mut FetchResponse, found: Found<'_>) {
         let aborted = if self.is_read_committed {
             found.aborted()
         } else {
@@ -465,7 +465,7 @@ impl FetchRequest {
         answer.put_records(found.records);
     }
 
-    fn put_error(&self, answer: &mut Answer, code: i16) {
+    fn put_error(&self, answer: &mut FetchResponse, code: i16) {
         let code = if code == codes::KAFKA_STORAGE_ERROR && self.version <= 5 {
             codes::NOT_LEADER_OR_FOLLOWER // those versions do not know the other (KIP-112)
         } else {
@@ -484,7 +484,7 @@ impl FetchRequest {
 
     fn put_offsets(
         &self,
-        answer: &mut Answer,
+        answer: &mut FetchResponse,
         code: i16,
         high_watermark: i64,
         last_stable_offset: i64,
@@ -498,7 +498,7 @@ impl FetchRequest {
         }
     }
 
-    fn put_null_array(&self, answer: &mut Answer) {
+    fn put_null_array(&self, answer: &mut FetchResponse) {
         if is_flexible(self.version) {
             answer.put_uvarint(0);
         } else {
@@ -506,7 +506,7 @@ impl FetchRequest {
         }
     }
 
-    fn put_preferred_replica(&self, answer: &mut Answer) {
+    fn put_preferred_replica(&self, answer: &mut FetchResponse) {
         if self.version >= 11 {
             answer.put_i32(-1);
         }
@@ -657,20 +657,20 @@ impl Found<'_> {
 
 /// An answer being written: bytes up to here, and the chunks before them.
 #[derive(Default)]
-struct Answer {
+struct FetchResponse {
     out: Vec<u8>,
     chunks: Vec<Chunk>,
     /// Bytes of batches in it.
     record_bytes: u64,
 }
 
-impl Put for Answer {
+impl Put for FetchResponse {
     fn put(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 }
 
-impl Answer {
+impl FetchResponse {
     fn put_records(&mut self, records: Records) {
         self.record_bytes += records.len() as u64;
         match records {
@@ -918,7 +918,7 @@ mod tests {
             out.put_i32(indexes.len() as i32);
             for index in indexes {
                 out.put_i32(*index);
-                let mut error = Answer::default();
+                let mut error = FetchResponse::default();
                 request.put_error(&mut error, codes::UNKNOWN_TOPIC_OR_PARTITION);
                 out.put(&error.out);
             }

@@ -84,7 +84,7 @@ struct PartitionData {
     index: i32,
     records: Option<Range<usize>>,
     content: Opened,
-    outcome: Outcome,
+    result: AppendResult,
     /// Records that were appended now; 0 for a duplicate.
     appended_records: u32,
 }
@@ -111,8 +111,8 @@ enum Producer {
     Several,
 }
 
-/// The outcome of one partition's batch.
-enum Outcome {
+/// The result of one partition's batch.
+enum AppendResult {
     /// Not yet tried, or to be tried again once the partition joined the transaction.
     Pending,
     Stored {
@@ -156,7 +156,7 @@ pub struct Join {
 
 /// The progress of `append`.
 pub enum Progress {
-    /// Every partition has its outcome.
+    /// Every partition has its result.
     Done,
     /// Some are still pending, until the coordinator answers.
     Parked(Join),
@@ -235,7 +235,7 @@ impl ProduceRequest {
                 index,
                 records,
                 content: Opened::Not,
-                outcome: Outcome::Pending,
+                result: AppendResult::Pending,
                 appended_records: 0,
             });
         }
@@ -290,8 +290,9 @@ impl ProduceRequest {
         let code = code_for(self.version, codes::NETWORK_EXCEPTION);
         let message = "The transaction coordinator did not answer in time; send the batch again.";
         for partition in &mut self.partitions {
-            if matches!(partition.outcome, Outcome::Pending) {
-                partition.outcome = Outcome::Failed(Failure::new(code, Some(message.to_owned())));
+            if matches!(partition.result, AppendResult::Pending) {
+                partition.result =
+                    AppendResult::Failed(Failure::new(code, Some(message.to_owned())));
             }
         }
     }
@@ -313,7 +314,7 @@ impl ProduceRequest {
     pub fn has_failures(&self) -> bool {
         self.partitions
             .iter()
-            .any(|partition| matches!(partition.outcome, Outcome::Failed(_)))
+            .any(|partition| matches!(partition.result, AppendResult::Failed(_)))
     }
 
     /// Counts appended and refused batches; to be called when none is pending.
@@ -326,7 +327,7 @@ impl ProduceRequest {
                     .records
                     .add_alone(partition.appended_records.into());
                 produced.bytes.add_alone(bytes as u64);
-            } else if matches!(partition.outcome, Outcome::Failed(_)) {
+            } else if matches!(partition.result, AppendResult::Failed(_)) {
                 produced.failures.add_alone(1);
             }
         }
@@ -352,7 +353,8 @@ impl ProduceRequest {
     ) -> Progress {
         if let Some((code, message)) = self.refusal() {
             for partition in &mut self.partitions {
-                partition.outcome = Outcome::Failed(Failure::new(code, Some(message.to_owned())));
+                partition.result =
+                    AppendResult::Failed(Failure::new(code, Some(message.to_owned())));
             }
             return Progress::Done;
         }
@@ -387,19 +389,19 @@ impl ProduceRequest {
             next += partitions.len();
             if !partitions
                 .iter()
-                .any(|one| matches!(one.outcome, Outcome::Pending))
+                .any(|one| matches!(one.result, AppendResult::Pending))
             {
                 continue;
             }
             let found = catalog.find(topic_key(self.version, &body[topic.key.clone()]));
             for (partition, at) in partitions.iter_mut().zip(first..) {
-                if !matches!(partition.outcome, Outcome::Pending) {
+                if !matches!(partition.result, AppendResult::Pending) {
                     continue;
                 }
                 let topic = found.as_deref();
                 if unopened.is_empty() {
-                    partition.outcome = writing.write(topic, partition, body, &mut budget);
-                    if !matches!(partition.outcome, Outcome::Pending) {
+                    partition.result = writing.write(topic, partition, body, &mut budget);
+                    if !matches!(partition.result, AppendResult::Pending) {
                         continue;
                     }
                 }
@@ -512,11 +514,11 @@ impl ProduceRequest {
             out.put_length(topic.partitions, is_flexible);
             for partition in partitions.by_ref().take(topic.partitions) {
                 out.put_i32(partition.index);
-                if let Some(batch) = partition.outcome.take_batch() {
+                if let Some(batch) = partition.result.take_batch() {
                     let code_at = out.len();
                     batches.push(AppendedBatch { code_at, ..batch });
                 }
-                partition.outcome.encode(self.version, out);
+                partition.result.encode(self.version, out);
             }
             out.put_no_tags(is_flexible);
         }
@@ -542,7 +544,7 @@ impl PartitionData {
     }
 }
 
-impl Outcome {
+impl AppendResult {
     fn take_batch(&mut self) -> Option<AppendedBatch> {
         match self {
             Self::Stored { batch, .. } => batch.take(),
@@ -607,10 +609,10 @@ impl Writing<'_> {
         partition: &mut PartitionData,
         body: &mut [u8],
         budget: &mut usize,
-    ) -> Outcome {
+    ) -> AppendResult {
         match self.try_write(topic, partition, body, budget) {
-            Ok(outcome) => outcome,
-            Err(failure) => Outcome::Failed(Failure {
+            Ok(result) => result,
+            Err(failure) => AppendResult::Failed(Failure {
                 code: code_for(self.version, failure.code),
                 ..failure
             }),
@@ -623,7 +625,7 @@ impl Writing<'_> {
         partition: &mut PartitionData,
         body: &mut [u8],
         budget: &mut usize,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<AppendResult, Failure> {
         let Some(topic) = topic else {
             let code = if has_topic_ids(self.version) {
                 codes::UNKNOWN_TOPIC_ID
@@ -685,7 +687,7 @@ impl Writing<'_> {
             leader_epoch,
             code_at: 0,
         });
-        Ok(Outcome::Stored { appended, batch })
+        Ok(AppendResult::Stored { appended, batch })
     }
 
     fn check_refused(self, topic: &str, index: i32) -> Result<(), Failure> {
@@ -695,12 +697,12 @@ impl Writing<'_> {
         }
     }
 
-    /// The outcome of a batch that was not appended.
-    fn refused(self, log: &PartitionLog, error: AppendError) -> Result<Outcome, Failure> {
+    /// The result of a batch that was not appended.
+    fn refused(self, log: &PartitionLog, error: AppendError) -> Result<AppendResult, Failure> {
         let (code, message) = match error {
             AppendError::Duplicate { .. } => unreachable!("its answer is that of the first"),
-            AppendError::TooMuchToOpen => return Ok(Outcome::Pending),
-            AppendError::Join if self.may_park => return Ok(Outcome::Pending),
+            AppendError::TooMuchToOpen => return Ok(AppendResult::Pending),
+            AppendError::Join if self.may_park => return Ok(AppendResult::Pending),
             AppendError::Join => (
                 codes::INVALID_TXN_STATE,
                 refusal_message(codes::INVALID_TXN_STATE),
@@ -881,8 +883,8 @@ mod tests {
     }
 
     fn codes(request: &ProduceRequest) -> Vec<i16> {
-        let code = |one: &PartitionData| match &one.outcome {
-            Outcome::Failed(failure) => failure.code,
+        let code = |one: &PartitionData| match &one.result {
+            AppendResult::Failed(failure) => failure.code,
             _ => 0,
         };
         request.partitions.iter().map(code).collect()

@@ -18,29 +18,29 @@ pub struct PyDurability {
 }
 
 /// The number of a wait, and the logs that failed: their place in it, and the disk's error.
-type Outcome = (u64, Vec<(usize, String)>);
+type SyncResult = (u64, Vec<(usize, String)>);
 
 struct Ended {
-    outcomes: Mutex<Vec<Outcome>>,
+    results: Mutex<Vec<SyncResult>>,
     wakeup: OwnedFd,
 }
 
 impl Ended {
-    fn note(&self, outcome: Outcome) {
-        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-        outcomes.push(outcome);
+    fn note(&self, result: SyncResult) {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.push(result);
         // Adding 1 to an eventfd fails only when it is readable anyhow.
         let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 
-    fn take(&self) -> Vec<Outcome> {
-        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(&self) -> Vec<SyncResult> {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = rustix::io::read(&self.wakeup, &mut [0_u8; 8]);
-        std::mem::take(&mut *outcomes)
+        std::mem::take(&mut *results)
     }
 }
 
-/// A wait for several logs. The last one that lets go of it notes the outcome.
+/// A wait for several logs. The last one that lets go of it notes the result.
 struct Wait {
     number: u64,
     failures: Mutex<Vec<(usize, String)>>,
@@ -62,7 +62,7 @@ impl PyDurability {
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
         let ended = Arc::new(Ended {
-            outcomes: Mutex::default(),
+            results: Mutex::default(),
             wakeup,
         });
         let service = Arc::new(Durability::new(threads));
@@ -101,7 +101,7 @@ impl PyDurability {
         });
     }
 
-    fn take(&self) -> Vec<Outcome> {
+    fn take(&self) -> Vec<SyncResult> {
         self.ended.take()
     }
 

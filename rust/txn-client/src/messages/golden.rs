@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use txn_protocol::{Malformed, Reader};
 
 use super::cluster::{self, Broker, CoordinatorOf, Metadata, Topic};
-use super::produce::{Outcome, Part};
+use super::produce::{Part, PartitionResponse};
 use super::transactions::{self, Description, Listing};
 use super::{fetch, produce};
 
@@ -263,15 +263,15 @@ fn produce_groups_partitions_by_topic_and_leaves_batches_where_they_are() {
 
 #[test]
 fn a_refused_batch_names_the_record_that_is_wrong() {
-    let outcome = |partition, error_code, message: Option<&str>| Outcome {
+    let response = |partition, error_code, message: Option<&str>| PartitionResponse {
         topic: "a".to_owned(),
         partition,
         error_code,
         message: message.map(ToOwned::to_owned),
     };
     let expected = [
-        outcome(0, 0, None),
-        outcome(2, 87, Some("record 4: no key")),
+        response(0, 0, None),
+        response(2, 87, Some("record 4: no key")),
     ];
     let nine = decoded(
         "020261030000000000000000000000000005ffffffffffffffff0000000000000000010000000000020057ffff\

@@ -15,7 +15,7 @@ pub struct Part<'a> {
 
 /// The result of one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PartitionResponse {
     /// Topic name.
     pub topic: String,
     /// Partition.
@@ -61,10 +61,10 @@ pub fn encode(
 }
 
 /// Reads an answer.
-pub fn decode(r: &mut Reader<'_>) -> Result<Vec<Outcome>, Malformed> {
+pub fn decode(r: &mut Reader<'_>) -> Result<Vec<PartitionResponse>, Malformed> {
     let topics = r.compact_array(|r| {
         let topic = r.compact_string()?.to_owned();
-        let outcomes = r.compact_array(|r| {
+        let responses = r.compact_array(|r| {
             let (partition, error_code) = (r.i32()?, r.i16()?);
             r.i64()?; // base offset
             r.i64()?; // log append time
@@ -77,7 +77,7 @@ pub fn decode(r: &mut Reader<'_>) -> Result<Vec<Outcome>, Malformed> {
             let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
             r.skip_tags(true)?;
             let message = records.into_iter().next().or(message);
-            Ok(Outcome {
+            Ok(PartitionResponse {
                 topic: topic.clone(),
                 partition,
                 error_code,
@@ -85,7 +85,7 @@ pub fn decode(r: &mut Reader<'_>) -> Result<Vec<Outcome>, Malformed> {
             })
         })?;
         r.skip_tags(true)?;
-        Ok(outcomes)
+        Ok(responses)
     })?;
     r.i32()?; // throttle time
     r.skip_tags(true)?;

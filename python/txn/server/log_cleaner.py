@@ -49,7 +49,7 @@ class CompactedLog(NamedTuple):
         return self.topic.topic_id, self.store.index
 
 
-class Compaction:
+class LogCleaner:
     """The cleaner threads of one broker."""
 
     def __init__(self, node: Node, root: Path) -> None:
