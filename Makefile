@@ -1,4 +1,4 @@
-# Every chore of txn. `make demo` and `make test` do all the set-up they need.
+# Every chore of txn. Each does all the set-up that it needs; Spark and Kafka itself need a JDK.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -11,7 +11,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile demo wheel clean prerequisites
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile demo wheel clean prerequisites jdk
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,19 +20,19 @@ setup: $(VENV)/.built  ## make .venv with everything installed; leaves .venv/bin
 
 build: setup  ## build the Rust extension and install txn in place
 
-demo: setup  ## flights through Spark and back, killed five times, every row checked
+demo: jdk setup  ## flights through Spark and back, killed five times, every row checked
 	$(BIN)/txn demo
 
 quick: setup  ## for every edit, 2 minutes: rules, models, bytes, layers, a small simulation; no peers
 	cargo test --quiet --workspace --exclude txn-py --lib
 	SEEDS=500 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(QUICK)
 
-test: test-rust test-python  ## all tests
+test: jdk test-rust test-python  ## all tests
 
 test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
-test-python: setup  ## tests of everything, through real clients
+test-python: jdk setup  ## tests of everything, through real clients
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests
 
 soak: setup  ## the simulation on all cores: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
@@ -52,7 +52,7 @@ fmt: setup  ## format Rust and Python
 	$(BIN)/ruff check --fix python tests benches
 	$(BIN)/ruff format python tests benches
 
-bench: setup  ## txn beside a real Apache Kafka, about 32 minutes (BENCH=--quick: 6)
+bench: jdk setup  ## txn beside a real Apache Kafka, about 32 minutes (BENCH=--quick: 6)
 	cargo build --quiet --release --package txn-bench
 	$(BIN)/python -m benches.compare $(BENCH)
 
@@ -75,6 +75,8 @@ prerequisites:
 	@command -v $(PYTHON) >/dev/null || { echo "txn needs Python 3.11 or newer: install python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "txn needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Install one and run: make PYTHON=python3.11 …" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "txn needs Rust: install cargo, for example with rustup" >&2; exit 1; }
+
+jdk:
 	@command -v java >/dev/null || { echo "Spark and the tests need Java: install a JDK, 17 or newer" >&2; exit 1; }
 	@java -version 2>&1 | awk -F '[".]' '/version/{exit !($$2 < 17)}' && { echo "Spark and the tests need a JDK, 17 or newer; this is $$(java -version 2>&1 | head -1)" >&2; exit 1; } || true
 
