@@ -23,6 +23,7 @@ from txn.coordinator.transaction.decide import (
     decide_end_and_bump,
     decide_fence,
     decide_init,
+    decide_undo,
     decide_verify,
 )
 from txn.coordinator.transaction.states import (
@@ -62,7 +63,8 @@ MEANINGS: Final[Mapping[TxnState, str]] = {
     TxnState.DEAD: "nothing is known of the id: never used, or forgotten by a tombstone",
     TxnState.EMPTY: "a producer has an id and an epoch; no transaction yet",
     TxnState.ONGOING: "a transaction is open, on the partitions that are listed",
-    TxnState.PREPARE_COMMIT: "it **is** committed; markers are being written",
+    TxnState.PREPARE_COMMIT: "it **is** committed once this and its records are on the disk; "
+    "markers are being written",
     TxnState.PREPARE_ABORT: "it **is** aborted; markers are being written",
     TxnState.COMPLETE_COMMIT: "every partition has its commit marker",
     TxnState.COMPLETE_ABORT: "every partition has its abort marker",
@@ -115,6 +117,12 @@ def _timed_out(txn: Txn | None) -> Answer | None:
     return Write(decide_fence(txn, now_ms=NOW_MS, new_producer_id=_new_id))
 
 
+def _unsynced(txn: Txn | None) -> Answer | None:
+    if txn is None or txn.state is not TxnState.PREPARE_COMMIT:
+        return None
+    return Write(decide_undo(txn, now_ms=NOW_MS))
+
+
 def _power_failed(txn: Txn | None) -> Answer | None:
     if txn is None or txn.state in PREPARED:
         return None
@@ -161,6 +169,7 @@ EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
     ("anything with an earlier epoch", "", _end(COMMIT, EARLIER)),
     ("its timeout has passed", "timeout", _timed_out),
     ("every partition has its marker", "markers written", _marked),
+    ("its records are not on the disk, and cannot be", "data lost", _unsynced),
     ("a start after a power failure", "power failure", _power_failed),
 )
 """The request or event; its name on the diagram; the next state of an id."""

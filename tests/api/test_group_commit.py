@@ -22,8 +22,8 @@ from txn.storage import checkpoints
 from txn.storage.base import PartitionLog
 
 PRODUCERS, PARTITIONS, STATE_PARTITIONS = 16, 2, 4
-ALONE = PARTITIONS + 1 + PARTITIONS + 1
-"""Syncs of a commit by itself: its data, the decision, its markers, the completion."""
+ALONE = PARTITIONS + 1
+"""Syncs of a commit by itself: its data, and the decision."""
 
 
 def test_P2_commits_that_wait_together_share_their_syncs(

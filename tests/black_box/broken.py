@@ -8,24 +8,20 @@ breaks nothing: it only lets the power fail (`black_box.power`).
 """
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
 from black_box.power import note_syncs
 from txn.broker import txn_coordinator
 from txn.broker.local_host import LocalHost
-from txn.coordinator.operations import Committed, Remote, Synced
+from txn.coordinator.operations import Committed, Remote, Request
 from txn.coordinator.transaction import ending
 from txn.coordinator.transaction.connections import LatestConnections
-from txn.errors import StorageError
 from txn.partition import admission, producer_state_manager
 from txn.partition.stable_offset import OpenTransactions
 
 POWER: Final = "power"
-
-Steps = Generator[Any, Any, Any]
-"""The steps of a request, see `txn.coordinator.operations`."""
 
 
 def _put(module: ModuleType | type, name: str, rule: object) -> None:
@@ -96,75 +92,31 @@ def mark_before_prepare() -> None:
     """Markers are written, and seen, before the Prepare that decides them is on the disk."""
     finish = ending.finish
 
+    def leave_undecided(_: Any) -> Request[None]:
+        yield from ()
+
     def mark_and_finish(transactional_id: str, end: Any, write_markers: Any, *rest: Any) -> Any:
         marked = yield Remote(lambda: write_markers(end))
         end.unmarked = frozenset(marked.refused)
         return (yield from finish(transactional_id, end, write_markers, *rest))
 
+    _put(txn_coordinator, "decide", leave_undecided)
     _put(txn_coordinator, "finish", mark_and_finish)
 
 
-def prepare_before_data() -> None:
-    """The decision to commit is synced before the records that it commits."""
-
-    def in_wrong_order(data: Synced, steps: Steps) -> Steps:
-        result, step = None, next(steps)
-        while not isinstance(step, Committed):
-            result = yield step
-            step = steps.send(result)
-        yield step
-        yield data
-
-    _force_otherwise(in_wrong_order)
+def believe_every_prepare() -> None:
+    """A start finishes each commit that is prepared, even where records that it names are lost."""
+    _put(txn_coordinator, "is_to_decide", lambda _: False)
 
 
 def forget_a_partition() -> None:
-    """One partition's records are not synced before the decision to commit them."""
-
-    def without_one(data: Synced, _: Steps) -> Steps:
-        yield Synced(sorted(data.partitions)[:-1])
-
-    _force_otherwise(without_one)
+    """A commit is decided and answered while one partition's records are not on the disk."""
+    _put(ending, "Committed", lambda partitions: Committed(sorted(partitions)[:-1]))
 
 
 def recover_without_syncs() -> None:
     """A start takes the contents of the logs for the state of the disk."""
     _put(LocalHost, "sync_now", lambda *_: None)
-
-
-def _force_otherwise(force: Callable[[Synced, Steps], Steps]) -> None:
-    """Have something else done where the end of a transaction syncs its records."""
-    coordinator: Any = txn_coordinator.TransactionCoordinator
-    end = coordinator._end
-
-    def end_otherwise(self: Any, *arguments: Any) -> Steps:
-        steps = end(self, *arguments)
-        try:
-            first = next(steps)
-        except StopIteration as done:
-            return done.value
-        if isinstance(first, Synced):
-            yield from force(first, steps)
-            return (yield from steps)
-        result = yield first
-        return (yield from _sent(steps, result))
-
-    coordinator._end = end_otherwise
-
-
-def _sent(steps: Steps, result: object) -> Steps:
-    """Go on with a request that waits for the result of an operation."""
-    try:
-        step = steps.send(result)
-        while True:
-            try:
-                result = yield step
-            except StorageError as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as done:
-        return done.value
 
 
 RULES: Final[dict[str, Callable[[], None]]] = {
@@ -173,7 +125,7 @@ RULES: Final[dict[str, Callable[[], None]]] = {
     "no-dedup": forget_batches,
     "late-requests": serve_late_requests,
     "marker-before-prepare": mark_before_prepare,
-    "prepare-before-data": prepare_before_data,
+    "believed-prepare": believe_every_prepare,
     "unsynced-partition": forget_a_partition,
     "unsynced-recovery": recover_without_syncs,
     POWER: note_syncs,

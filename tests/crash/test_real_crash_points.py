@@ -82,7 +82,7 @@ def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "rule", ["unsynced-partition", "prepare-before-data", "marker-before-prepare"]
+    "rule", ["unsynced-partition", "believed-prepare", "marker-before-prepare"]
 )
 def test_a_broker_that_does_not_sync_what_it_has_to_is_found_out(rule: str, tmp_path: Path) -> None:
     """The negative controls: one log has lost a transaction that another shows."""

@@ -4,6 +4,8 @@ The three values of version 1 were given to the reader of Kafka 4.2.0 itself. It
 as named here, nothing left over, and 10000 as an unknown tagged field.
 """
 
+import uuid
+
 import pytest
 
 from txn.coordinator.transaction.records import (
@@ -12,7 +14,7 @@ from txn.coordinator.transaction.records import (
     encode_key,
     encode_value,
 )
-from txn.coordinator.transaction.states import Txn, TxnState
+from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
 
 ONGOING = Txn(
     producer_id=4000,
@@ -94,6 +96,46 @@ PREPARED_V1_BYTES = bytes.fromhex(
 )
 
 
+TOPIC_ID = uuid.UUID(int=0x0102)
+NAMING_ITS_RECORDS = Txn(
+    producer_id=4000,
+    producer_epoch=3,
+    timeout_ms=60_000,
+    state=TxnState.PREPARE_COMMIT,
+    partitions=frozenset({("b", 1)}),
+    start_ms=1_700_000_000_000,
+    updated_ms=1_700_000_000_500,
+    last_offsets=(LastOffset(TOPIC_ID, 1, 5, 260),),
+    unsynced_markers=(UnsyncedMarker(TOPIC_ID, 1, 255, 4000, 2, is_commit=True),),
+)
+NAMING_V1_BYTES = bytes.fromhex(
+    "0001"
+    "0000000000000fa0"
+    "0003"
+    "0000ea60"
+    "02"  # PrepareCommit
+    "02"
+    "0262"
+    "0200000001"
+    "00"
+    "0000018bcfe569f4"
+    "0000018bcfe56800"
+    "02"
+    "914e20"  # 10001: last offsets, 32 bytes for each partition
+    "00000000000000000000000000000102"  # topic id
+    "00000001"  # partition
+    "00000005"  # leader epoch
+    "0000000000000104"  # offset
+    "924e27"  # 10002: unsynced markers, 39 bytes each
+    "00000000000000000000000000000102"
+    "00000001"
+    "00000000000000ff"  # offset
+    "0000000000000fa0"  # producer id
+    "0002"  # producer epoch
+    "01"  # a commit
+)
+
+
 def test_the_key_is_version_0_and_the_id() -> None:
     assert encode_key("pay-ü") == bytes.fromhex("00000006") + "pay-ü".encode()
     assert decode_key(encode_key("pay-ü")) == "pay-ü"
@@ -109,6 +151,7 @@ def test_a_key_of_a_later_kind_is_passed_over() -> None:
         (ONGOING, ONGOING_V1_BYTES),
         (EMPTY, EMPTY_V1_BYTES),
         (PREPARED_AT_THE_LAST_EPOCH, PREPARED_V1_BYTES),
+        (NAMING_ITS_RECORDS, NAMING_V1_BYTES),
     ],
 )
 def test_a_value_is_version_1(txn: Txn, data: bytes) -> None:
@@ -156,6 +199,7 @@ def test_a_tagged_field_of_a_later_kafka_is_passed_over() -> None:
         ONGOING_V1_BYTES[:16] + b"\x63" + ONGOING_V1_BYTES[17:],  # state 99
         ONGOING_V1_BYTES[:17] + b"\xff\xff\xff\xff\xff\xff" + ONGOING_V1_BYTES[18:],
         EMPTY_V1_BYTES[:-1] + bytes.fromhex("010203000002"),  # an int16 of three bytes
+        EMPTY_V1_BYTES[:-1] + bytes.fromhex("01914e0100"),  # a part of a last offset
     ],
 )
 def test_damage_is_told(data: bytes) -> None:

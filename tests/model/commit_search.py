@@ -1,17 +1,16 @@
 """Every power failure that a commit which waits for the disk once can meet, within small bounds.
 
-The order of a commit with `durability=commit`, as `docs/decisions/0007` proposes it:
+The order of a commit with `durability=commit`, as `docs/decisions/0007` has it:
 
 1. PREPARE is appended at once. It names the last offset of each partition of the transaction.
 2. The partitions and PREPARE are synced together, in any order.
 3. Then come the answer, the markers and COMPLETE. None of them waits for the disk.
 
 Each record of a transactional id carries the markers that may not be on the disk yet: partition,
-named offset, result. So the last record of an id tells a start everything, after any cleaning. A
+offset, result. So the last record of an id tells a start everything, after any cleaning. A
 start after a power failure goes by these rules:
 
-a. A carried marker is written again if the partition's open transaction begins at or below the
-   named offset.
+a. A carried marker is written again if the partition's open transaction begins below it.
 b. A PREPARE to commit whose named offsets are all there is finished. One that names an offset at
    or behind a log's end was never answered and has no marker: the start decides to abort it, and
    syncs that decision before it writes a marker.
@@ -143,7 +142,6 @@ class Carried(NamedTuple):
     """A marker that may not be on the disk."""
 
     partition: int
-    named_offset: int
     result: Result
     offset: int
 
@@ -369,11 +367,10 @@ def _carried(state: State, rules: Rules) -> tuple[Carried, ...]:
     if not rules.carries_markers:
         return ()
     last = state.txn_log.last
-    named = dict(last.named)
     carried = list(last.carried)
     for partition, offset in state.markers:
         assert last.result is not None
-        carried.append(Carried(partition, named[partition], last.result, offset))
+        carried.append(Carried(partition, last.result, offset))
     return tuple(each for each in carried if state.logs[each.partition].synced <= each.offset)
 
 
@@ -421,11 +418,11 @@ def _finish_start(state: State, rules: Rules) -> State:
         is_later = named_offset is not None and begins_at > named_offset
         if is_later and rules.looks_where_open_begins:
             return
-        carried.append(Carried(partition, begins_at, result, logs[partition].end))
+        carried.append(Carried(partition, result, logs[partition].end))
         logs[partition] = logs[partition].append(Marker(result))
 
     for each in last.carried:
-        mark(each.partition, each.result, each.named_offset)
+        mark(each.partition, each.result, each.offset - 1)
     if last.is_prepare:
         assert last.result is not None
         for partition, offset in last.named:

@@ -1,6 +1,6 @@
 """A commit that waits for the disk once keeps P2 and P3 over every power failure.
 
-See `model/commit_search.py`: the rules are proven here before the broker follows them.
+See `model/commit_search.py`. The broker follows the rules that are proven here.
 """
 
 import pytest

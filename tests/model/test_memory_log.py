@@ -101,14 +101,27 @@ class EitherLog(RuleBasedStateMachine):
         end = max(self.memory.log_end_offset - back, 0)
         self._agree(lambda log: log.offset_for_timestamp(self.now_ms + after_ms, end))
 
+    @rule(later=st.integers(0, 2))
+    def another_epoch_begins(self, later: int) -> None:
+        epoch = self.memory.leader_epoch + later
+        self._agree(lambda log: log.lead(epoch))
+
+    @rule()
+    def logs_are_synced(self) -> None:
+        self._agree(lambda log: log.sync())
+
     @invariant()
     def both_show_the_same(self) -> None:
         for name in ("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset"):
             assert getattr(self.memory, name) == getattr(self.native, name), name
         assert list(self.memory.batches()) == list(self.native.batches())
+        if self.memory.log_start_offset == 0:
+            assert self.memory.synced_end == self.native.synced_end
         start, end = self.memory.log_start_offset, self.memory.log_end_offset
         named = self.memory.producer_state.aborted_in(start, end)
         assert named == self.native.log.aborted_in(start, end)
+        for offset in range(start, end + 1):
+            assert self.memory.epoch_of(offset) == self.native.epoch_of(offset), offset
         assert sorted(self.memory.producers()) == sorted(self.native.producers())
 
     def _agree(self, call: Call) -> None:

@@ -29,6 +29,7 @@ from sim.plan import (
     make_prepared_refusal_plan,
     make_purger_plan,
     make_two_phase_plan,
+    make_two_power_plan,
     make_unmark_plan,
     make_unread_power_plan,
     make_upgrade_crash_plan,
@@ -240,18 +241,74 @@ def _recovery_forgets_prepare(stack: ExitStack) -> None:
 
 
 def _recovery_aborts_prepared_commits(stack: ExitStack) -> None:
-    def make(resumed: Any) -> Any:
-        def wrong(self: TransactionCoordinator, transactional_id: str, txn: Txn) -> Any:
-            if txn.state in PREPARED and self._host.now_ms() - txn.updated_ms > 20:
+    def make(resume: Any) -> Any:
+        def wrong(self: TransactionCoordinator, transactional_id: str, txn: Txn) -> None:
+            if self._host.now_ms() - txn.updated_ms > 20:
                 txn = txn._replace(state=TxnState.PREPARE_ABORT)
                 shard = self._shard_of(transactional_id)
                 assert shard is not None, "it was loaded"
                 shard.state.transactions.replay(TxnRecord(transactional_id, txn))
-            return resumed(self, transactional_id, txn)
+            resume(self, transactional_id, txn)
 
         return wrong
 
-    _replaced(stack, TransactionCoordinator, "_resumed", make)
+    _replaced(stack, TransactionCoordinator, "_resume", make)
+
+
+def _a_start_believes_every_prepare(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(txn_coordinator, "is_to_decide", lambda txn: False))
+
+
+def _lost_records_are_taken_for_later_ones(stack: ExitStack) -> None:
+    """Offsets count in any leader epoch, and a decision is not synced before a marker."""
+
+    def make(forced: Any) -> Any:
+        def hasty(wait: Any, *, is_due: bool = False) -> Any:
+            if not is_due:
+                yield from forced(wait)
+
+        return hasty
+
+    def in_any_epoch(last: Any, log: Any) -> bool:
+        return bool(last.offset < log.log_end_offset)
+
+    stack.enter_context(patch.object(txn_coordinator, "is_there", in_any_epoch))
+    _replaced(stack, txn_coordinator, "_forced", make)
+    _markers_come_before_prepare_is_durable(stack)
+
+
+def _prepare_ends_a_later_transaction(stack: ExitStack) -> None:
+    stack.enter_context(
+        patch.object(TransactionCoordinator, "_begun_later", lambda self, prepare: set())
+    )
+
+
+def _records_carry_no_markers(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(txn_coordinator, "carried", lambda *args: ()))
+
+
+def _lost_markers_stay_lost(stack: ExitStack) -> None:
+    stack.enter_context(
+        patch.object(TransactionCoordinator, "_write_lost_markers", lambda self: None)
+    )
+
+
+def _a_marker_ends_a_later_transaction(stack: ExitStack) -> None:
+    def is_ended_by(marker: Any, producer: Producer, first_offset: int) -> bool:
+        return bool(marker.producer_id == producer.producer_id)
+
+    stack.enter_context(patch.object(txn_coordinator, "is_ended_by", is_ended_by))
+
+
+def _a_start_forgets_the_markers_it_wrote(stack: ExitStack) -> None:
+    def make(write_again: Any) -> Any:
+        def forgetful(self: TransactionCoordinator, *args: Any) -> tuple[()]:
+            write_again(self, *args)
+            return ()
+
+        return forgetful
+
+    _replaced(stack, TransactionCoordinator, "_write_again", make)
 
 
 def _timeouts_never_fire(stack: ExitStack) -> None:
@@ -690,6 +747,45 @@ RULES = (
     Broken("PREPARE is durable before the data", "lost-write", _prepare_is_durable_before_the_data),
     Broken("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
     Broken("recovery aborts what was to commit", "lost-write", _recovery_aborts_prepared_commits),
+    Broken(
+        "a start believes every PREPARE",
+        "torn-transaction",
+        _a_start_believes_every_prepare,
+        plans=make_power_plan,
+    ),
+    Broken(
+        "lost records are taken for later ones",
+        "torn-transaction",
+        _lost_records_are_taken_for_later_ones,
+        plans=make_two_power_plan,
+    ),
+    Broken(
+        "PREPARE ends a later transaction",
+        "torn-transaction",
+        _prepare_ends_a_later_transaction,
+        plans=make_power_plan,
+    ),
+    Broken(
+        "records carry no markers",
+        "torn-transaction",
+        _records_carry_no_markers,
+        plans=make_power_plan,
+    ),
+    Broken(
+        "lost markers stay lost", "torn-transaction", _lost_markers_stay_lost, plans=make_power_plan
+    ),
+    Broken(
+        "a marker that is written again ends a later transaction",
+        "torn-transaction",
+        _a_marker_ends_a_later_transaction,
+        plans=make_power_plan,
+    ),
+    Broken(
+        "a start forgets the markers that it wrote",
+        "lost-write",
+        _a_start_forgets_the_markers_it_wrote,
+        plans=make_two_power_plan,
+    ),
     Broken("timeouts never fire", "lso-stuck", _timeouts_never_fire),
     Broken(
         "timeouts go by the time of day",

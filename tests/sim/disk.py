@@ -408,6 +408,8 @@ class SimLog(NativeLog):
         self._has_failed = False
         self._syncs: list[Marks] = []
         """Those that may not have ended."""
+        self._sync_ends: list[tuple[Marks, int]] = []
+        """Each of them, and the offset below which it leaves everything on the disk."""
         file = disk.files.get((topic, index))
         if file is not None and file.topic_id != topic_id:
             raise StorageError(f"{topic}-{index} is of another topic: {file.topic_id}")
@@ -427,6 +429,7 @@ class SimLog(NativeLog):
             recovery_points=checkpoints.recovery_points,
             syncs_before_close=True,
         )
+        self._synced_end = self.log.recovery_point
         self._unverified: set[int] = set()
         """Base offsets of batches that are read with their checksum when somebody wants them."""
         if file is not None and checkpoints.root == disk.root:
@@ -721,12 +724,21 @@ class SimLog(NativeLog):
         for earlier in self._syncs:  # the log takes their records for synced already
             marks.cover(earlier)
         self._syncs.append(marks)
+        self._sync_ends.append((marks, self.log.recovery_point))
         if self.watcher is None:
             marks.force()
         elif not self.watcher.end_later(self, marks):
             self.watcher.about_to("sync", self.place)
             marks.force()
             self.watcher.did("sync", self)
+
+    @property
+    def synced_end(self) -> int:
+        """Everything below is on the disk. A sync counts once it has ended, later than in Rust."""
+        ended = [end for marks, end in self._sync_ends if marks.is_forced]
+        self._sync_ends = [each for each in self._sync_ends if not each[0].is_forced]
+        self._synced_end = max(self._synced_end, *ended, 0)
+        return self._synced_end
 
     def tick(self) -> None:
         """Sync sealed segments, and note in the checkpoint how far the log is on the disk."""

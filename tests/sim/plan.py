@@ -394,8 +394,21 @@ def make_power_plan(seed: int) -> Plan:
         Script(f"tv{1 + number}-0", f"tv{1 + number}", f"pay-{number}", 0, steps)
         for number in (0, 1)
     )
-    fault = Fault("power", FROM_THE_START, chance.randrange(20, 120), US_PER_MS)
+    fault = Fault("power", FROM_THE_START, chance.randrange(20, 460), US_PER_MS)
     return Plan(seed, Durability.COMMIT, writers, (fault,), ())
+
+
+def make_two_power_plan(seed: int) -> Plan:
+    """A plan in which the power fails in the midst of commits, and again in the start after it."""
+    plan = make_power_plan(seed)
+    chance = random.Random(seed + 1)
+    again = replace(
+        plan.faults[0],
+        operations=chance.randrange(20, 460),
+        in_recovery=chance.randrange(1, 80),
+        bias="any",
+    )
+    return replace(plan, faults=(again,))
 
 
 def make_damage_plan(seed: int) -> Plan:

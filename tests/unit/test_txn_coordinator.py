@@ -777,15 +777,12 @@ def log_of(bench: Bench) -> tuple[str, int]:
 
 
 @in_loop
-async def test_P2_records_are_synced_before_the_decision_and_it_before_the_markers() -> None:
+async def test_P2_the_data_and_the_decision_are_synced_together_and_before_the_markers() -> None:
     bench = WaitingBench()
     producer = await bench.start()
     answer = asyncio.ensure_future(bench.end(producer, COMMIT))
     await let_run()
-    assert bench.host.syncs == [[P0, P1]]
-    assert bench.state() is TxnState.ONGOING
-    await bench.finish_sync()
-    assert bench.host.syncs[1:] == [[log_of(bench)]]
+    assert bench.host.syncs == [[P0, P1, log_of(bench)]]
     assert bench.state() is TxnState.PREPARE_COMMIT
     assert bench.host.store(*P0).markers() == []
     assert not answer.done()
@@ -795,18 +792,35 @@ async def test_P2_records_are_synced_before_the_decision_and_it_before_the_marke
 
 
 @in_loop
-async def test_P5_markers_are_synced_before_the_completion_that_forgets_them() -> None:
+async def test_P5_nothing_behind_the_answer_is_synced_and_complete_carries_the_markers() -> None:
     bench = WaitingBench()
     producer = await bench.start()
     bench.end(producer, COMMIT)
     await let_run()
     await bench.finish_sync()
-    await bench.finish_sync()
-    assert bench.host.syncs[2:] == [[P0, P1]]
-    assert bench.state() is TxnState.PREPARE_COMMIT
-    await bench.finish_sync()
-    assert bench.state() is TxnState.COMPLETE_COMMIT
-    assert bench.host.syncs[3:] == [[log_of(bench)]]
+    assert len(bench.host.syncs) == 1
+    completed = bench.coordinator.transactions.get("pay")
+    assert completed is not None
+    assert completed.state is TxnState.COMPLETE_COMMIT
+    assert completed.last_offsets == ()
+    topic_id = bench.host.topic_id(TOPIC)
+    assert [each[:3] for each in completed.unsynced_markers] == [
+        (topic_id, index, bench.host.store(TOPIC, index).log_end_offset - 1) for index in (0, 1)
+    ]
+
+
+@in_loop
+async def test_a_marker_that_a_later_commit_has_synced_is_carried_no_longer() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    following = (await bench.end(producer, COMMIT)).producer
+    bench.write(following, P0, 0, b"next")
+    await bench.end(following, COMMIT)
+    completed = bench.coordinator.transactions.get("pay")
+    assert completed is not None
+    assert [each.partition for each in completed.unsynced_markers] == [1, 0]
+    assert completed.unsynced_markers[1].offset == bench.host.store(*P0).log_end_offset - 1
 
 
 async def commit_with_a_bug_in_syncing(is_begun: bool) -> None:
@@ -842,18 +856,17 @@ async def test_the_next_transaction_waits_in_line_and_is_not_sent_away() -> None
     producer = await bench.start()
     end = asyncio.ensure_future(bench.end(producer, COMMIT))
     await let_run()
-    await bench.finish_sync()
-    await bench.finish_sync()
-    following = (await end).producer
     joining = bench.coordinator.join(
-        "pay", following.producer_id, following.producer_epoch, TV2, [P0]
+        "pay", producer.producer_id, producer.producer_epoch, TV2, [P0]
     )
     assert isinstance(joining, asyncio.Future)
-    assert not bench.coordinator.is_joined("pay", following, P0)
     await bench.finish_sync()
-    assert not joining.done()
-    await bench.finish_sync()
-    assert await joining == {P0: 0}
+    following = (await end).producer
+    assert await joining == {P0: ErrorCode.INVALID_PRODUCER_EPOCH}
+    joined = bench.coordinator.join(
+        "pay", following.producer_id, following.producer_epoch, TV2, [P0]
+    )
+    assert joined == {P0: 0}
     assert bench.coordinator.is_joined("pay", following, P0)
 
 
@@ -866,9 +879,8 @@ async def test_P7_a_late_batch_that_waited_in_line_finds_its_transaction_over() 
         "pay", producer.producer_id, producer.producer_epoch, TV2, [OFFSETS]
     )
     assert not isinstance(joining, dict)
-    for _ in range(4):
-        await let_run()
-        await bench.finish_sync()
+    await let_run()
+    await bench.finish_sync()
     assert await joining == {OFFSETS: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
@@ -893,8 +905,7 @@ async def test_a_timeout_that_comes_during_a_commit_changes_nothing() -> None:
     end = asyncio.ensure_future(bench.end(producer, COMMIT))
     await let_run()
     bench.host.advance(TIMEOUT_MS)
-    for _ in range(4):
-        await bench.finish_sync()
+    await bench.finish_sync()
     assert (await end).code is ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_COMMIT
 
@@ -996,10 +1007,14 @@ async def test_P2_a_decision_that_cannot_be_synced_reaches_no_partition() -> Non
     answer = await bench.end(producer, COMMIT)
     assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.host.store(*P0).markers() == []
+    again = bench.end(producer, COMMIT)
+    assert isinstance(again, Identity)
+    assert again.code is ErrorCode.TRANSACTION_ABORTABLE
     log.is_unsyncable = False
     bench.host.advance(RETRY_MS)
     await let_run()
-    assert bench.host.store(*P0).committed() == [b"a"]
+    assert bench.host.store(*P0).committed() == []
+    assert bench.state() is TxnState.COMPLETE_ABORT
 
 
 @in_loop
@@ -1040,8 +1055,7 @@ async def test_an_end_goes_on_when_the_one_who_asked_is_gone() -> None:
     asked = asyncio.ensure_future(bench.end(producer, COMMIT))
     await let_run()
     asked.cancel()
-    for _ in range(4):
-        await bench.finish_sync()
+    await bench.finish_sync()
     assert bench.state() is TxnState.COMPLETE_COMMIT
 
 

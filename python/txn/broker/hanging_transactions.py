@@ -37,6 +37,8 @@ class HangingTransactions:
     def __init__(self, host: Host, markers: MarkerSender) -> None:
         self._host = host
         self._markers = markers
+        self.marked: set[TopicPartition] = set()
+        """The partitions that took a marker."""
         self._waiting: set[tuple[TopicPartition, Producer]] = set()
         self._when_ended: list[Callable[[], object]] = []
 
@@ -119,6 +121,7 @@ class HangingTransactions:
             )
             return
         log.warning("txn.orphan_ended", **facts)
+        self.marked.add(hanging[0])
         self._waiting.discard(hanging)
         while self.are_ended and self._when_ended:
             self._when_ended.pop()()

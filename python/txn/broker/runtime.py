@@ -318,12 +318,11 @@ class Shard(Generic[S, R]):
 
         Raises StorageError: one cannot be opened.
         """
+        assert isinstance(step, Committed | Synced), f"{step} is no operation"
+        found = (self._host.partition(*partition) for partition in sorted(step.partitions))
+        logs = [log for log in found if log is not None]  # None: its topic was deleted
         if isinstance(step, Committed):
-            logs = [self.log]
-        else:
-            assert isinstance(step, Synced), f"{step} is no operation"
-            found = (self._host.partition(*partition) for partition in sorted(step.partitions))
-            logs = [log for log in found if log is not None]  # None: its topic was deleted
+            logs.append(self.log)
         return logs
 
     def _wait(self, running: "_Running", logs: Iterable[PartitionLog]) -> None:

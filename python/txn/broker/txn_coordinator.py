@@ -3,8 +3,8 @@
     decide ──► append to `__transaction_state` ──► apply ──► markers ──► Complete
 
 Every request for a transactional id is a generator of operations that a shard runs
-(`broker.runtime`). While one waits for the disk, the next waits for it. A commit first waits for
-the partitions of its transaction; `coordinator.transaction.ending` takes over at the Prepare.
+(`broker.runtime`). While one waits for the disk, the next waits for it. A commit waits for its data
+and its Prepare together; `coordinator.transaction.ending` takes over at the Prepare.
 With `durability=process` nothing waits and all of it is one step.
 
 The state behind an answer to a two-phase producer (KIP-939) is on the disk before the answer
@@ -23,10 +23,11 @@ refused. Kafka writes the one marker, and the transaction is torn (P3).
 Sources: KIP-98, KIP-664, KIP-890, KIP-939; the answers of Kafka's transaction coordinator.
 """
 
+import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
@@ -51,10 +52,11 @@ from txn.coordinator.transaction.decide import (
     decide_end_and_bump,
     decide_fence,
     decide_init,
+    decide_undo,
     decide_verify,
     plan,
 )
-from txn.coordinator.transaction.ending import Ending, Marked, finish
+from txn.coordinator.transaction.ending import Ending, Marked, decide, finish
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
@@ -75,14 +77,24 @@ from txn.coordinator.transaction.states import (
     NO_TIMEOUT_MS,
     NOBODY,
     PREPARED,
+    LastOffset,
     Producer,
     TopicPartition,
     Txn,
     TxnResult,
     TxnState,
+    UnsyncedMarker,
     is_move,
 )
 from txn.coordinator.transaction.store import TxnStore
+from txn.coordinator.transaction.unsynced import (
+    LAST_OFFSETS_MAX,
+    UNSYNCED_MARKERS_MAX,
+    carried,
+    is_ended_by,
+    is_there,
+    is_to_decide,
+)
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -108,6 +120,13 @@ class Identity:
     producer: Producer
     code: ErrorCode = ErrorCode.NONE
     ongoing: Producer = NOBODY
+
+
+class _Found(NamedTuple):
+    """The state of a partition at a start, before the start wrote a marker to it."""
+
+    log_end_offset: int
+    open_transactions: list[OpenTransaction]
 
 
 @dataclass(slots=True)
@@ -199,6 +218,13 @@ class TransactionCoordinator:
         self._producer_ids = ProducerIdManager(host)
         self._is_behind = False
         """True after a power failure while an unreadable partition may hold more state."""
+        self._undecided: set[str] = set()
+        """Ids with a prepared commit of which a start cannot read all records."""
+        self._withheld: set[str] = set()
+        """Ids of which a marker may be gone from a partition that cannot be opened; the next start
+        looks again."""
+        self._written_again: dict[str, tuple[UnsyncedMarker, ...]] = {}
+        """Markers that a start wrote again for an id in a Prepare; its Complete carries them."""
         self._connections = LatestConnections()
 
     # ------------------------------------------------------------ requests
@@ -382,7 +408,7 @@ class TransactionCoordinator:
 
     def refusal(self, transactional_id: str) -> ErrorCode:
         """Why nothing of an id is served: its shard loads, or could not be read; or NONE."""
-        if self._is_loading:
+        if self._is_loading or transactional_id in self._withheld:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         shard = self._shard_of(transactional_id)
         return ErrorCode.NONE if shard is None else shard.refusal
@@ -577,14 +603,9 @@ class TransactionCoordinator:
             return Identity(decision.txn.producer)
         if outcome is TxnResult.COMMIT:
             try:
-                self._require_open(decision.prepare.partitions)
-                yield Synced(decision.prepare.partitions)
+                decision = yield from self._with_last_offsets(decision)
             except StorageError as error:
-                log.error(
-                    "txn.commit_not_durable",
-                    transactional_id=transactional_id,
-                    reason=error.message,
-                )
+                _tell_not_durable(transactional_id, error)
                 if decision.prepare.is_two_phase:  # it is not ours to decide
                     return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 yield from self._give_up(transactional_id, producer, bumps_epoch)
@@ -595,6 +616,14 @@ class TransactionCoordinator:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         following = Identity(decision.following)
         try:
+            yield from decide(ending)
+        except StorageError as error:
+            if ending.data and not decision.prepare.is_two_phase:
+                _tell_not_durable(transactional_id, error)
+                return (yield from self._undo(transactional_id, producer, ending, error))
+            self._retry_later(transactional_id, ending, error)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
             yield from finish(
                 transactional_id, ending, partial(self._mark, transactional_id), following
             )
@@ -602,6 +631,29 @@ class TransactionCoordinator:
             self._retry_later(transactional_id, ending, error)
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return following
+
+    def _with_last_offsets(self, end: End) -> Request[End]:
+        """Name the last offset of each partition in the Prepare of a commit.
+
+        Data that another system decides on, or that is in very many partitions, is synced before.
+        Raises StorageError: a partition cannot be opened or synced; nothing is written.
+        """
+        partitions = end.prepare.partitions
+        self._require_open(partitions)
+        if self._host.durability is Durability.PROCESS:
+            return end
+        is_named = len(partitions) <= LAST_OFFSETS_MAX
+        if end.prepare.is_two_phase or not is_named:
+            yield Synced(partitions)
+        if not is_named:
+            return end
+        last_offsets = []
+        for topic, index in sorted(partitions):
+            store, topic_id = self._host.partition(topic, index), self._host.topic_id(topic)
+            if store is not None and topic_id is not None:
+                offset = store.log_end_offset - 1
+                last_offsets.append(LastOffset(topic_id, index, store.epoch_of(offset), offset))
+        return end._replace(prepare=end.prepare._replace(last_offsets=tuple(last_offsets)))
 
     def _begin_end(self, transactional_id: str, end: End) -> Request[Ending]:
         """Append a Prepare; `_finish` comes next. Raises StorageError: nothing changed."""
@@ -645,6 +697,28 @@ class TransactionCoordinator:
         assert volatile is not None, f"{transactional_id} is not at rest"
         volatile.given_up = producer
         yield from self._finish(transactional_id)
+
+    def _undo(
+        self, transactional_id: str, producer: Producer, ending: Ending, error: StorageError
+    ) -> Request[Identity]:
+        """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
+
+        Until the abort is on the disk a start may find the commit, so nobody is told of it before.
+        """
+        prepare = decide_undo(ending.plan.prepare, now_ms=self._host.now_ms())
+        try:
+            undoing = yield from self._begin_end(transactional_id, plan(prepare))
+        except StorageError:  # it is the coordinator's own log; the next start finishes the commit
+            self._retry_later(transactional_id, ending, error)
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        volatile = self._volatile(transactional_id)
+        assert volatile is not None, f"{transactional_id} is not at rest"
+        volatile.given_up = producer
+        yield from self._finish(transactional_id)
+        is_sure = undoing.is_decided
+        return _refused(
+            ErrorCode.TRANSACTION_ABORTABLE if is_sure else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
 
     def _answer_to_refused_end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, code: ErrorCode
@@ -820,8 +894,47 @@ class TransactionCoordinator:
             prepare.state is TxnState.PREPARE_COMMIT,
             self._host.now_ms(),
         )
-        refused = self._markers.send(sorted(ending.unmarked), marker).refused
-        return Marked(marker.timestamp_ms, to_be_retried(refused, marker) if refused else {})
+        sent = self._markers.send(sorted(ending.unmarked), marker)
+        refused = to_be_retried(sent.refused, marker) if sent.refused else {}
+        if self._host.durability is not Durability.PROCESS:
+            ending.written += [
+                self._unsynced(partition, offset, marker)
+                for partition, offset in sent.offsets.items()
+            ]
+        unsynced = ending.plan.complete.unsynced_markers
+        if not unsynced and not ending.written:
+            return Marked(marker.timestamp_ms, refused)
+        unsynced = carried(unsynced, ending.written, self._is_synced)
+        if len(unsynced) <= UNSYNCED_MARKERS_MAX:
+            return Marked(marker.timestamp_ms, refused, unsynced)
+        return Marked(marker.timestamp_ms, refused, to_sync=self._places_of(unsynced))
+
+    def _unsynced(self, partition: TopicPartition, offset: int, marker: Marker) -> UnsyncedMarker:
+        """A marker that was just appended, as a record carries it."""
+        topic, index = partition
+        topic_id = self._host.topic_id(topic)
+        assert topic_id is not None, f"{topic} took a marker"
+        return UnsyncedMarker(
+            topic_id, index, offset, marker.producer_id, marker.producer_epoch, marker.is_commit
+        )
+
+    def _is_synced(self, marker: UnsyncedMarker) -> bool:
+        """Say whether no power failure can take a marker, or its topic was deleted."""
+        try:
+            store = self._log_of(marker)
+        except StorageError:
+            return False
+        return store is None or marker.offset < store.synced_end
+
+    def _log_of(self, place: UnsyncedMarker | LastOffset) -> PartitionLog | None:
+        """The log of a partition by its topic's id; None if that is gone. Raises StorageError."""
+        topic = self._host.topic_name(place.topic_id)
+        return None if topic is None else self._host.partition(topic, place.partition)
+
+    def _places_of(self, markers: Iterable[UnsyncedMarker]) -> frozenset[TopicPartition]:
+        """The partitions of markers, but for those of deleted topics."""
+        named = ((self._host.topic_name(each.topic_id), each.partition) for each in markers)
+        return frozenset((topic, index) for topic, index in named if topic is not None)
 
     def _let_in(self, transactional_id: str, txn: Txn) -> None:
         """Let the partitions of an open transaction take batches of it, or none any longer."""
@@ -988,9 +1101,27 @@ class TransactionCoordinator:
                 )
                 if not shard.is_held(transactional_id)
             ]
+            unsynced = [name for name, _ in expired if self._has_unsynced(name)]
+            if unsynced:
+                expired = [each for each in expired if each.transactional_id not in set(unsynced)]
             if expired:
                 _append_in_batches(shard, expired)
                 log.info("txn.expired", count=len(expired))
+            for transactional_id in unsynced:
+                shard.start(transactional_id, self._sync_markers(transactional_id))
+
+    def _has_unsynced(self, transactional_id: str) -> bool:
+        """Say whether a power failure may take a marker of an id."""
+        txn = self.transactions.get(transactional_id)
+        if txn is None or self._host.durability is Durability.PROCESS:
+            return False
+        return not all(map(self._is_synced, txn.unsynced_markers))
+
+    def _sync_markers(self, transactional_id: str) -> Request[None]:
+        """Sync the markers of an id, which is forgotten once they are on the disk."""
+        txn = self.transactions.get(transactional_id)
+        if txn is not None:
+            yield from _forced(Synced(self._places_of(txn.unsynced_markers)))
 
     # ------------------------------------------------------------ recovery
 
@@ -1004,9 +1135,10 @@ class TransactionCoordinator:
         """Replay `__transaction_state`, finish every Prepare, and go on.
 
         Open transactions wait for their client or their timeout. After a power failure they are
-        aborted and every producer is fenced, see `decide_after_power_failure`. A transaction that
-        another system decides on keeps waiting for it: it has lost nothing that was acknowledged,
-        unless with `durability=process`.
+        aborted and every producer is fenced, see `decide_after_power_failure`. Before that the
+        rules of `coordinator.transaction.unsynced` find the commits and markers that it took. A
+        transaction that another system decides on keeps waiting for it: it has lost nothing that
+        was acknowledged, unless with `durability=process`.
 
         A partition of `__transaction_state` that cannot be read is out of service. Nothing is
         decided for its ids. Nor is anything decided for an unknown producer, which may be one of
@@ -1026,19 +1158,27 @@ class TransactionCoordinator:
             for shard in self.transactions.shards:
                 self._load(shard)
         self._is_loading = False
-        for transactional_id, _ in self.transactions.decoded():
-            self._run_blocking(transactional_id, self._finish(transactional_id))
+        if power_failed:
+            self._decide_prepared()
+            self._write_lost_markers()
+        for transactional_id, txn in self.transactions.decoded():
+            if txn.state in PREPARED and not self._is_left(transactional_id):
+                self._resume(transactional_id, txn)
+                self._run_blocking(transactional_id, self._finish(transactional_id))
         unread = self._unread()
         if power_failed:
-            self._is_behind = bool(unread)
+            self._is_behind = bool(unread or self._undecided or self._withheld)
             self._fence_everybody()
             known = [txn for _, txn in self.transactions.items()]
             self._hanging.end(stores, known, unread=unread)
+            self._sync_what_was_ended()
         else:
             self._refuse_unexplained(stores, unread)
             if has_losses:
                 self._fence_everybody()
         for transactional_id, txn in self.transactions.decoded():
+            if transactional_id in self._withheld:
+                continue
             if txn.state is TxnState.ONGOING:
                 age_ms = timeouts.age_at_start(txn, self._host.now_ms())
                 volatile = self._volatile(transactional_id)
@@ -1098,11 +1238,201 @@ class TransactionCoordinator:
         shard.activate()
         for transactional_id, txn in shard.state.transactions.decoded():
             if txn.state not in AT_REST:
-                shard.state.volatile[transactional_id] = self._resumed(transactional_id, txn)
+                shard.state.volatile[transactional_id] = Volatile()
 
-    def _resumed(self, transactional_id: str, txn: Txn) -> Volatile:
-        """The state in memory of an id that a start does not find at rest."""
-        return Volatile(ending=Ending(plan(txn)) if txn.state in PREPARED else None)
+    def _resume(self, transactional_id: str, txn: Txn) -> None:
+        """Plan the end of a transaction whose Prepare a start finds.
+
+        Data that cannot be read is not waited for. A partition that has a later transaction open
+        has its marker: that one would end the later transaction.
+        """
+        volatile = self._volatile(transactional_id)
+        assert volatile is not None, f"{transactional_id} is not at rest"
+        end = plan(txn)
+        if (written := self._written_again.pop(transactional_id, None)) is not None:
+            end = end._replace(complete=end.complete._replace(unsynced_markers=written))
+        ending = volatile.ending = Ending(end)
+        ending.data = frozenset(
+            (store.topic, store.index) for store in self._opened_of(ending.data)
+        )
+        if txn.last_offsets:
+            ending.unmarked -= self._begun_later(txn)
+
+    def _begun_later(self, prepare: Txn) -> set[TopicPartition]:
+        """The partitions of a Prepare where a transaction that is open began behind it."""
+        named: dict[tuple[uuid.UUID | None, int], int] = {
+            (each.topic_id, each.partition): each.offset for each in prepare.last_offsets
+        }
+        later = set()
+        for store in self._opened_of(prepare.partitions):
+            last_offset = named.get((self._host.topic_id(store.topic), store.index), -1)
+            if any(
+                found.producer.producer_id == prepare.producer_id
+                and found.first_offset > last_offset
+                for found in _open_in(store)
+            ):
+                later.add((store.topic, store.index))
+        return later
+
+    # ------------------------------------------------------------ power failures
+
+    def _decide_prepared(self) -> None:
+        """Abort every commit that is prepared and has lost records, before any marker is written.
+
+        A marker would take the offset of a lost record. All of it is on the disk before the first
+        one. Raises StorageError: a disk refuses.
+        """
+        for shard in self.transactions.shards:
+            undone = []
+            for transactional_id, txn in shard.state.transactions.decoded():
+                has_lost = self._has_lost_records(txn) if is_to_decide(txn) else False
+                if has_lost is None:
+                    self._undecided.add(transactional_id)
+                elif has_lost:
+                    prepare = decide_undo(txn, now_ms=self._host.now_ms())
+                    undone.append(TxnRecord(transactional_id, prepare))
+                    log.warning("txn.unanswered_commit_aborted", transactional_id=transactional_id)
+            if undone:
+                _append_in_batches(shard, undone)
+                shard.run_blocking(_forced(COMMITTED, is_due=True))
+        for transactional_id in self._undecided:
+            log.error("txn.left_prepared", transactional_id=transactional_id)
+            self._decide_later(transactional_id)
+
+    def _has_lost_records(self, prepare: Txn) -> bool | None:
+        """Say whether a partition lacks records that a Prepare names; None: one cannot be read."""
+        is_unknown = False
+        for last in prepare.last_offsets:
+            try:
+                store = self._log_of(last)
+            except StorageError:
+                is_unknown = True
+                continue
+            if store is None or self._host.accepts_loss(store.topic, store.index):
+                continue
+            if not is_there(last, store):
+                return True
+        return None if is_unknown else False
+
+    def _is_left(self, transactional_id: str) -> bool:
+        """Say whether a start ends nothing of an id, since a partition cannot be read."""
+        return transactional_id in self._undecided or transactional_id in self._withheld
+
+    def _decide_later(self, transactional_id: str) -> None:
+        self._host.call_at(
+            self._host.monotonic_ms() + RETRY_MS,
+            lambda: self._start(transactional_id, self._decide_and_finish(transactional_id)),
+        )
+
+    def _decide_and_finish(self, transactional_id: str) -> Request[None]:
+        """Decide on a Prepare whose records could not be read at the start."""
+        txn = self.transactions.get(transactional_id)
+        assert txn is not None, f"{transactional_id} is prepared"
+        if transactional_id in self._withheld:
+            return
+        has_lost = self._has_lost_records(txn)
+        if has_lost is None:
+            self._decide_later(transactional_id)
+            return
+        if has_lost:
+            txn = decide_undo(txn, now_ms=self._host.now_ms())
+            try:
+                yield Append([TxnRecord(transactional_id, txn)])
+            except StorageError:
+                self._decide_later(transactional_id)
+                return
+        self._undecided.discard(transactional_id)
+        self._resume(transactional_id, txn)
+        yield from self._finish(transactional_id)
+
+    def _write_lost_markers(self) -> None:
+        """Write the markers again that the power failure took, each before any later one.
+
+        A new record of the id carries them until they are on the disk. Where a partition cannot be
+        opened nothing of the id is served, lest something enters a transaction that is decided.
+
+        Raises StorageError: a disk refuses one. Nobody may be served before it is written.
+        """
+        found: dict[TopicPartition, _Found] = {}
+        for shard in self.transactions.shards:
+            renewed = []
+            for transactional_id, txn in shard.state.transactions.items():
+                if not txn.unsynced_markers:
+                    continue
+                written = self._write_again(shard, transactional_id, txn, found)
+                if txn.state in PREPARED:
+                    self._written_again[transactional_id] = written
+                else:
+                    following = txn._replace(unsynced_markers=written)
+                    renewed.append(TxnRecord(transactional_id, following))
+            _append_in_batches(shard, renewed)
+
+    def _write_again(
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        txn: Txn,
+        found: dict[TopicPartition, _Found],
+    ) -> tuple[UnsyncedMarker, ...]:
+        """Write the markers of an id that are gone; return those to carry from now on."""
+        to_carry = []
+        for each in txn.unsynced_markers:
+            topic = self._host.topic_name(each.topic_id)
+            if topic is None or not self._host.has_partition(topic, each.partition):
+                continue
+            place = topic, each.partition
+            try:
+                store = self._host.partition(*place)
+            except StorageError as error:
+                log.error(
+                    "txn.id_not_served", transactional_id=transactional_id, reason=error.message
+                )
+                self._withheld.add(transactional_id)
+                to_carry.append(each)
+                continue
+            assert store is not None, f"{place} is there"
+            if place not in found:
+                found[place] = _Found(store.log_end_offset, _open_in(store))
+            log_end_offset, open_transactions = found[place]
+            ended = [
+                opened
+                for opened in open_transactions
+                if is_ended_by(each, opened.producer, opened.first_offset)
+            ]
+            if not ended and each.offset < log_end_offset:  # it is there
+                to_carry.append(each)
+                continue
+            marker = Marker(
+                each.producer_id,
+                each.producer_epoch,
+                shard.log.leader_epoch,
+                each.is_commit,
+                self._host.now_ms(),
+            )
+            sent = self._markers.send([place], marker)
+            for refusal in to_be_retried(sent.refused, marker).values():
+                raise refusal
+            if place in sent.offsets:
+                to_carry.append(each._replace(offset=sent.offsets[place]))
+            for opened in ended:
+                open_transactions.remove(opened)
+            log.info(
+                "txn.marker_written_again",
+                partition=f"{topic}-{each.partition}",
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+            )
+        return tuple(to_carry)
+
+    def _sync_what_was_ended(self) -> None:
+        """Have the markers of this start on the disk before anything is served."""
+        places = set(self._hanging.marked)
+        for _, txn in self.transactions.decoded():
+            places |= self._places_of(txn.unsynced_markers)
+        for shard in self.transactions.shards:
+            if shard.phase is Phase.ACTIVE:
+                shard.run_blocking(_forced(Synced(places)))
+                return
 
     def _refuse_unexplained(self, stores: Iterable[PartitionLog], unread: Sequence[str]) -> None:
         """Refuse the partitions that hold a transaction open which no record explains."""
@@ -1137,12 +1467,14 @@ class TransactionCoordinator:
             fenced = [
                 TxnRecord(transactional_id, following)
                 for transactional_id, txn in shard.state.transactions.items()
-                if (following := self._fenced(txn)) is not None
+                if transactional_id not in self._withheld
+                and (following := self._fenced(txn)) is not None
             ]
             _append_in_batches(shard, fenced)
             for transactional_id, txn in shard.state.transactions.decoded():
                 volatile = shard.state.volatile.get(transactional_id)
-                if txn.state in PREPARED and volatile is not None and volatile.ending is None:
+                is_fenced = txn.state in PREPARED and not self._is_left(transactional_id)
+                if is_fenced and volatile is not None and volatile.ending is None:
                     volatile.ending = Ending(plan(txn))
                     shard.run_blocking(self._finish(transactional_id))
 
@@ -1159,6 +1491,10 @@ class TransactionCoordinator:
             now_ms=self._host.now_ms(),
             new_producer_id=self._producer_ids.take_now,
         )
+
+
+def _tell_not_durable(transactional_id: str, error: StorageError) -> None:
+    log.error("txn.commit_not_durable", transactional_id=transactional_id, reason=error.message)
 
 
 async def _refused_by(request: Request[T]) -> T:

@@ -3,11 +3,12 @@
 A request decides by pure rules and changes nothing itself. Each operation is done before the
 generator goes on; the runtime sends back its result, or raises StorageError at the yield.
 
-    Append(records)      append to the shard's log and replay each record into its state
-    COMMITTED            wait until the shard's log is as durable as promised
-    Synced(partitions)   the same for partitions that clients write to
-    Remote(call)         ask a partition or a coordinator, here or on another broker
-    Reply(value)         answer now and go on behind the answer
+    Append(records)        append to the shard's log and replay each record into its state
+    COMMITTED              wait until the shard's log is as durable as promised
+    Committed(partitions)  the same for it and partitions that clients write to, together
+    Synced(partitions)     the same for those partitions alone
+    Remote(call)           ask a partition or a coordinator, here or on another broker
+    Reply(value)           answer now and go on behind the answer
 
 `txn.broker.runtime` carries them out. Pure.
 """
@@ -31,6 +32,9 @@ class Committed(NamedTuple):
 
     Raises StorageError: they are in the log and may be lost with the machine.
     """
+
+    partitions: Collection[tuple[str, int]] = ()
+    """Partitions that are waited for beside it, as `Synced` does."""
 
 
 COMMITTED: Final = Committed()

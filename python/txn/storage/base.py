@@ -106,6 +106,11 @@ class PartitionLog(Protocol):
         ...
 
     @property
+    def synced_end(self) -> int:
+        """Everything below this offset is on the disk."""
+        ...
+
+    @property
     def size_bytes(self) -> int:
         """The size of the stored bytes."""
         ...

@@ -171,6 +171,11 @@ class NativeLog:
         return self.log.last_stable_offset
 
     @property
+    def synced_end(self) -> int:
+        """Everything below this offset is on the disk."""
+        return self.log.recovery_point
+
+    @property
     def size_bytes(self) -> int:
         """The size of the segments."""
         return self.log.size_bytes

@@ -1,7 +1,7 @@
 """Logs in memory: a `PartitionLog` over a list of batches.
 
 It goes by the rules of the log on disk (`txn.partition.ProducerStateManager`); a model test holds
-both against each other. It has one leader epoch and no segments: a deletion removes whole batches.
+both against each other. It has no segments: a deletion removes whole batches.
 """
 
 from bisect import bisect_right
@@ -57,6 +57,8 @@ class MemoryLog:
         self._bases: list[int] = []
         self._replays: list[ReplayedBatch | None] = []
         """Each batch as a start replays it; None for a plain one."""
+        self._epochs: list[tuple[int, int]] = []
+        """(leader epoch, first offset) of each that was written in, oldest first."""
 
     # ------------------------------------------------------------ offsets
 
@@ -73,6 +75,11 @@ class MemoryLog:
         return max(stable, self.log_start_offset)
 
     @property
+    def synced_end(self) -> int:
+        """Everything below this offset is on the disk."""
+        return self._bases[self.synced] if self.synced < len(self._bases) else self.log_end_offset
+
+    @property
     def size_bytes(self) -> int:
         """The size of keys and values."""
         records = self._records(self.log_end_offset)
@@ -82,15 +89,18 @@ class MemoryLog:
         """Nothing here depends on settings."""
 
     def lead(self, leader_epoch: int) -> None:
-        """Lead in an epoch from now on; stored batches count as written in it."""
+        """Lead in an epoch from now on."""
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch in which an offset was or will be written."""
-        return self.leader_epoch
+        if offset >= self.log_end_offset:
+            return self.leader_epoch
+        begun = (epoch for epoch, first_offset in reversed(self._epochs) if first_offset <= offset)
+        return next(begun, self.leader_epoch)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """The one epoch it knows, and the log's end."""
+        """The epoch it is led in, and the log's end; it tells of no other."""
         return (epoch, self.log_end_offset) if epoch == self.leader_epoch else None
 
     # ------------------------------------------------------------ appends
@@ -241,6 +251,8 @@ class MemoryLog:
             batch.kind,
             coordinator_epoch,
         )
+        if not self._epochs or self._epochs[-1][0] < self.leader_epoch:
+            self._epochs.append((self.leader_epoch, batch.base_offset))
         self._keep(batch, count, None if batch.kind is BatchKind.PLAIN else replay)
 
     def _keep(self, batch: StoredBatch, count: int, replay: ReplayedBatch | None) -> None:
@@ -328,6 +340,7 @@ class MemoryLog:
         self.stored.clear()
         self._bases.clear()
         self._replays.clear()
+        self._epochs.clear()
 
     def recover(self, former: "MemoryLog", batches: int) -> None:
         """Take over the first batches of an earlier process's log, as its next start does."""
@@ -338,5 +351,7 @@ class MemoryLog:
             former.stored[:batches], ends[:batches], former._replays[:batches], strict=True
         ):
             self._keep(batch, end - batch.base_offset, replay)
+        self.leader_epoch = former.leader_epoch
+        self._epochs = [each for each in former._epochs if each[1] < self.log_end_offset]
         self.producer_state.replay([each for each in self._replays if each is not None])
         self.synced = min(former.synced, batches)

@@ -417,7 +417,12 @@ def _prepare_and_bump(
 
 def complete(txn: Txn, *, now_ms: int) -> Txn:
     """The Complete that follows a Prepare once every partition has its marker."""
-    completed = txn._replace(state=COMPLETION[txn.state], partitions=frozenset(), updated_ms=now_ms)
+    completed = txn._replace(
+        state=COMPLETION[txn.state],
+        partitions=frozenset(),
+        updated_ms=now_ms,
+        last_offsets=(),
+    )
     if txn.next_producer_id < 0:
         return completed
     return completed._replace(
@@ -430,6 +435,16 @@ def complete(txn: Txn, *, now_ms: int) -> Txn:
 
 
 # -------------------------------------------------------------------- the coordinator's own
+
+
+def decide_undo(prepare: Txn, *, now_ms: int) -> Txn:
+    """The Prepare that aborts a commit which was prepared and not synced.
+
+    Nobody was answered and no marker was written. A disk refused, or a start after a power failure
+    does not find all records that the Prepare names.
+    """
+    assert prepare.state is TxnState.PREPARE_COMMIT, f"{prepare.state.name} cannot be undone"
+    return prepare._replace(state=TxnState.PREPARE_ABORT, updated_ms=now_ms, last_offsets=())
 
 
 def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:

@@ -1,18 +1,18 @@
 """The end of a transaction, from a Prepare in the log to its Complete: one plan, one generator.
 
-    1  the partitions of the transaction       else a commit could outlive its records (P2)
-    2  Prepare: the decision (P3)              else readers could see records that are then undone
-    3  a marker in every partition; here the client gets its answer
-    4  the markers                             else a Complete that forgets the partitions
-                                               could outlive a marker: an open transaction
-                                               that nobody would ever end (P5)
-    5  Complete                                else the next transaction could outlive it, and
-                                               recovery end that one by this Prepare (P3)
+    1  Prepare, and of a commit the data: one wait for the disk. From then on Prepare is the
+       decision (P2, P3); readers could else see records that are then undone
+    2  a marker in every partition; here the client gets its answer
+    3  Complete, which carries the markers that are not on the disk
 
-Steps 1, 2, 4 and 5 wait for the disk unless `durability` is `process`. Step 1 and the Prepare are
-the request's (`broker.txn_coordinator`): only a commit needs the data. All that follows is here,
-for every end alike: a client's, a time-out, a fence, an operator's, and a start that finds a
-Prepare. The plan is made with the decision; no step asks the rules again.
+Nothing behind the answer waits for the disk. After a power failure Prepare tells a start which
+markers are missing, and so does the list in Complete (`unsynced`). A Prepare to commit without
+`last_offsets` cannot tell the records of its transaction from those of the next one. Its Complete
+is synced before the next one begins.
+
+The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
+alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
+is made with the decision; no step asks the rules again.
 
 Pure.
 """
@@ -21,18 +21,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txn.coordinator.operations import COMMITTED, Append, Remote, Reply, Request, Synced
+from txn.coordinator.operations import COMMITTED, Append, Committed, Remote, Reply, Request, Synced
 from txn.coordinator.transaction.decide import End
 from txn.coordinator.transaction.records import TxnRecord
-from txn.coordinator.transaction.states import TopicPartition
+from txn.coordinator.transaction.states import TopicPartition, TxnState, UnsyncedMarker
 from txn.errors import StorageError
 
 
 class Marked(NamedTuple):
-    """The result of writing markers: the time, and the partitions that refused one."""
+    """The result of writing markers.
+
+    Attributes:
+        at_ms: The time.
+        refused: The partitions that refused theirs.
+        unsynced: The markers that Complete carries.
+        to_sync: Partitions to sync instead, because their markers are too many to carry.
+    """
 
     at_ms: int
     refused: dict[TopicPartition, StorageError]
+    unsynced: tuple[UnsyncedMarker, ...] = ()
+    to_sync: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(slots=True)
@@ -41,22 +50,42 @@ class Ending:
 
     Attributes:
         plan: The decision.
+        data: Partitions whose records are synced with the Prepare.
         unmarked: Partitions that have no marker yet.
-        is_put_off: A disk refused a marker; the decision itself is as durable as promised.
+        written: The markers of the others, where a power failure may take them.
+        is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
+        is_put_off: A disk refused a marker.
         told: The failure that was logged last.
     """
 
     plan: End
+    data: frozenset[TopicPartition] = field(init=False)
     unmarked: frozenset[TopicPartition] = field(init=False)
+    written: list[UnsyncedMarker] = field(default_factory=list)
+    is_decided: bool = False
     is_put_off: bool = False
     told: str = ""
 
     def __post_init__(self) -> None:
-        self.unmarked = self.plan.prepare.partitions
+        prepare = self.plan.prepare
+        is_with_data = prepare.state is TxnState.PREPARE_COMMIT and bool(prepare.last_offsets)
+        self.data = prepare.partitions if is_with_data else frozenset()
+        self.unmarked = prepare.partitions
 
 
 WriteMarkers = Callable[[Ending], Marked]
 """Appends the markers that an ending lacks, to one partition after the other."""
+
+
+def decide(ending: Ending) -> Request[None]:
+    """Wait until a Prepare that is in the log is the decision.
+
+    Raises:
+        StorageError: a disk refused the Prepare, or the data of a commit.
+    """
+    if not ending.is_decided:
+        yield Committed(ending.data)
+        ending.is_decided = True
 
 
 def finish(
@@ -73,7 +102,7 @@ def finish(
     Raises:
         StorageError: a disk refused; try again with the same `ending`.
     """
-    yield COMMITTED
+    yield from decide(ending)
     marked: Marked = yield Remote(lambda: write_markers(ending))
     ending.unmarked = frozenset(marked.refused)
     ending.is_put_off = bool(marked.refused)
@@ -81,9 +110,12 @@ def finish(
         yield Reply(answer)
     for error in marked.refused.values():
         raise error
-    yield Synced(ending.plan.prepare.partitions)
+    if marked.to_sync:
+        yield Synced(marked.to_sync)
     completed = ending.plan.complete
-    if completed.updated_ms != marked.at_ms:
-        completed = completed._replace(updated_ms=marked.at_ms)
+    if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
+        completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
     yield Append([TxnRecord(transactional_id, completed)])
-    yield COMMITTED
+    prepare = ending.plan.prepare
+    if prepare.state is TxnState.PREPARE_COMMIT and not prepare.last_offsets:
+        yield COMMITTED

@@ -8,7 +8,9 @@
 
 A move absent from `MOVES` is illegal. The numbers are the bytes stored in
 `__transaction_state`; they are never reused. Prepare is the decision: every partition of the
-transaction will be told its content, under any event in between (P3).
+transaction will be told its content, under any event in between (P3). A PrepareCommit is one once
+it and its records are on the disk. Before that it may become a PrepareAbort: nobody was answered,
+and it has no marker.
 
 Where this differs from Kafka: a Complete state may be written again with a later epoch.
 That is how a producer is fenced after a power failure without forgetting how its last
@@ -23,6 +25,7 @@ Sources: KIP-98 (states), KIP-360 (epoch fence), KIP-890 (epoch bump at the end;
 with nothing open), KIP-939 (two-phase commit).
 """
 
+import uuid
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
@@ -93,7 +96,7 @@ MOVES: Final[Mapping[TxnState, frozenset[TxnState]]] = {
     TxnState.ONGOING: frozenset(
         {TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT}
     ),
-    TxnState.PREPARE_COMMIT: frozenset({TxnState.COMPLETE_COMMIT}),
+    TxnState.PREPARE_COMMIT: frozenset({TxnState.COMPLETE_COMMIT, TxnState.PREPARE_ABORT}),
     TxnState.PREPARE_ABORT: frozenset({TxnState.COMPLETE_ABORT}),
     TxnState.COMPLETE_COMMIT: _BEGIN_OR_FORGET | {TxnState.COMPLETE_COMMIT},
     TxnState.COMPLETE_ABORT: _BEGIN_OR_FORGET | {TxnState.COMPLETE_ABORT},
@@ -118,6 +121,42 @@ class Producer(NamedTuple):
 NOBODY: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
+class LastOffset(NamedTuple):
+    """The end of a partition's records when a commit of a transaction in it was prepared.
+
+    Attributes:
+        topic_id: Of its topic; a later topic of the name is another one.
+        partition: Its number.
+        leader_epoch: The epoch in which the offset was written.
+        offset: The offset before the log end; -1 in an empty log.
+    """
+
+    topic_id: uuid.UUID
+    partition: int
+    leader_epoch: int
+    offset: int
+
+
+class UnsyncedMarker(NamedTuple):
+    """A marker that may not be on the disk.
+
+    Attributes:
+        topic_id: Of its partition's topic.
+        partition: Its partition's number.
+        offset: Where it was appended.
+        producer_id: Of the transaction that it ended.
+        producer_epoch: Its own; that of the records, or one above.
+        is_commit: Whether it committed the transaction.
+    """
+
+    topic_id: uuid.UUID
+    partition: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
 class Txn(NamedTuple):
     """The known state of one transactional id; exactly the content of its newest record.
 
@@ -137,6 +176,9 @@ class Txn(NamedTuple):
             got the current one may come again, its answer having been lost; else -1.
         client_version: Transaction version of the client that brought it here, 0 or 2.
         next_producer_epoch: Of `next_producer_id`, if the transaction was kept open; else -1.
+        last_offsets: In a PrepareCommit, those of its partitions; empty where nothing is promised
+            of a power failure.
+        unsynced_markers: Markers of this id's transactions that a power failure may take.
     """
 
     producer_id: int
@@ -151,6 +193,8 @@ class Txn(NamedTuple):
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
     next_producer_epoch: int = NO_PRODUCER_EPOCH
+    last_offsets: tuple[LastOffset, ...] = ()
+    unsynced_markers: tuple[UnsyncedMarker, ...] = ()
 
     @property
     def producer(self) -> Producer:
