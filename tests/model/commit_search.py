@@ -4,7 +4,8 @@ The order of a commit with `durability=commit`, as `docs/decisions/0007` has it:
 
 1. PREPARE is appended at once. It names the last offset of each partition of the transaction.
 2. The partitions and PREPARE are synced together, in any order.
-3. Then come the answer, the markers and COMPLETE. None of them waits for the disk.
+3. Then come the answer, the markers and COMPLETE. None of them waits for the disk, but for the
+   COMPLETE of an abort: it follows the sync of its partitions.
 
 Each record of a transactional id carries the markers that may not be on the disk yet: partition,
 offset, result. So the last record of an id tells a start everything, after any cleaning. A
@@ -343,7 +344,11 @@ def _end(state: State, rules: Rules) -> Iterator[Step]:
         )
         marker = log.append(Marker(result))
         yield f"marker of {number} in {partition}", written.with_log(partition, marker)
-    if is_answered and marked == state.joined:
+    is_marked = marked == state.joined and (
+        result is Result.COMMIT
+        or all(state.logs[each].synced > offset for each, offset in state.markers)
+    )
+    if is_answered and is_marked:
         complete = TxnRecord(is_prepare=False, carried=_carried(state, rules))
         yield f"COMPLETE of {number}", _next(_recorded(state, complete))
 

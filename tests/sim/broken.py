@@ -23,6 +23,7 @@ from sim.plan import (
     make_damage_plan,
     make_late_plan,
     make_operator_plan,
+    make_passed_abort_plan,
     make_plan,
     make_power_plan,
     make_prepared_power_plan,
@@ -42,8 +43,8 @@ from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.runtime import Shard
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.group.offsets import OffsetTable
-from txn.coordinator.operations import Synced
-from txn.coordinator.transaction import decide, store, timeouts
+from txn.coordinator.operations import Remote, Synced
+from txn.coordinator.transaction import decide, ending, store, timeouts
 from txn.coordinator.transaction.connections import LatestConnections
 from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
@@ -242,13 +243,15 @@ def _recovery_forgets_prepare(stack: ExitStack) -> None:
 
 def _recovery_aborts_prepared_commits(stack: ExitStack) -> None:
     def make(resume: Any) -> Any:
-        def wrong(self: TransactionCoordinator, transactional_id: str, txn: Txn) -> None:
+        def wrong(
+            self: TransactionCoordinator, transactional_id: str, txn: Txn, **about: bool
+        ) -> None:
             if self._host.now_ms() - txn.updated_ms > 20:
                 txn = txn._replace(state=TxnState.PREPARE_ABORT)
                 shard = self._shard_of(transactional_id)
                 assert shard is not None, "it was loaded"
                 shard.state.transactions.replay(TxnRecord(transactional_id, txn))
-            resume(self, transactional_id, txn)
+            resume(self, transactional_id, txn, **about)
 
         return wrong
 
@@ -285,6 +288,10 @@ def _prepare_ends_a_later_transaction(stack: ExitStack) -> None:
 
 def _records_carry_no_markers(stack: ExitStack) -> None:
     stack.enter_context(patch.object(txn_coordinator, "carried", lambda *args: ()))
+
+
+def _an_abort_is_not_synced(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(ending, "Synced", lambda _: Remote(lambda: None)))
 
 
 def _lost_markers_stay_lost(stack: ExitStack) -> None:
@@ -775,6 +782,12 @@ RULES = (
         "lost markers stay lost", "torn-transaction", _lost_markers_stay_lost, plans=make_power_plan
     ),
     Broken(
+        "an abort is not synced",
+        "offset-split",
+        _an_abort_is_not_synced,
+        plans=make_passed_abort_plan,
+    ),
+    Broken(
         "a marker that is written again ends a later transaction",
         "torn-transaction",
         _a_marker_ends_a_later_transaction,
@@ -782,7 +795,7 @@ RULES = (
     ),
     Broken(
         "a start forgets the markers that it wrote",
-        "lost-write",
+        "torn-transaction",
         _a_start_forgets_the_markers_it_wrote,
         plans=make_two_power_plan,
     ),

@@ -404,11 +404,23 @@ def make_two_power_plan(seed: int) -> Plan:
     chance = random.Random(seed + 1)
     again = replace(
         plan.faults[0],
-        operations=chance.randrange(20, 460),
-        in_recovery=chance.randrange(1, 80),
+        operations=chance.randrange(60, 300),
+        in_recovery=chance.randrange(45, 80),
         bias="any",
     )
     return replace(plan, faults=(again,))
+
+
+def make_passed_abort_plan(seed: int) -> Plan:
+    """A plan in which a group passes an abort, and then power takes all that is not synced."""
+    writes = ((("source", 1), 3),)
+    before = (Transaction(writes, "commit", 0), Transaction(writes, "abort", 400 * US_PER_MS))
+    scripts = (
+        Script("before", "tv1", "pay", 0, before),
+        Script("after", "tv1", "pay", 600 * US_PER_MS, (Transaction(writes, "commit", 0),)),
+        Script("copy1-0", "copy1", "copy-1", 10_000, (Transaction((), "commit", 0),)),
+    )
+    return Plan(seed, Durability.COMMIT, scripts, (Fault("power", 300_000, bias="all"),), ())
 
 
 def make_damage_plan(seed: int) -> Plan:

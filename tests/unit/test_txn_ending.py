@@ -89,11 +89,12 @@ def test_P5_markers_that_are_too_many_to_carry_are_synced_before_complete() -> N
     assert steps[3].partitions == {P0}
 
 
-def test_an_abort_waits_for_its_prepare_alone() -> None:
+def test_an_abort_waits_for_its_prepare_alone_and_syncs_its_partitions_behind_the_answer() -> None:
     abort = PREPARE._replace(state=TxnState.PREPARE_ABORT)
     steps = steps_of(finish("pay", Ending(plan(abort)), nothing_refused(400), "done"))
-    assert kinds(steps) == [Committed, Remote, Reply, Append]
+    assert kinds(steps) == [Committed, Remote, Reply, Synced, Append]
     assert steps[0].partitions == frozenset()
+    assert steps[3].partitions == {P0, P1}
 
 
 def test_an_end_that_nobody_waits_for_answers_nobody() -> None:

@@ -24,6 +24,7 @@ from txn.coordinator.transaction.states import (
 )
 from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
 from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.storage.base import Marker
 from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
 
@@ -249,6 +250,9 @@ def test_P3_nothing_of_an_id_is_served_while_a_marker_of_it_may_be_gone() -> Non
     joined = bench.coordinator.add_partitions("pay", following, [P0])
     assert joined is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     bench.host.unopenable.clear()
+    abort = Marker(*following, 0, is_commit=False, timestamp_ms=0)
+    ended = bench.coordinator.write_marker(P1, abort, must_bump=False)
+    assert ended is ErrorCode.COORDINATOR_NOT_AVAILABLE
     bench.lose_power(everything)
     bench.recover()
     assert bench.coordinator.is_recovered

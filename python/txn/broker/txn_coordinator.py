@@ -442,7 +442,8 @@ class TransactionCoordinator:
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
-            if self._unread() and _is_open_at(store, marker.producer_id, 0):
+            is_unsure = self._withheld or self._unread()
+            if is_unsure and _is_open_at(store, marker.producer_id, 0):
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
                 return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -886,17 +887,13 @@ class TransactionCoordinator:
     def _mark(self, transactional_id: str, ending: Ending) -> Marked:
         """Write the markers that an end lacks, each to the log of its partition."""
         prepare = ending.plan.prepare
+        is_commit = prepare.state is TxnState.PREPARE_COMMIT
         shard = self._shard_of(transactional_id)
         assert shard is not None, f"{transactional_id} has a Prepare"
-        marker = Marker(
-            *prepare.producer,
-            shard.log.leader_epoch,
-            prepare.state is TxnState.PREPARE_COMMIT,
-            self._host.now_ms(),
-        )
+        marker = Marker(*prepare.producer, shard.log.leader_epoch, is_commit, self._host.now_ms())
         sent = self._markers.send(sorted(ending.unmarked), marker)
         refused = to_be_retried(sent.refused, marker) if sent.refused else {}
-        if self._host.durability is not Durability.PROCESS:
+        if is_commit and self._host.durability is not Durability.PROCESS:
             ending.written += [
                 self._unsynced(partition, offset, marker)
                 for partition, offset in sent.offsets.items()
@@ -1099,7 +1096,7 @@ class TransactionCoordinator:
                 for transactional_id in shard.state.transactions.expired(
                     self._host.now_ms(), expiration_ms
                 )
-                if not shard.is_held(transactional_id)
+                if not shard.is_held(transactional_id) and transactional_id not in self._withheld
             ]
             unsynced = [name for name, _ in expired if self._has_unsynced(name)]
             if unsynced:
@@ -1160,10 +1157,11 @@ class TransactionCoordinator:
         self._is_loading = False
         if power_failed:
             self._decide_prepared()
+        if power_failed or has_losses:
             self._write_lost_markers()
         for transactional_id, txn in self.transactions.decoded():
             if txn.state in PREPARED and not self._is_left(transactional_id):
-                self._resume(transactional_id, txn)
+                self._resume(transactional_id, txn, power_failed=power_failed)
                 self._run_blocking(transactional_id, self._finish(transactional_id))
         unread = self._unread()
         if power_failed:
@@ -1240,11 +1238,12 @@ class TransactionCoordinator:
             if txn.state not in AT_REST:
                 shard.state.volatile[transactional_id] = Volatile()
 
-    def _resume(self, transactional_id: str, txn: Txn) -> None:
+    def _resume(self, transactional_id: str, txn: Txn, *, power_failed: bool) -> None:
         """Plan the end of a transaction whose Prepare a start finds.
 
-        Data that cannot be read is not waited for. A partition that has a later transaction open
-        has its marker: that one would end the later transaction.
+        Data that a power failure left is on the disk; data that cannot be read is not waited for.
+        A partition that has a later transaction open has its marker: another one would end the
+        later transaction.
         """
         volatile = self._volatile(transactional_id)
         assert volatile is not None, f"{transactional_id} is not at rest"
@@ -1252,9 +1251,8 @@ class TransactionCoordinator:
         if (written := self._written_again.pop(transactional_id, None)) is not None:
             end = end._replace(complete=end.complete._replace(unsynced_markers=written))
         ending = volatile.ending = Ending(end)
-        ending.data = frozenset(
-            (store.topic, store.index) for store in self._opened_of(ending.data)
-        )
+        unsynced = () if power_failed else self._opened_of(ending.data)
+        ending.data = frozenset((store.topic, store.index) for store in unsynced)
         if txn.last_offsets:
             ending.unmarked -= self._begun_later(txn)
 
@@ -1342,7 +1340,7 @@ class TransactionCoordinator:
                 self._decide_later(transactional_id)
                 return
         self._undecided.discard(transactional_id)
-        self._resume(transactional_id, txn)
+        self._resume(transactional_id, txn, power_failed=True)
         yield from self._finish(transactional_id)
 
     def _write_lost_markers(self) -> None:

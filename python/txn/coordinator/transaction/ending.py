@@ -3,12 +3,16 @@
     1  Prepare, and of a commit the data: one wait for the disk. From then on Prepare is the
        decision (P2, P3); readers could else see records that are then undone
     2  a marker in every partition; here the client gets its answer
-    3  Complete, which carries the markers that are not on the disk
+    3  Complete. That of a commit carries the markers that are not on the disk; an abort syncs its
+       partitions before it
 
-Nothing behind the answer waits for the disk. After a power failure Prepare tells a start which
-markers are missing, and so does the list in Complete (`unsynced`). A Prepare to commit without
-`last_offsets` cannot tell the records of its transaction from those of the next one. Its Complete
-is synced before the next one begins.
+Nothing behind the answer to a commit waits for the disk. After a power failure Prepare tells a
+start which markers are missing, and so does the list in Complete (`unsynced`). A Prepare to commit
+without `last_offsets` cannot tell the records of its transaction from those of the next one. Its
+Complete is synced before the next one begins.
+
+Readers pass the records of an abort, which nothing else syncs. A power failure would give their
+offsets to other records, which a group that committed a later offset would miss.
 
 The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
@@ -52,7 +56,7 @@ class Ending:
         plan: The decision.
         data: Partitions whose records are synced with the Prepare.
         unmarked: Partitions that have no marker yet.
-        written: The markers of the others, where a power failure may take them.
+        written: Those of a commit that were written, where a power failure may take them.
         is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
         is_put_off: A disk refused a marker.
         told: The failure that was logged last.
@@ -110,12 +114,14 @@ def finish(
         yield Reply(answer)
     for error in marked.refused.values():
         raise error
-    if marked.to_sync:
-        yield Synced(marked.to_sync)
+    prepare = ending.plan.prepare
+    is_commit = prepare.state is TxnState.PREPARE_COMMIT
+    to_sync = marked.to_sync if is_commit else marked.to_sync | prepare.partitions
+    if to_sync:
+        yield Synced(to_sync)
     completed = ending.plan.complete
     if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
         completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
     yield Append([TxnRecord(transactional_id, completed)])
-    prepare = ending.plan.prepare
-    if prepare.state is TxnState.PREPARE_COMMIT and not prepare.last_offsets:
+    if is_commit and not prepare.last_offsets:
         yield COMMITTED
