@@ -20,10 +20,19 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
+
+from typing_extensions import override
+
+from support.python_syncs import sync_each
+from support.seam import Seam
+from txn.broker.syncs import Failures
+from txn.server.scheduler import LoopScheduler
+from txn.storage.base import PartitionLog
+from txn.storage.native import NativeLog
 
 OTHER_BOOT: Final = b"00000000-0000-0000-0000-000000000000\n"
 SYNCS_LEFT_MAX: Final = 12
@@ -62,15 +71,10 @@ def _synced(notes: Path) -> dict[str, int]:
     return sure
 
 
-def note_syncs() -> None:
+def note_syncs(seam: Seam) -> None:
     """Have every sync of this process noted; on SIGUSR1, die at one of the next."""
-    from support.python_syncs import sync_each
-    from txn.server.scheduler import LoopScheduler
-    from txn.storage import native
-
     chance = random.Random()
     lock = threading.Lock()
-    directories: dict[tuple[str, int], Path] = {}
     logs: dict[Path, Any] = {}
     left: list[int] = []
     """Empty, or how many moments are left until the power fails."""
@@ -84,21 +88,31 @@ def note_syncs() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             left[:] = [left[0] - 1] if left else []
 
-    original_init, original_sync = native.NativeLog.__init__, native.NativeLog.sync
+    @seam.instead_of(NativeLog)
+    class NotesItsSyncs(NativeLog):
+        __slots__ = ("_directory",)
 
-    def init(self: Any, root: Path, topic: str, index: int, **settings: Any) -> None:
-        original_init(self, root, topic, index, **settings)
-        directories[topic, index] = root / f"{topic}-{index}"
-        logs[root / f"{topic}-{index}"] = self.log
-        _note(root, OPENED, _lengths(directories[topic, index]))
+        def __init__(self, root: Path, topic: str, index: int, **settings: Any) -> None:
+            super().__init__(root, topic, index, **settings)
+            self._directory = root / f"{topic}-{index}"
+            logs[self._directory] = self.log
+            _note(root, OPENED, _lengths(self._directory))
 
-    def sync(self: Any) -> None:
-        directory = directories[self.topic, self.index]
-        lengths = _lengths(directory)
-        pass_moment()
-        original_sync(self)
-        _note(directory.parent, SYNCED, lengths)
-        pass_moment()
+        @override
+        def sync(self) -> None:
+            lengths = _lengths(self._directory)
+            pass_moment()
+            super().sync()
+            _note(self._directory.parent, SYNCED, lengths)
+            pass_moment()
+
+    @seam.instead_of(LoopScheduler)
+    class SyncsInPython(LoopScheduler):
+        @override
+        def sync_each(
+            self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]
+        ) -> None:
+            sync_each(self, stores, done)
 
     def note_recovery_points(_number: int, _frame: FrameType | None) -> None:
         for directory, log in logs.items():
@@ -108,9 +122,6 @@ def note_syncs() -> None:
         if logs:
             notes_of(next(iter(logs)).parent).with_suffix(".looked").touch()
 
-    native.NativeLog.__init__ = init  # type: ignore[method-assign]
-    native.NativeLog.sync = sync  # type: ignore[method-assign]
-    LoopScheduler.sync_each = sync_each  # type: ignore[assignment, method-assign]
     signal.signal(signal.SIGUSR1, arm)
     signal.signal(signal.SIGUSR2, note_recovery_points)
 

@@ -1,15 +1,27 @@
 """No history within the bounds breaks the coordinator; the search sees it when one could."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from model import coordinator_search
 from model.coordinator_search import Bounds, Search
-from txn.coordinator.transaction import decide
-from txn.coordinator.transaction.decide import TV1, TV2, Done, End, Refuse, Write
+from support.seam import Seam
+from txn.coordinator.transaction.decide import (
+    TV1,
+    TV2,
+    Done,
+    End,
+    Refuse,
+    Write,
+    decide_add,
+    decide_end,
+    decide_end_and_bump,
+    decide_fence,
+    decide_init,
+    plan,
+)
 from txn.coordinator.transaction.states import (
     COMPLETED,
     LAST_PRODUCER_EPOCH,
@@ -63,91 +75,93 @@ def test_a_late_end_decides_the_next_transaction_if_connections_are_not_told_apa
     assert found(**unaware, ignores=frozenset({"late-begin"})) == "late-end"
 
 
-def broken(monkeypatch: pytest.MonkeyPatch, name: str, rule: Callable[..., Any]) -> None:
-    monkeypatch.setattr(coordinator_search, name, rule)
+@pytest.fixture
+def seam() -> Iterator[Seam]:
+    with Seam() as seam:
+        yield seam
 
 
-def test_it_sees_an_end_that_does_not_look_at_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_an_end_that_does_not_look_at_the_epoch(seam: Seam) -> None:
+    @seam.instead_of(decide_end)
     def forgetful(txn: Any, producer: Producer, *rest: Any, **named: Any) -> Any:
-        return decide.decide_end(txn, producer if txn is None else txn.producer, *rest, **named)
+        return decide_end(txn, producer if txn is None else txn.producer, *rest, **named)
 
-    broken(monkeypatch, "decide_end", forgetful)
     # The effect of the late end and the join before it is seen, whichever client is first.
     assert found() in ("late-end", "zombie-commit", "false-answer")
 
 
-def test_it_sees_an_end_of_version_2_that_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_an_end_of_version_2_that_leaves_the_epoch(seam: Seam) -> None:
+    @seam.instead_of(decide_end_and_bump)
     def without_bump(txn: Any, producer: Producer, outcome: Any, **named: Any) -> Any:
-        decision = decide.decide_end_and_bump(txn, producer, outcome, **named)
+        decision = decide_end_and_bump(txn, producer, outcome, **named)
         if not isinstance(decision, End):
             return decision
-        return decide.plan(decision.prepare._replace(producer_epoch=txn.producer_epoch))
+        return plan(decision.prepare._replace(producer_epoch=txn.producer_epoch))
 
-    broken(monkeypatch, "decide_end_and_bump", without_bump)
     assert found(bounds=ALONE, versions=(TV2,)) in ("late-begin", "late-end", "false-fence")
 
 
-def test_it_sees_an_end_that_agrees_with_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_an_end_that_agrees_with_everybody(seam: Seam) -> None:
+    @seam.instead_of(decide_end)
     def agreeing(txn: Any, *rest: Any, **named: Any) -> Any:
         if txn is not None and txn.state in COMPLETED:
             return Done(txn)
-        return decide.decide_end(txn, *rest, **named)
+        return decide_end(txn, *rest, **named)
 
-    broken(monkeypatch, "decide_end", agreeing)
     timed_out = replace(FAULTS, refusals=0)
 
+    @seam.instead_of(decide_fence)
     def keeps_epoch(txn: Any, **named: Any) -> Any:
         return txn._replace(state=PREPARE[TxnResult.ABORT])
 
-    broken(monkeypatch, "decide_fence", keeps_epoch)
     assert found(bounds=timed_out) == "false-answer"
 
 
 def test_it_sees_a_commit_that_seems_to_succeed_behind_the_abort_that_undid_it(
-    monkeypatch: pytest.MonkeyPatch,
+    seam: Seam,
 ) -> None:
+    @seam.instead_of(decide_end)
     def agreeing(txn: Any, producer: Any, outcome: Any, **named: Any) -> Any:
         if txn is not None and txn.state is TxnState.COMPLETE_ABORT:
             return Done(txn)
-        return decide.decide_end(txn, producer, outcome, **named)
+        return decide_end(txn, producer, outcome, **named)
 
-    broken(monkeypatch, "decide_end", agreeing)
     assert found(bounds=UNFORCED) == "false-answer"
 
 
 def test_it_sees_an_abort_of_its_own_that_fences_the_client(
-    monkeypatch: pytest.MonkeyPatch,
+    seam: Seam,
 ) -> None:
+    @seam.instead_of(decide_end)
     def fencing(txn: Any, producer: Any, outcome: Any, **named: Any) -> Any:
-        decision = decide.decide_end(txn, producer, outcome, **named)
+        decision = decide_end(txn, producer, outcome, **named)
         if outcome is not TxnResult.ABORT or not isinstance(decision, End):
             return decision
-        return decide.plan(decide.decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
+        return plan(decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
 
-    broken(monkeypatch, "decide_end", fencing)
     assert found(bounds=UNFORCED) == "false-fence"
 
 
-def test_it_sees_a_join_that_does_not_wait_for_a_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_a_join_that_does_not_wait_for_a_prepare(seam: Seam) -> None:
+    @seam.instead_of(decide_add)
     def hasty(txn: Any, *rest: Any, **named: Any) -> Any:
-        decision = decide.decide_add(txn, *rest, **named)
+        decision = decide_add(txn, *rest, **named)
         if isinstance(decision, Refuse) and decision.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             return Write(txn._replace(state=TxnState.ONGOING))
         return decision
 
-    broken(monkeypatch, "decide_add", hasty)
     assert found(bounds=FAULTS, knows_connections=False, ignores=frozenset({"late-begin"})) in (
         "illegal-move",
         "late-end",
     )
 
 
-def test_it_sees_a_takeover_that_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_fence(txn: Any, shown: Any, **named: Any) -> Any:
-        decision = decide.decide_init(txn, shown, **named)
+def test_it_sees_a_takeover_that_leaves_the_epoch(seam: Seam) -> None:
+    @seam.instead_of(decide_init)
+    def without_fence(txn: Any, expected: Any, **named: Any) -> Any:
+        decision = decide_init(txn, expected, **named)
         if txn is None or not isinstance(decision, Write):
             return decision
         return Write(decision.txn._replace(producer_epoch=txn.producer_epoch))
 
-    broken(monkeypatch, "decide_init", without_fence)
     assert found() in ("zombie-commit", "late-end")

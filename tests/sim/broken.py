@@ -1,18 +1,20 @@
 """Rules of the broker, each broken on purpose, which the checkers have to catch.
 
-A breakage is done from outside, for the length of a `with` block; the product has no switch
-for any of it. `must_find` is the anomaly it has to be caught by.
+Each goes through `support.seam.Seam`: a pure rule gives way to a function, a part of the broker to
+a subclass. The product has no switch for any of it. `must_find` is the anomaly it has to be caught
+by.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
-from unittest.mock import patch
+from typing import Any, TypeVar
 
-from sim import cleaning
-from sim.cleaning import Output, moved_up
+from typing_extensions import override
+
+from sim.cleaning import Output, delete_retention_ms, limit_of, moved_up, output_of
 from sim.disk import File, SimCatalog, SimLog, SimStorage
 from sim.plan import (
     Plan,
@@ -37,29 +39,60 @@ from sim.plan import (
     make_upgrade_plan,
 )
 from sim.segments import decoded
-from txn.broker import group_coordinator, txn_coordinator
+from support import broken_rules
+from support.broken_rules import Breaking
+from support.seam import Seam
 from txn.broker.hanging_transactions import HangingTransactions
-from txn.broker.marker_sender import LocalMarkerSender
+from txn.broker.host import Timer
+from txn.broker.local_host import LocalHost
+from txn.broker.marker_sender import LocalMarkerSender, Sent, to_be_retried
 from txn.broker.runtime import Shard
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.txn_coordinator import Identity, TransactionCoordinator
+from txn.coordinator.group.classic import Group, commit_refusal
 from txn.coordinator.group.offsets import OffsetTable
-from txn.coordinator.operations import Remote, Synced
-from txn.coordinator.transaction import decide, ending, store, timeouts
-from txn.coordinator.transaction.connections import LatestConnections
-from txn.coordinator.transaction.records import TxnRecord
-from txn.coordinator.transaction.states import PREPARED, Producer, Txn, TxnState
-from txn.errors import CorruptLogError
-from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from txn.partition import ADMIT, producer_state_manager
-from txn.partition.admission import COORDINATOR, DUPLICATE, OUT_OF_ORDER_SEQUENCE
+from txn.coordinator.group.records import OffsetKey, OffsetValue
+from txn.coordinator.operations import Request
+from txn.coordinator.transaction.decide import (
+    AbortFirst,
+    Done,
+    End,
+    NewProducerId,
+    Refuse,
+    Write,
+    decide_end,
+    decide_end_and_bump,
+    decide_init,
+)
+from txn.coordinator.transaction.ending import Ending, WriteMarkers, finish
+from txn.coordinator.transaction.open_transactions import unexplained
+from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
+from txn.coordinator.transaction.states import (
+    PREPARED,
+    Producer,
+    TopicPartition,
+    Txn,
+    TxnResult,
+    TxnState,
+    UnsyncedMarker,
+)
+from txn.coordinator.transaction.timeouts import age_at_start, has_deadline, is_expired
+from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
+from txn.errors import CorruptLogError, StorageError
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from txn.partition.admission import DUPLICATE, AbortedTxn, AdmitResult, refusal
 from txn.partition.producer_state_entry import ProducerStateEntry
-from txn.partition.producer_state_manager import TRANSACTIONAL, ProducerStateManager
+from txn.partition.producer_state_manager import (
+    TRANSACTIONAL,
+    ProducerStateManager,
+    ReplayedBatch,
+)
 from txn.partition.stable_offset import OpenTransactions
-from txn.storage.base import BatchKind, Marker
+from txn.storage.base import BatchKind, Marker, PartitionLog, StoredBatch
 from txn.storage.native import LogStarts
 from txn.wire.error_codes import ErrorCode
 
-Breaking = Callable[[ExitStack], None]
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -75,550 +108,647 @@ class Broken:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Break it for a while."""
-        with ExitStack() as stack:
-            self.breaks(stack)
+        with Seam() as seam:
+            self.breaks(seam)
             yield
 
     def __str__(self) -> str:
         return self.rule
 
 
-def _replaced(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace an attribute; `make` gets the former value."""
-    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
-
-
 # -------------------------------------------------------------------- partitions
 
 
-def _stable_offset_follows_the_newest_marker(stack: ExitStack) -> None:
-    def end(self: OpenTransactions, producer_id: int) -> None:
-        self._first_offsets.pop(producer_id)
-        self.first_offset = -1
+def _stable_offset_is_the_log_end(seam: Seam) -> None:
+    @seam.instead_of(OpenTransactions)
+    class NoneIsOpen(OpenTransactions):
+        __slots__ = ()
 
-    stack.enter_context(patch.object(OpenTransactions, "end", end))
+        @override
+        def begin(self, producer_id: int, first_offset: int) -> None:
+            """Nothing holds readers back."""
 
-
-def _stable_offset_is_the_log_end(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(ProducerStateManager, "first_unstable_offset", lambda self: -1)
-    )
-
-
-def _batches_of_older_epochs_are_stored(stack: ExitStack) -> None:
-    def make(refusal: Any) -> Any:
-        def lenient(state: ProducerStateEntry | None, origin: int, epoch: int, *rest: Any) -> Any:
-            if state is not None and epoch < state.producer_epoch and origin != COORDINATOR:
-                return None
-            return refusal(state, origin, epoch, *rest)
-
-        return lenient
-
-    _replaced(stack, producer_state_manager, "refusal", make)
+        @override
+        def end(self, producer_id: int) -> None:
+            """Nothing was begun."""
 
 
-def _nothing_is_known_as_a_retry(stack: ExitStack) -> None:
-    def make(refusal: Any) -> Any:
-        def lenient(*args: Any) -> Any:
-            verdict = refusal(*args)
-            is_known = verdict is not None and verdict[0] == DUPLICATE
-            return None if is_known or verdict is OUT_OF_ORDER_SEQUENCE else verdict
-
-        return lenient
-
-    _replaced(stack, producer_state_manager, "refusal", make)
-
-
-def _sequences_used_again_are_retries(stack: ExitStack) -> None:
-    def make(refusal: Any) -> Any:
-        def lenient(state: ProducerStateEntry | None, origin: int, epoch: int, *rest: Any) -> Any:
-            if state is not None and epoch == state.producer_epoch:
-                base_offset = state.offset_of_stored(rest[0], rest[1])
-                if base_offset >= 0:
-                    return DUPLICATE, base_offset, None
-            return refusal(state, origin, epoch, *rest)
-
-        return lenient
-
-    _replaced(stack, producer_state_manager, "refusal", make)
-
-
-def _aborted_transactions_are_not_named(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(SimLog, "aborted_in", lambda self, start, end: []))
+def _sequences_used_again_are_retries(seam: Seam) -> None:
+    @seam.instead_of(refusal)
+    def knows_every_sequence(
+        state: ProducerStateEntry | None,
+        origin: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        is_transactional: bool,
+        expected_epoch: int | None,
+    ) -> AdmitResult | None:
+        if state is not None and producer_epoch == state.producer_epoch:
+            base_offset = state.offset_of_stored(base_sequence, last_sequence)
+            if base_offset >= 0:
+                return DUPLICATE, base_offset, None
+        return refusal(
+            state,
+            origin,
+            producer_epoch,
+            base_sequence,
+            last_sequence,
+            is_transactional,
+            expected_epoch,
+        )
 
 
-def _names_only(stack: ExitStack, is_named: Callable[[SimLog, int, int], bool]) -> None:
+def _names_only(seam: Seam, is_named: Callable[[SimLog, int, int], bool]) -> None:
     """Have fetches name some aborted transactions, by the fetch's start and their first offset."""
 
-    def make(aborted_in: Any) -> Any:
-        def partial(self: SimLog, start: int, end: int) -> list[tuple[int, int]]:
-            return [e for e in aborted_in(self, start, end) if is_named(self, start, e[1])]
-
-        return partial
-
-    _replaced(stack, SimLog, "aborted_in", make)
+    @seam.instead_of(SimLog)
+    class NamesSome(SimLog):
+        @override
+        def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
+            return [e for e in super().aborted_in(start, end) if is_named(self, start, e[1])]
 
 
-def _aborted_transactions_are_named_too_late(stack: ExitStack) -> None:
-    _names_only(stack, lambda log, start, first_offset: first_offset >= start)
+def _aborted_transactions_are_not_named(seam: Seam) -> None:
+    _names_only(seam, lambda log, start, first_offset: False)
 
 
-def _replay_passes_over_markers(stack: ExitStack) -> None:
-    def make(replay: Any) -> Any:
-        return lambda self, batches: replay(self, [b for b in batches if b[6] <= TRANSACTIONAL])
-
-    _replaced(stack, ProducerStateManager, "replay", make)
+def _aborted_transactions_are_named_too_late(seam: Seam) -> None:
+    _names_only(seam, lambda log, start, first_offset: first_offset >= start)
 
 
-def _replay_forgets_sequences(stack: ExitStack) -> None:
-    def make(replay: Any) -> Any:
-        return lambda self, batches: replay(self, [(*b[:4], -1, *b[5:]) for b in batches])
+def _replay_passes_over_markers(seam: Seam) -> None:
+    @seam.instead_of(ProducerStateManager)
+    class ReplaysData(ProducerStateManager):
+        __slots__ = ()
 
-    _replaced(stack, ProducerStateManager, "replay", make)
+        @override
+        def replay(self, batches: Sequence[ReplayedBatch]) -> list[AbortedTxn]:
+            return super().replay([batch for batch in batches if batch[6] <= TRANSACTIONAL])
 
 
-def _markers_are_stored_as_data(stack: ExitStack) -> None:
-    def make(append_marker: Any) -> Any:
-        def leaky(self: SimLog, marker: Marker) -> Any:
-            offset = append_marker(self, marker)
+def _replay_forgets_sequences(seam: Seam) -> None:
+    @seam.instead_of(ProducerStateManager)
+    class ReplaysNoSequences(ProducerStateManager):
+        __slots__ = ()
+
+        @override
+        def replay(self, batches: Sequence[ReplayedBatch]) -> list[AbortedTxn]:
+            return super().replay([(*batch[:4], -1, *batch[5:]) for batch in batches])
+
+
+def _markers_are_stored_as_data(seam: Seam) -> None:
+    @seam.instead_of(SimLog)
+    class Leaky(SimLog):
+        @override
+        def append_marker(self, marker: Marker) -> int:
+            offset = super().append_marker(marker)
             if marker.is_commit and self.topic != OFFSETS_TOPIC:
                 self.append([(None, b"marker")], timestamp_ms=marker.timestamp_ms)
             return offset
-
-        return leaky
-
-    _replaced(stack, SimLog, "append_marker", make)
 
 
 # -------------------------------------------------------------------- the coordinator
 
 
-def _epochs_are_not_checked(stack: ExitStack) -> None:
-    def make(decision: Any) -> Any:
-        def lenient(txn: Txn | None, producer: Producer, *args: Any, **kwargs: Any) -> Any:
-            if txn is not None and txn.producer_id == producer.producer_id:
-                producer = txn.producer
-            return decision(txn, producer, *args, **kwargs)
+class Start:
+    """The start of a coordinator.
 
-        return lenient
+    Attributes:
+        is_under_way: True while it recovers.
+        is_after_power_failure: True in the start after a power failure.
+    """
 
-    for name in ("decide_end", "decide_end_and_bump", "decide_add"):
-        _replaced(stack, txn_coordinator, name, make)
-    _batches_of_older_epochs_are_stored(stack)
+    def __init__(self, seam: Seam) -> None:
+        self.is_under_way = self.is_after_power_failure = False
+        start = self
+
+        @seam.instead_of(TransactionCoordinator)
+        class TellsOfItsStart(TransactionCoordinator):
+            @override
+            def recover(self, *, power_failed: bool = False, **more: Any) -> None:
+                start.is_under_way, start.is_after_power_failure = True, power_failed
+                try:
+                    super().recover(power_failed=power_failed, **more)
+                finally:
+                    start.is_under_way = start.is_after_power_failure = False
 
 
-def _forces(stack: ExitStack, is_forced: Callable[[str], bool]) -> None:
+def _forces(seam: Seam, is_forced: Callable[[str], bool]) -> None:
     """Let requests wait only for the logs of some topics."""
 
-    def make(logs_of: Any) -> Any:
-        def partial(self: Shard[Any, Any], step: Any) -> Any:
-            return [log for log in logs_of(self, step) if is_forced(log.topic)]
+    @seam.instead_of(LocalHost)
+    class ForcesSome(LocalHost):
+        @override
+        def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
+            return super().sync([store for store in stores if is_forced(store.topic)])
 
-        return partial
-
-    _replaced(stack, Shard, "_logs_of", make)
-
-
-def _markers_come_before_prepare_is_durable(stack: ExitStack) -> None:
-    _forces(stack, lambda topic: topic != TRANSACTIONS_TOPIC)
+        @override
+        def sync_now(self, stores: Iterable[PartitionLog]) -> StorageError | None:
+            return super().sync_now([store for store in stores if is_forced(store.topic)])
 
 
-def _prepare_is_durable_before_the_data(stack: ExitStack) -> None:
-    _forces(stack, lambda topic: topic == TRANSACTIONS_TOPIC)
+def _markers_come_before_prepare_is_durable(seam: Seam) -> None:
+    _forces(seam, lambda topic: topic != TRANSACTIONS_TOPIC)
 
 
-def _recovery_forgets_prepare(stack: ExitStack) -> None:
-    def make(recover: Any) -> Any:
-        def forgetful(self: TransactionCoordinator, **kwargs: Any) -> None:
-            def nothing(transactional_id: str) -> Any:
-                yield from ()
-
-            with patch.object(self, "_finish", nothing):
-                recover(self, **kwargs)
-
-        return forgetful
-
-    _replaced(stack, TransactionCoordinator, "recover", make)
+def _prepare_is_durable_before_the_data(seam: Seam) -> None:
+    _forces(seam, lambda topic: topic == TRANSACTIONS_TOPIC)
 
 
-def _recovery_aborts_prepared_commits(stack: ExitStack) -> None:
-    def make(resume: Any) -> Any:
-        def wrong(
-            self: TransactionCoordinator, transactional_id: str, txn: Txn, **about: bool
-        ) -> None:
-            if self._host.now_ms() - txn.updated_ms > 20:
-                txn = txn._replace(state=TxnState.PREPARE_ABORT)
-                shard = self._shard_of(transactional_id)
-                assert shard is not None, "it was loaded"
-                shard.state.transactions.replay(TxnRecord(transactional_id, txn))
-            resume(self, transactional_id, txn, **about)
+def _recovery_forgets_prepare(seam: Seam) -> None:
+    start = Start(seam)
 
-        return wrong
-
-    _replaced(stack, TransactionCoordinator, "_resume", make)
+    @seam.instead_of(finish)
+    def finish_unless_it_starts(
+        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+    ) -> Request[None]:
+        if not start.is_under_way:
+            yield from finish(transactional_id, ending, write_markers, answer)
 
 
-def _a_start_believes_every_prepare(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(txn_coordinator, "is_to_decide", lambda txn: False))
+def _recovery_aborts_prepared_commits(seam: Seam) -> None:
+    @seam.instead_of(decode_record)
+    def read_as_abort(key: bytes, value: bytes | None) -> TxnRecord | None:
+        record = decode_record(key, value)
+        if record is None or not isinstance(record.txn, Txn):
+            return record
+        if record.txn.state is not TxnState.PREPARE_COMMIT:
+            return record
+        return record._replace(txn=record.txn._replace(state=TxnState.PREPARE_ABORT))
 
 
-def _lost_records_are_taken_for_later_ones(stack: ExitStack) -> None:
+def _a_start_believes_every_prepare(seam: Seam) -> None:
+    seam.instead_of(is_to_decide)(lambda txn: False)
+
+
+def _lost_records_are_taken_for_later_ones(seam: Seam) -> None:
     """Offsets count in any leader epoch, and a decision is not synced before a marker."""
-
-    def make(forced: Any) -> Any:
-        def hasty(wait: Any, *, is_due: bool = False) -> Any:
-            if not is_due:
-                yield from forced(wait)
-
-        return hasty
-
-    def in_any_epoch(last: Any, log: Any) -> bool:
-        return bool(last.offset < log.log_end_offset)
-
-    stack.enter_context(patch.object(txn_coordinator, "is_there", in_any_epoch))
-    _replaced(stack, txn_coordinator, "_forced", make)
-    _markers_come_before_prepare_is_durable(stack)
+    seam.instead_of(is_there)(lambda last, log: last.offset < log.log_end_offset)
+    _markers_come_before_prepare_is_durable(seam)
 
 
-def _prepare_ends_a_later_transaction(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(TransactionCoordinator, "_begun_later", lambda self, prepare: set())
-    )
+def _prepare_ends_a_later_transaction(seam: Seam) -> None:
+    start = Start(seam)
+
+    @seam.instead_of(finish)
+    def finish_everywhere(
+        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+    ) -> Request[None]:
+        if start.is_under_way:
+            ending.unmarked = ending.plan.prepare.partitions
+        yield from finish(transactional_id, ending, write_markers, answer)
 
 
-def _records_carry_no_markers(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(txn_coordinator, "carried", lambda *args: ()))
+def _records_carry_no_markers(seam: Seam) -> None:
+    seam.instead_of(carried)(lambda known, written, is_synced: ())
 
 
-def _an_abort_is_not_synced(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(ending, "Synced", lambda _: Remote(lambda: None)))
+def _an_abort_is_not_synced(seam: Seam) -> None:
+    @seam.instead_of(finish)
+    def finish_without_sync(
+        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+    ) -> Request[None]:
+        prepare = ending.plan.prepare
+        if prepare.state is not TxnState.PREPARE_COMMIT:
+            unnamed = prepare._replace(partitions=frozenset())
+            ending.plan = ending.plan._replace(prepare=unnamed)
+        yield from finish(transactional_id, ending, write_markers, answer)
 
 
-def _lost_markers_stay_lost(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(TransactionCoordinator, "_write_lost_markers", lambda self: None)
-    )
+def _lost_markers_stay_lost(seam: Seam) -> None:
+    @seam.instead_of(decode_record)
+    def read_without_markers(key: bytes, value: bytes | None) -> TxnRecord | None:
+        record = decode_record(key, value)
+        if record is None or record.txn is None:
+            return record
+        txn = decode_value(record.txn) if isinstance(record.txn, bytes) else record.txn
+        return record._replace(txn=txn._replace(unsynced_markers=()))
 
 
-def _a_marker_ends_a_later_transaction(stack: ExitStack) -> None:
-    def is_ended_by(marker: Any, producer: Producer, first_offset: int) -> bool:
-        return bool(marker.producer_id == producer.producer_id)
-
-    stack.enter_context(patch.object(txn_coordinator, "is_ended_by", is_ended_by))
-
-
-def _a_start_forgets_the_markers_it_wrote(stack: ExitStack) -> None:
-    def make(write_again: Any) -> Any:
-        def forgetful(self: TransactionCoordinator, *args: Any) -> tuple[()]:
-            write_again(self, *args)
-            return ()
-
-        return forgetful
-
-    _replaced(stack, TransactionCoordinator, "_write_again", make)
+def _a_marker_ends_a_later_transaction(seam: Seam) -> None:
+    @seam.instead_of(is_ended_by)
+    def is_of_the_producer(marker: UnsyncedMarker, producer: Producer, first_offset: int) -> bool:
+        return marker.producer_id == producer.producer_id
 
 
-def _timeouts_never_fire(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(timeouts, "has_deadline", lambda txn: False))
+def _a_start_forgets_the_markers_it_wrote(seam: Seam) -> None:
+    start = Start(seam)
+
+    @seam.instead_of(encode_value)
+    def encode_without_markers(txn: Txn) -> bytes:
+        return encode_value(txn._replace(unsynced_markers=()) if start.is_under_way else txn)
 
 
-def _timeouts_go_by_the_time_of_day(stack: ExitStack) -> None:
-    def make(time_out: Any) -> Any:
-        def by_time_of_day(self: TransactionCoordinator, transactional_id: str) -> Any:
-            txn = self.transactions.get(transactional_id)
-            if txn is not None and timeouts.has_deadline(txn):
-                left_ms = txn.start_ms + txn.timeout_ms - self._host.now_ms()
-                if left_ms > 0:
-                    self._watch_from(transactional_id, self._host.monotonic_ms() + left_ms)
-                    return
-            yield from time_out(self, transactional_id)
-
-        return by_time_of_day
-
-    _replaced(stack, TransactionCoordinator, "_time_out", make)
+def _timeouts_never_fire(seam: Seam) -> None:
+    seam.instead_of(has_deadline)(lambda txn: False)
 
 
-def _a_start_in_the_future_prolongs_a_transaction(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(timeouts, "age_at_start", lambda txn, now_ms: now_ms - txn.start_ms)
-    )
+def _timeouts_go_by_the_time_of_day(seam: Seam) -> None:
+    @seam.instead_of(LocalHost)
+    class TellsTheTimeOfDay(LocalHost):
+        def __init__(self, *parts: Any, **named: Any) -> None:
+            super().__init__(*parts, **named)
+            self._clock, self.monotonic_ms = self.monotonic_ms, self.now_ms
+
+        @override
+        def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
+            return super().call_at(self._clock() + when_ms - self.now_ms(), call)
 
 
-def _one_partition_gets_no_marker(stack: ExitStack) -> None:
-    def make(mark: Any) -> Any:
-        def forgetful(self: LocalMarkerSender, place: Any, *args: Any) -> int | None:
-            return None if place == ("sink", 1) else mark(self, place, *args)
-
-        return forgetful
-
-    _replaced(stack, LocalMarkerSender, "_append", make)
+def _a_start_in_the_future_prolongs_a_transaction(seam: Seam) -> None:
+    seam.instead_of(age_at_start)(lambda txn, now_ms: now_ms - txn.start_ms)
 
 
-def _late_requests_are_served(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(LatestConnections, "is_superseded", lambda *args: False))
+def _one_partition_gets_no_marker(seam: Seam) -> None:
+    @seam.instead_of(LocalMarkerSender)
+    class Forgetful(LocalMarkerSender):
+        @override
+        def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> Sent:
+            return super().send([each for each in partitions if each != ("sink", 1)], marker)
 
 
-def _a_starting_producer_fences_nobody(stack: ExitStack) -> None:
-    def make(decide_init: Any) -> Any:
-        def lenient(txn: Txn | None, shown: Any, **kwargs: Any) -> Any:
-            decision = decide_init(txn, shown, **kwargs)
-            if txn is None or txn.state in PREPARED or not isinstance(decision, decide.Write):
-                return decision
-            return decide.Write(txn._replace(timeout_ms=kwargs["timeout_ms"]))
-
-        return lenient
-
-    _replaced(stack, txn_coordinator, "decide_init", make)
+InitResult = Refuse | Write | AbortFirst
 
 
-def _every_commit_is_answered_with_success(stack: ExitStack) -> None:
-    def make(decide_end: Any) -> Any:
-        def lying(txn: Txn | None, producer: Producer, *args: Any, **kwargs: Any) -> Any:
-            decision = decide_end(txn, producer, *args, **kwargs)
-            if isinstance(decision, decide.Refuse) and txn is not None:
-                return decide.Done(txn)
+def _a_starting_producer_fences_nobody(seam: Seam) -> None:
+    def init_as_before(decision: InitResult, txn: Txn | None, timeout_ms: int) -> InitResult:
+        if txn is None or txn.state in PREPARED or not isinstance(decision, Write):
             return decision
+        return Write(txn._replace(timeout_ms=timeout_ms))
 
-        return lying
-
-    _replaced(stack, txn_coordinator, "decide_end", make)
-    _replaced(stack, txn_coordinator, "decide_end_and_bump", make)
+    _init_with(seam, result=init_as_before)
 
 
-def _what_is_prepared_is_not_kept(stack: ExitStack) -> None:
-    def make(decide_init: Any) -> Any:
-        def deaf(*args: Any, keep_prepared: bool, **kwargs: Any) -> Any:
-            return decide_init(*args, keep_prepared=False, **kwargs)
+def _init_with(
+    seam: Seam,
+    *,
+    keeps_prepared: bool = True,
+    timeout_of: Callable[[int], int] = lambda timeout_ms: timeout_ms,
+    result: Callable[[InitResult, Txn | None, int], InitResult] = lambda decision, *_: decision,
+) -> None:
+    """Have InitProducerId decided otherwise."""
 
-        return deaf
-
-    _replaced(stack, txn_coordinator, "decide_init", make)
-
-
-def _what_is_prepared_times_out(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(txn_coordinator, "NO_TIMEOUT_MS", 700))
-
-
-def _a_power_failure_ends_what_is_prepared(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(Txn, "is_two_phase", False))
-
-
-def _what_is_prepared_is_not_forced(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(SimCatalog, "sync_before_ack", lambda *args: None))
-
-
-def _that_something_is_prepared_is_not_forced(stack: ExitStack) -> None:
-    def unforced(self: TransactionCoordinator, txn: Txn) -> bool:
-        return False
-
-    stack.enter_context(patch.object(TransactionCoordinator, "_forces_answers_of", unforced))
-
-
-def _hand_over_forces(stack: ExitStack, is_forced: Callable[[str], bool]) -> None:
-    """Let a hand-over wait only for the logs of some topics."""
-
-    def make(hand_over: Any) -> Any:
-        def hasty(self: TransactionCoordinator, *args: Any) -> Any:
-            for step in hand_over(self, *args):
-                if isinstance(step, Synced):
-                    forced = [each for each in step.partitions if is_forced(each[0])]
-                    yield Synced(forced)
-                else:
-                    yield step
-
-        return hasty
-
-    _replaced(stack, TransactionCoordinator, "_hand_over", make)
+    @seam.instead_of(decide_init)
+    def init(
+        txn: Txn | None,
+        expected: Producer | None,
+        *,
+        timeout_ms: int,
+        now_ms: int,
+        new_producer_id: NewProducerId,
+        keep_prepared: bool = False,
+    ) -> InitResult:
+        decision = decide_init(
+            txn,
+            expected,
+            timeout_ms=timeout_of(timeout_ms),
+            now_ms=now_ms,
+            new_producer_id=new_producer_id,
+            keep_prepared=keep_prepared and keeps_prepared,
+        )
+        return result(decision, txn, timeout_ms)
 
 
-def _what_is_handed_over_is_not_forced(stack: ExitStack) -> None:
-    _hand_over_forces(stack, lambda topic: False)
+def _every_commit_is_answered_with_success(seam: Seam) -> None:
+    @seam.instead_of(decide_end)
+    def end(
+        txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
+    ) -> Refuse | Done | End:
+        decision = decide_end(txn, producer, outcome, now_ms=now_ms)
+        return Done(txn) if isinstance(decision, Refuse) and txn is not None else decision
+
+    @seam.instead_of(decide_end_and_bump)
+    def end_and_bump(
+        txn: Txn | None,
+        producer: Producer,
+        outcome: TxnResult,
+        *,
+        now_ms: int,
+        new_producer_id: NewProducerId,
+    ) -> Refuse | Done | End:
+        decision = decide_end_and_bump(
+            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
+        )
+        return Done(txn) if isinstance(decision, Refuse) and txn is not None else decision
 
 
-def _offsets_that_are_handed_over_are_not_forced(stack: ExitStack) -> None:
-    _hand_over_forces(stack, lambda topic: topic != OFFSETS_TOPIC)
+def _what_is_prepared_is_not_kept(seam: Seam) -> None:
+    _init_with(seam, keeps_prepared=False)
 
 
-def _what_is_kept_takes_more(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(ProducerStateManager, "block_txn", lambda self, producer_id: None)
-    )
+def _what_is_prepared_times_out(seam: Seam) -> None:
+    _init_with(seam, timeout_of=lambda timeout_ms: min(timeout_ms, 700))
 
 
-def _a_start_lets_more_into_what_is_kept(stack: ExitStack) -> None:
-    def make(recover: Any) -> Any:
-        def lenient(self: TransactionCoordinator, **kwargs: Any) -> None:
-            with patch.object(ProducerStateManager, "block_txn", lambda self, producer_id: None):
-                recover(self, **kwargs)
+def _a_power_failure_ends_what_is_prepared(seam: Seam) -> None:
+    start = Start(seam)
 
-        return lenient
-
-    _replaced(stack, TransactionCoordinator, "recover", make)
-
-
-def _what_is_kept_has_no_more_time(stack: ExitStack) -> None:
-    def make(kept: Any) -> Any:
-        return lambda txn, *args: kept(txn, *args)._replace(timeout_ms=txn.timeout_ms)
-
-    _replaced(stack, decide, "_kept", make)
+    @seam.instead_of(decode_record)
+    def read_as_ordinary(key: bytes, value: bytes | None) -> TxnRecord | None:
+        record = decode_record(key, value)
+        if record is None or not isinstance(record.txn, Txn) or not start.is_after_power_failure:
+            return record
+        return record._replace(txn=record.txn._replace(timeout_ms=min(record.txn.timeout_ms, 700)))
 
 
-def _who_was_taken_over_ends_what_is_kept(stack: ExitStack) -> None:
-    def make(refusal: Any) -> Any:
-        def lenient(txn: Txn | None, producer: Producer) -> Any:
-            if txn is not None and txn.is_prepared and producer == txn.producer:
-                return None
-            return refusal(txn, producer)
-
-        return lenient
-
-    _replaced(stack, decide, "_refusal_of_stranger", make)
+def _what_is_prepared_is_not_forced(seam: Seam) -> None:
+    @seam.instead_of(SimCatalog)
+    class ForcesNoProducer(SimCatalog):
+        @override
+        def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
+            """Acknowledge every batch at once."""
 
 
-def _a_commit_that_is_put_off_is_undone(stack: ExitStack) -> None:
-    def make(end: Any) -> Any:
-        def hasty(
-            self: TransactionCoordinator, name: str, producer: Any, outcome: Any, bumps: bool
-        ) -> Any:
-            answer = yield from end(self, name, producer, outcome, bumps)
-            txn = self.transactions.get(name)
+def _that_something_is_prepared_is_not_forced(seam: Seam) -> None:
+    def is_open(log: PartitionLog) -> bool:
+        (newest,) = log.batches(log.log_end_offset - 1)
+        value = newest.records[-1].value
+        return value is not None and decode_value(value).state is TxnState.ONGOING
+
+    @seam.instead_of(LocalHost)
+    class ForcesNoBeginning(LocalHost):
+        @override
+        def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
+            stores = [
+                store for store in stores if store.topic != TRANSACTIONS_TOPIC or not is_open(store)
+            ]
+            return super().sync(stores)
+
+
+def _hand_over_forces(seam: Seam, is_forced: Callable[[str], bool]) -> None:
+    """Let a hand-over wait only for the logs of some topics.
+
+    The coordinator has a producer's batches forced, and waits for its earlier ones next.
+    """
+
+    @seam.instead_of(LocalHost)
+    class Hasty(LocalHost):
+        def __init__(self, *parts: Any, **named: Any) -> None:
+            super().__init__(*parts, **named)
+            self._hands_over = False
+
+        @override
+        def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
+            super().sync_before_ack(producer_id, is_forced)
+            self._hands_over = is_forced
+
+        @override
+        def sync(self, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":
+            if self._hands_over:
+                stores = [
+                    store
+                    for store in stores
+                    if store.topic == TRANSACTIONS_TOPIC or is_forced(store.topic)
+                ]
+            self._hands_over = False
+            return super().sync(stores)
+
+
+def _what_is_handed_over_is_not_forced(seam: Seam) -> None:
+    _hand_over_forces(seam, lambda topic: False)
+
+
+def _offsets_that_are_handed_over_are_not_forced(seam: Seam) -> None:
+    _hand_over_forces(seam, lambda topic: topic != OFFSETS_TOPIC)
+
+
+def _what_is_kept_takes_more(seam: Seam) -> None:
+    @seam.instead_of(ProducerStateManager)
+    class BlocksNobody(ProducerStateManager):
+        __slots__ = ()
+
+        @override
+        def block_txn(self, producer_id: int) -> None:
+            """Let more in."""
+
+
+def _a_start_lets_more_into_what_is_kept(seam: Seam) -> None:
+    start = Start(seam)
+
+    @seam.instead_of(ProducerStateManager)
+    class BlocksNobodyAtAStart(ProducerStateManager):
+        __slots__ = ()
+
+        @override
+        def block_txn(self, producer_id: int) -> None:
+            if not start.is_under_way:
+                super().block_txn(producer_id)
+
+
+def _what_is_kept_has_no_more_time(seam: Seam) -> None:
+    def keep_its_time(decision: InitResult, txn: Txn | None, timeout_ms: int) -> InitResult:
+        if txn is None or not isinstance(decision, Write) or not decision.txn.is_prepared:
+            return decision
+        return Write(decision.txn._replace(timeout_ms=txn.timeout_ms))
+
+    _init_with(seam, result=keep_its_time)
+
+
+def _who_was_taken_over_ends_what_is_kept(seam: Seam) -> None:
+    def heir_of(txn: Txn | None, producer: Producer) -> Producer:
+        is_taken_over = txn is not None and txn.is_prepared and producer == txn.producer
+        return txn.client if txn is not None and is_taken_over else producer
+
+    @seam.instead_of(decide_end)
+    def end(
+        txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
+    ) -> Refuse | Done | End:
+        return decide_end(txn, heir_of(txn, producer), outcome, now_ms=now_ms)
+
+    @seam.instead_of(decide_end_and_bump)
+    def end_and_bump(
+        txn: Txn | None,
+        producer: Producer,
+        outcome: TxnResult,
+        *,
+        now_ms: int,
+        new_producer_id: NewProducerId,
+    ) -> Refuse | Done | End:
+        producer = heir_of(txn, producer)
+        return decide_end_and_bump(
+            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
+        )
+
+
+def _a_commit_that_is_put_off_is_undone(seam: Seam) -> None:
+    @seam.instead_of(TransactionCoordinator)
+    class Hasty(TransactionCoordinator):
+        @override
+        async def end(
+            self,
+            transactional_id: str,
+            producer: Producer,
+            outcome: TxnResult,
+            *,
+            bumps_epoch: bool,
+        ) -> Identity:
+            answer = await super().end(transactional_id, producer, outcome, bumps_epoch=bumps_epoch)
+            txn = self.transactions.get(transactional_id)
             is_put_off = answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
             if is_put_off and txn is not None and txn.state is TxnState.ONGOING:
-                yield from self._give_up(name, producer, bumps)
+                await super().end(
+                    transactional_id, producer, TxnResult.ABORT, bumps_epoch=bumps_epoch
+                )
             return answer
 
-        return hasty
 
-    _replaced(stack, TransactionCoordinator, "_end", make)
+def _operators_end_a_part(seam: Seam) -> None:
+    @seam.instead_of(TransactionCoordinator)
+    class EndsParts(TransactionCoordinator):
+        @override
+        async def write_marker(
+            self, partition: TopicPartition, marker: Marker, *, must_bump: bool
+        ) -> ErrorCode:
+            try:
+                log = self.partition(*partition)
+                assert log is not None, f"{partition} was looked up"
+                log.append_marker(marker)
+            except StorageError:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            return ErrorCode.NONE
 
 
-def _operators_end_a_part(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(TransactionCoordinator, "_owner_of", lambda *args: None))
-
-
-def _operators_end_nothing_unknown(stack: ExitStack) -> None:
-    def make(write_marker: Any) -> Any:
-        async def idle(
-            self: TransactionCoordinator, partition: Any, marker: Any, **kwargs: Any
-        ) -> Any:
-            if self._owner_of(partition, marker.producer_id) is None:
+def _operators_end_nothing_unknown(seam: Seam) -> None:
+    @seam.instead_of(TransactionCoordinator)
+    class EndsWhatItKnows(TransactionCoordinator):
+        @override
+        async def write_marker(
+            self, partition: TopicPartition, marker: Marker, *, must_bump: bool
+        ) -> ErrorCode:
+            if not any(
+                txn.producer_id == marker.producer_id and partition in txn.partitions
+                for _, txn in self.transactions.decoded()
+            ):
                 return ErrorCode.NONE
-            return await write_marker(self, partition, marker, **kwargs)
-
-        return idle
-
-    _replaced(stack, TransactionCoordinator, "write_marker", make)
+            return await super().write_marker(partition, marker, must_bump=must_bump)
 
 
-def _open_transactions_expire(stack: ExitStack) -> None:
-    def make(_: Any) -> Any:
-        return lambda txn, now_ms, expiration_ms: txn.updated_ms <= now_ms - expiration_ms
+def _open_transactions_expire(seam: Seam) -> None:
+    @seam.instead_of(is_expired)
+    def is_old(txn: Txn, now_ms: int, expiration_ms: int) -> bool:
+        return txn.updated_ms <= now_ms - expiration_ms
 
-    _replaced(stack, store, "is_expired", make)
 
-
-def _refused_markers_are_not_tried_again(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(TransactionCoordinator, "_retry_later", lambda *args: None))
+def _refused_markers_are_not_tried_again(seam: Seam) -> None:
+    seam.instead_of(to_be_retried)(lambda refused, marker: {})
 
 
 # -------------------------------------------------------------------- what is deleted or damaged
 
 
-def _deletion_ends_what_began_below(stack: ExitStack) -> None:
-    def make(forget_below: Any) -> Any:
-        def forgetful(self: ProducerStateManager, log_start_offset: int) -> None:
-            for producer_id, first_offset in list(self._open._first_offsets.items()):
-                if first_offset < log_start_offset:
-                    self._producers[producer_id].txn_first_offset = -1
-                    self._open.end(producer_id)
-                    self._admitted = (ADMIT, self._open.first_offset, None)
-            forget_below(self, log_start_offset)
+def _deletion_ends_what_began_below(seam: Seam) -> None:
+    @seam.instead_of(ProducerStateManager)
+    class EndsWhatIsDeleted(ProducerStateManager):
+        __slots__ = ()
 
-        return forgetful
-
-    _replaced(stack, ProducerStateManager, "forget_below", make)
-
-
-def _deletion_forgets_every_abort(stack: ExitStack) -> None:
-    _names_only(stack, lambda log, start, first_offset: not log.log_start_offset)
+        @override
+        def forget_below(self, log_start_offset: int) -> None:
+            for each in self.describe():
+                if 0 <= each.current_txn_start_offset < log_start_offset:
+                    epoch = each.producer_epoch, each.coordinator_epoch
+                    at = log_start_offset, each.producer_id
+                    self.admit_marker(*at, *epoch, True, each.last_timestamp_ms)
+            super().forget_below(log_start_offset)
 
 
-def _log_starts_are_not_kept(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(LogStarts, "of", lambda self, topic, index: None))
+def _deletion_forgets_every_abort(seam: Seam) -> None:
+    _names_only(seam, lambda log, start, first_offset: not log.log_start_offset)
 
 
-def _damaged_decisions_are_passed_over(stack: ExitStack) -> None:
-    def make(replay: Any) -> Any:
-        def lenient(self: TransactionCoordinator, shard: Any) -> None:
-            with suppress(CorruptLogError):
-                replay(self, shard)
-
-        return lenient
-
-    _replaced(stack, TransactionCoordinator, "_replay", make)
+def _log_starts_are_not_kept(seam: Seam) -> None:
+    @seam.instead_of(LogStarts)
+    class KeepsNone(LogStarts):
+        @override
+        def of(self, topic: str, index: int) -> int | None:
+            return None
 
 
-def _open_transactions_are_not_compared(stack: ExitStack) -> None:
-    _replaced(
-        stack,
-        TransactionCoordinator,
-        "_refuse_unexplained",
-        lambda _: lambda self, stores, unread: None,
-    )
+def _damaged_decisions_are_passed_over(seam: Seam) -> None:
+    @seam.instead_of(Shard)
+    class ReadsOnly(Shard[S, R]):
+        @override
+        def load(self, replay: Callable[[], object], empty: Callable[[], S]) -> Exception | None:
+            def replay_up_to_damage() -> None:
+                with suppress(CorruptLogError):
+                    replay()
+
+            return super().load(replay_up_to_damage, empty)
 
 
-def _orphans_are_ended_though_a_log_is_unread(stack: ExitStack) -> None:
-    def make(end: Any) -> Any:
-        return lambda self, stores, known, *, unread: end(self, stores, known)
-
-    _replaced(stack, HangingTransactions, "end", make)
+def _open_transactions_are_not_compared(seam: Seam) -> None:
+    seam.instead_of(unexplained)(lambda held, owners: [])
 
 
-def _damage_is_shown(stack: ExitStack) -> None:
-    def careless(self: SimLog, start: int = 0, batches_max: int | None = None) -> Any:
-        batches = (batch for batch in self.stored if self.end_of(batch) > start)
-        return islice(batches, batches_max)
+def _orphans_are_ended_though_a_log_is_unread(seam: Seam) -> None:
+    @seam.instead_of(HangingTransactions)
+    class EndsAll(HangingTransactions):
+        @override
+        def end(
+            self,
+            stores: Iterable[PartitionLog],
+            known: Iterable[Txn],
+            *,
+            unread: Sequence[str] = (),
+        ) -> None:
+            super().end(stores, known)
 
-    stack.enter_context(patch.object(SimLog, "batches", careless))
-    stack.enter_context(patch.object(SimLog, "read_batches", careless))
+
+def _damage_is_shown(seam: Seam) -> None:
+    @seam.instead_of(SimLog)
+    class Careless(SimLog):
+        @override
+        def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+            return (batch for batch in self.stored if self.end_of(batch) > start)
+
+        @override
+        def read_batches(self, start: int, batches_max: int) -> Iterator[StoredBatch]:
+            return islice(self.batches(start), batches_max)
 
 
-def _damage_is_not_named(stack: ExitStack) -> None:
-    def make(open_log: Any) -> Any:
-        def nameless(self: SimStorage, *place: Any) -> Any:
+def _damage_is_not_named(seam: Seam) -> None:
+    @seam.instead_of(SimStorage)
+    class Nameless(SimStorage):
+        @override
+        def open(self, topic: Topic, index: int) -> SimLog:
             try:
-                return open_log(self, *place)
+                return super().open(topic, index)
             except CorruptLogError as error:
                 raise CorruptLogError("a log is damaged") from error
-
-        return nameless
-
-    _replaced(stack, SimStorage, "open", make)
 
 
 # -------------------------------------------------------------------- what is cleaned
 
 
-def _the_cleaner_asks_nobody_what_is_needed(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(ProducerStateManager, "last_batches", lambda self: []))
+def _the_cleaner_asks_nobody_what_is_needed(seam: Seam) -> None:
+    @seam.instead_of(ProducerStateManager)
+    class NeedsNothing(ProducerStateManager):
+        __slots__ = ()
+
+        @override
+        def last_batches(self) -> list[tuple[int, int, int]]:
+            return []
 
 
-def _what_is_cleaned_stays_named(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(ProducerStateManager, "forget_aborted", lambda self, offsets: None)
-    )
+def _what_is_cleaned_stays_named(seam: Seam) -> None:
+    @seam.instead_of(ProducerStateManager)
+    class KeepsAborted(ProducerStateManager):
+        __slots__ = ()
+
+        @override
+        def forget_aborted(self, last_offsets: Sequence[int]) -> None:
+            """Name them for good."""
 
 
-def _leaves(stack: ExitStack, keep: Callable[[Output], list[bytes]]) -> None:
+def _leaves(seam: Seam, keep: Callable[[Output], list[bytes]]) -> None:
     """Let the cleaner leave something else than it did."""
 
+    @seam.instead_of(output_of)
     def wrong(output: Output) -> list[bytes]:
         return output.left if output.log.topic.startswith("__") else keep(output)
 
-    stack.enter_context(patch.object(cleaning, "output_of", wrong))
 
-
-def _open_transactions_are_cleaned(stack: ExitStack) -> None:
+def _open_transactions_are_cleaned(seam: Seam) -> None:
     def keep(output: Output) -> list[bytes]:
         open_ids = {
             each.producer_id
@@ -627,15 +757,15 @@ def _open_transactions_are_cleaned(stack: ExitStack) -> None:
         }
         return [each for each in output.left if decoded(each).producer_id not in open_ids]
 
-    stack.enter_context(patch.object(cleaning, "limit_of", lambda log: log.log_end_offset))
-    _leaves(stack, keep)
+    seam.instead_of(limit_of)(lambda log: log.log_end_offset)
+    _leaves(seam, keep)
 
 
 def _is_abort_marker(batch: bytes) -> bool:
     return decoded(batch).kind is BatchKind.ABORT_MARKER
 
 
-def _aborted_transactions_are_cleaned_as_committed(stack: ExitStack) -> None:
+def _aborted_transactions_are_cleaned_as_committed(seam: Seam) -> None:
     def keep(output: Output) -> list[bytes]:
         aborted = {
             (entry[0], n)
@@ -650,84 +780,104 @@ def _aborted_transactions_are_cleaned_as_committed(stack: ExitStack) -> None:
         left = {decoded(data).base_offset: data for data in output.left}
         return [left[base] for base in sorted(left) if not _is_abort_marker(left[base])]
 
-    _leaves(stack, keep)
+    _leaves(seam, keep)
 
 
-def _abort_markers_are_cleaned_away(stack: ExitStack) -> None:
-    _leaves(stack, lambda output: [each for each in output.left if not _is_abort_marker(each)])
+def _abort_markers_are_cleaned_away(seam: Seam) -> None:
+    _leaves(seam, lambda output: [each for each in output.left if not _is_abort_marker(each)])
 
 
-def _the_last_of_a_key_is_cleaned_away(stack: ExitStack) -> None:
-    _leaves(stack, lambda output: [each for each in output.left if not decoded(each).records])
+def _the_last_of_a_key_is_cleaned_away(seam: Seam) -> None:
+    _leaves(seam, lambda output: [each for each in output.left if not decoded(each).records])
 
 
-def _tombstones_are_cleaned_away_at_once(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(cleaning, "DELETE_RETENTION_MS", 0))
+def _tombstones_are_cleaned_away_at_once(seam: Seam) -> None:
+    seam.instead_of(delete_retention_ms)(lambda: 0)
 
 
-def _cleaned_records_move_up(stack: ExitStack) -> None:
-    _leaves(stack, lambda output: [moved_up(each) for each in output.left])
+def _cleaned_records_move_up(seam: Seam) -> None:
+    _leaves(seam, lambda output: [moved_up(each) for each in output.left])
 
 
-def _lost_segments_are_taken_for_cleaned_ones(stack: ExitStack) -> None:
-    def make(known: Any) -> Any:
-        return property(lambda self: known.fget(self) if not self.cleanings else 1 << 62)
-
-    _replaced(stack, File, "checkpointed_end", make)
+def _lost_segments_are_taken_for_cleaned_ones(seam: Seam) -> None:
+    @seam.instead_of(File)
+    class SaysAllIsSynced(File):
+        @property
+        @override
+        def checkpointed_end(self) -> int | None:
+            return 1 << 62 if self.cleanings else super().checkpointed_end
 
 
 # -------------------------------------------------------------------- offsets
 
 
-def _offsets_are_visible_before_the_commit(stack: ExitStack) -> None:
-    def make(put: Any) -> Any:
-        def early(self: OffsetTable, key: Any, value: Any, **kwargs: Any) -> None:
-            put(self, key, value, record_offset=kwargs["record_offset"])
-
-        return early
-
-    _replaced(stack, OffsetTable, "put", make)
-
-
-def _offsets_count_though_aborted(stack: ExitStack) -> None:
-    def make(end: Any) -> Any:
-        return lambda self, producer_id, is_commit: end(self, producer_id, is_commit=True)
-
-    _replaced(stack, OffsetTable, "end_transaction", make)
+def _offsets_are_visible_before_the_commit(seam: Seam) -> None:
+    @seam.instead_of(OffsetTable)
+    class CommitsAtOnce(OffsetTable):
+        @override
+        def put(
+            self,
+            key: OffsetKey,
+            value: OffsetValue,
+            *,
+            record_offset: int,
+            producer_id: int | None = None,
+        ) -> None:
+            super().put(key, value, record_offset=record_offset)
 
 
-def _pending_offsets_hold_nobody_back(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(OffsetTable, "is_pending", lambda self, key: False))
+def _offsets_count_though_aborted(seam: Seam) -> None:
+    @seam.instead_of(OffsetTable)
+    class CommitsAlways(OffsetTable):
+        @override
+        def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+            super().end_transaction(producer_id, is_commit=True)
 
 
-def _generations_do_not_fence_offsets(stack: ExitStack) -> None:
-    stack.enter_context(
-        patch.object(group_coordinator, "commit_refusal", lambda *args, **kwargs: ErrorCode.NONE)
-    )
+def _pending_offsets_hold_nobody_back(seam: Seam) -> None:
+    @seam.instead_of(OffsetTable)
+    class HoldsNobodyBack(OffsetTable):
+        @override
+        def is_pending(self, key: OffsetKey) -> bool:
+            return False
+
+
+def _generations_do_not_fence_offsets(seam: Seam) -> None:
+    @seam.instead_of(commit_refusal)
+    def let_in(
+        group: Group | None,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        is_transactional: bool,
+        knows_group_not_found: bool,
+    ) -> ErrorCode:
+        return ErrorCode.NONE
 
 
 RULES = (
     Broken(
         "the last stable offset follows the newest marker",
         "precommitted-read",
-        _stable_offset_follows_the_newest_marker,
+        broken_rules.follow_the_newest_marker,
     ),
     Broken(
         "the last stable offset is the log end",
         "aborted-read",
         _stable_offset_is_the_log_end,
     ),
-    Broken("the epoch is not checked", "zombie-commit", _epochs_are_not_checked),
+    Broken("the epoch is not checked", "zombie-commit", broken_rules.fence_nobody),
     Broken(
         "a starting producer fences nobody", "zombie-commit", _a_starting_producer_fences_nobody
     ),
     Broken(
         "what a TV1 client left on a connection is served",
         "late-end",
-        _late_requests_are_served,
+        broken_rules.serve_late_requests,
         plans=make_late_plan,
     ),
-    Broken("the dedup window is zero", "duplicate", _nothing_is_known_as_a_retry),
+    Broken("the dedup window is zero", "duplicate", broken_rules.forget_batches),
     Broken(
         "a sequence used again is taken for a retry",
         "lost-write",

@@ -130,7 +130,7 @@ class Cleaning:
                 self.log.log,
                 first_dirty_offset=allowed.first_dirty_offset,
                 end=allowed.end,
-                delete_retention_ms=DELETE_RETENTION_MS,
+                delete_retention_ms=delete_retention_ms(),
                 now_ms=self._now_ms,
             )
             assert done is not None, "nobody stopped it"
@@ -161,6 +161,11 @@ def output_of(output: Output) -> list[bytes]:
 def limit_of(log: "SimLog") -> int:
     """The offset up to which a log may be cleaned."""
     return log.last_stable_offset
+
+
+def delete_retention_ms() -> int:
+    """How long the cleaner leaves a tombstone."""
+    return DELETE_RETENTION_MS
 
 
 def moved_up(batch: bytes) -> bytes:

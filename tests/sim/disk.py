@@ -16,6 +16,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -577,11 +578,10 @@ class SimLog(NativeLog):
         identity = producer or ProducerIdentity(-1, -1)
         kind = BatchKind.PLAIN if producer is None else BatchKind.TRANSACTIONAL
 
+        append_to_log = super().append
+
         def append() -> tuple[int, int]:
-            offset = super(SimLog, self).append(
-                records, timestamp_ms=timestamp_ms, producer=producer
-            )
-            return ADMIT, offset
+            return ADMIT, append_to_log(records, timestamp_ms=timestamp_ms, producer=producer)
 
         self._write(identity, kind, records, timestamp_ms, append)
         return self.log_end_offset - len(records)
@@ -590,8 +590,10 @@ class SimLog(NativeLog):
         identity = ProducerIdentity(marker.producer_id, marker.producer_epoch)
         kind = BatchKind.COMMIT_MARKER if marker.is_commit else BatchKind.ABORT_MARKER
 
+        append_to_log = super().append_marker
+
         def append() -> tuple[int, int]:
-            return ADMIT, super(SimLog, self).append_marker(marker)
+            return ADMIT, append_to_log(marker)
 
         self._write(identity, kind, (), marker.timestamp_ms, append)
         return self.log_end_offset - 1
@@ -686,10 +688,7 @@ class SimLog(NativeLog):
     def delete_records(self, offset: int) -> int:
         file = self.file
         is_new = self.log_start_offset < offset <= self.log_end_offset
-
-        def delete() -> int:
-            return super(SimLog, self).delete_records(offset)
-
+        delete = partial(super().delete_records, offset)
         if self.watcher is not None and is_new:
             self.watcher.about_to("log start", self.place)
         try:
@@ -711,9 +710,7 @@ class SimLog(NativeLog):
         return Cleaning.begun(self._disk, self, file, now_ms)
 
     def sync(self) -> None:
-        def sync() -> None:
-            super(SimLog, self).sync()
-
+        sync = super().sync
         with self._disk.machine.deferred() as marks:
             try:
                 self._alive(sync)

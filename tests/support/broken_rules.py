@@ -1,0 +1,156 @@
+"""Rules that both the simulation and the black box break, each through the `Seam`."""
+
+from collections.abc import Callable, Collection
+
+from typing_extensions import override
+
+from support.seam import Seam
+from txn.coordinator.transaction.connections import LatestConnections, Role
+from txn.coordinator.transaction.decide import (
+    Done,
+    End,
+    NewProducerId,
+    Refuse,
+    Write,
+    decide_add,
+    decide_end,
+    decide_end_and_bump,
+    decide_verify,
+)
+from txn.coordinator.transaction.states import Producer, TopicPartition, Txn, TxnResult
+from txn.partition.admission import (
+    COORDINATOR,
+    DUPLICATE,
+    JOIN,
+    OUT_OF_ORDER_SEQUENCE,
+    AdmitResult,
+    refusal,
+)
+from txn.partition.producer_state_entry import ProducerStateEntry
+from txn.partition.stable_offset import OpenTransactions
+
+Breaking = Callable[[Seam], None]
+"""Breaks one rule of the broker."""
+
+
+def follow_the_newest_marker(seam: Seam) -> None:
+    """The last stable offset goes to the newest marker, past transactions that are open."""
+
+    @seam.instead_of(OpenTransactions)
+    class UpToTheNewestMarker(OpenTransactions):
+        __slots__ = ()
+
+        @override
+        def end(self, producer_id: int) -> None:
+            super().end(producer_id)
+            self.first_offset = -1
+
+
+def fence_nobody(seam: Seam) -> None:
+    """Neither the coordinator nor a partition looks at producer epochs."""
+
+    @seam.instead_of(decide_add)
+    def add(
+        txn: Txn | None,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int,
+        now_ms: int,
+    ) -> Refuse | Done | Write:
+        producer = _in_force(txn, producer)
+        return decide_add(txn, producer, partitions, client_version=client_version, now_ms=now_ms)
+
+    @seam.instead_of(decide_verify)
+    def verify(txn: Txn | None, producer: Producer, partition: TopicPartition) -> Refuse | Done:
+        return decide_verify(txn, _in_force(txn, producer), partition)
+
+    @seam.instead_of(decide_end)
+    def end(
+        txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
+    ) -> Refuse | Done | End:
+        return decide_end(txn, _in_force(txn, producer), outcome, now_ms=now_ms)
+
+    @seam.instead_of(decide_end_and_bump)
+    def end_and_bump(
+        txn: Txn | None,
+        producer: Producer,
+        outcome: TxnResult,
+        *,
+        now_ms: int,
+        new_producer_id: NewProducerId,
+    ) -> Refuse | Done | End:
+        producer = _in_force(txn, producer)
+        return decide_end_and_bump(
+            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
+        )
+
+    @seam.instead_of(refusal)
+    def admits_older_epochs(
+        state: ProducerStateEntry | None,
+        origin: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        is_transactional: bool,
+        expected_epoch: int | None,
+    ) -> AdmitResult | None:
+        is_older = state is not None and producer_epoch < state.producer_epoch
+        if is_older and is_transactional and origin != COORDINATOR:
+            return None if expected_epoch is not None else JOIN
+        return refusal(
+            state,
+            origin,
+            producer_epoch,
+            base_sequence,
+            last_sequence,
+            is_transactional,
+            expected_epoch,
+        )
+
+
+def _in_force(txn: Txn | None, producer: Producer) -> Producer:
+    """The producer of a request under the epoch that is in use now."""
+    if txn is None or txn.producer_id != producer.producer_id:
+        return producer
+    return producer._replace(producer_epoch=txn.producer_epoch)
+
+
+def forget_batches(seam: Seam) -> None:
+    """A dedup window of zero: no batch is remembered, so each is taken for the next one."""
+
+    @seam.instead_of(refusal)
+    def knows_no_retry(
+        state: ProducerStateEntry | None,
+        origin: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        is_transactional: bool,
+        expected_epoch: int | None,
+    ) -> AdmitResult | None:
+        result = refusal(
+            state,
+            origin,
+            producer_epoch,
+            base_sequence,
+            last_sequence,
+            is_transactional,
+            expected_epoch,
+        )
+        is_retry = result is not None and result[0] == DUPLICATE
+        return None if is_retry or result is OUT_OF_ORDER_SEQUENCE else result
+
+
+def serve_late_requests(seam: Seam) -> None:
+    """A request that a TV1 client left on a connection is served as if it had just been sent."""
+
+    @seam.instead_of(LatestConnections)
+    class NeverSuperseded(LatestConnections):
+        __slots__ = ()
+
+        @override
+        def is_superseded(
+            self, transactional_id: str, role: Role, producer: Producer, connection: int
+        ) -> bool:
+            return False
