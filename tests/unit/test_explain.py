@@ -480,6 +480,18 @@ def test_a_timeline_tells_of_an_abort_past_the_timeout() -> None:
     )
 
 
+def test_a_timeline_tells_why_a_prepared_commit_was_aborted() -> None:
+    undone = state(TxnState.PREPARE_ABORT, at_ms=BEGUN_MS + TIMEOUT_MS + 300)
+    history = [state(TxnState.ONGOING), state(TxnState.PREPARE_COMMIT), undone]
+    owner = replace(OWNER, state=TxnState.COMPLETE_ABORT, partitions=frozenset())
+    timeline = timeline_of(Facts([[]], [owner], {}, history), owner, [])
+    assert [event.what for event in timeline.events if event.kind == "decision"] == [
+        "decided to commit: producer 7, epoch 3",
+        "decided to abort, as its records did not get to the disk; nobody was told of a commit: "
+        "producer 7, epoch 3",
+    ]
+
+
 def test_a_timeline_says_what_compaction_took() -> None:
     owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
     timeline = timeline_of(Facts([[]], [owner], {}, COMMITTED[2:]), owner, [])

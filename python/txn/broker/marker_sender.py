@@ -4,7 +4,8 @@ Invariant: a marker is sent only for a decision that is as durable as promised; 
 partitions that refused it and sends again until none is left. A marker that a partition has already
 ends nothing there, so sending twice is harmless.
 
-All partitions are here today. On a cluster a sender groups them by their leaders.
+All partitions are here today. On a cluster a sender groups them by their leaders. It then has to
+tell, too, how far each of their logs is synced: the coordinator asks that of its own node's logs.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -83,19 +83,19 @@ def transaction_in(records: Iterable[StateRecord]) -> Txn | None:
 def coordinator_events(records: Sequence[StateRecord]) -> list[Event]:
     """The records of a coordinator, one event for each."""
     events = []
-    joined: frozenset[TopicPartition] = frozenset()
+    before: Txn | None = None
     for record in records:
         events.append(
             Event(
                 record.timestamp_ms,
                 "end" if record.txn is None else _KIND_OF.get(record.txn.state, "end"),
-                _words_of(record.txn, joined),
+                _words_of(record.txn, before),
                 f"{TRANSACTIONS_TOPIC}-{record.partition}",
                 record.offset,
                 record.offset,
             )
         )
-        joined = frozenset() if record.txn is None else record.txn.partitions
+        before = record.txn
     return events
 
 
@@ -168,13 +168,18 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def _is_prepare_to_commit(txn: Txn | None) -> bool:
+    return txn is not None and txn.state is TxnState.PREPARE_COMMIT
+
+
 def _state_of(record: StateRecord) -> TxnState | None:
     return None if record.txn is None else record.txn.state
 
 
-def _words_of(txn: Txn | None, joined: frozenset[TopicPartition]) -> str:
+def _words_of(txn: Txn | None, before: Txn | None) -> str:
     if txn is None:
         return "forgotten"
+    joined = frozenset() if before is None else before.partitions
     if txn.state is TxnState.ONGOING:
         added = sorted(txn.partitions - joined)
         names = ", ".join(f"{topic}-{index}" for topic, index in added)
@@ -186,7 +191,9 @@ def _words_of(txn: Txn | None, joined: frozenset[TopicPartition]) -> str:
         return f"kept open for producer {client.producer_id}, epoch {client.producer_epoch}"
     words = _WORDS.get(txn.state, txn.state.label)
     open_ms = txn.updated_ms - txn.start_ms
-    if txn.state is TxnState.PREPARE_ABORT and 0 < txn.timeout_ms <= open_ms and txn.start_ms > 0:
+    if txn.state is TxnState.PREPARE_ABORT and _is_prepare_to_commit(before):
+        words += ", as its records did not get to the disk; nobody was told of a commit"
+    elif txn.state is TxnState.PREPARE_ABORT and 0 < txn.timeout_ms <= open_ms and txn.start_ms > 0:
         words += (
             f" after {open_ms / 1000:.1f} s, longer than transaction.timeout.ms={txn.timeout_ms}"
         )
