@@ -691,6 +691,8 @@ class SimLog(NativeLog):
         delete = partial(super().delete_records, offset)
         if self.watcher is not None and is_new:
             self.watcher.about_to("log start", self.place)
+            for earlier in self._syncs:  # its own sync waits for these
+                earlier.force()
         try:
             start = int(self._alive(delete))
         except StorageError:
