@@ -2,8 +2,8 @@
 
 An unknown setting is refused with the closest known name. A value out of range is refused with the
 range, or with the values that fit. A topic's setting is the topic's own, else the broker's default
-for topics (`TOPIC_SYNONYMS`). A broker's setting is the value altered for this broker, else the
-value altered for every broker, else the value given at the start, else the default.
+for topics (`TOPIC_SYNONYMS`). A broker's setting is the first there is: altered for this broker,
+altered for every broker, given at the start, the default.
 
 Deviations from Apache Kafka 4.2:
 

@@ -164,7 +164,7 @@ def limit_of(log: "SimLog") -> int:
 
 
 def delete_retention_ms() -> int:
-    """How long the cleaner leaves a tombstone."""
+    """Time that the cleaner leaves a tombstone."""
     return DELETE_RETENTION_MS
 
 

@@ -2,8 +2,8 @@
 
 Invariant: a change is decided on every earlier change, durable or not, and is published only once
 it is on the disk. `Controller.image` has both kinds; the published image, which everybody else
-reads, has the durable ones alone. So no batch is stored in a topic that a power failure takes back,
-and no file of a topic is removed before its deletion is certain.
+reads, has the durable ones alone. So no batch is stored in a topic that a power failure takes back.
+No file of a topic is removed before its deletion is certain.
 
 The local controller is the only writer of the metadata log. The changes of many requests share one
 pass of fdatasync. A change whose pass fails may count later: its record is in the log.
@@ -99,7 +99,7 @@ class Controller(Protocol):
         ...
 
     def allocate_producer_ids_now(self) -> range:
-        """As `allocate_producer_ids`; blocks, for a start. Raises StorageError."""
+        """Block until a block of producer ids is durable; for a start. Raises StorageError."""
         ...
 
 

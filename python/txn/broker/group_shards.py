@@ -1,8 +1,8 @@
 """The shards of `__consumer_offsets`: groups and committed offsets, as their logs tell them.
 
-Invariant: all that is known of a group belongs to its shard: the fold of the log, the timer of its
-next deadline, the bytes that its members take. A shard that is out of service keeps none of it, and
-no timer of it rings.
+Invariant: the state of a group belongs to its shard alone. It is the fold of the log, the timer of
+the next deadline, and the bytes that members take. A shard that is out of service keeps none of it,
+and no timer of it rings.
 
 `GroupShards.load` makes them; the marker sender and the group coordinator are built from them.
 """
@@ -47,7 +47,7 @@ class LiveGroups(GroupStore):
         """The same, of all groups together."""
 
     def note_size(self, group: Group) -> None:
-        """Note what the members of a group take."""
+        """Note the bytes that the members of a group take."""
         self._set_size(group.group_id, group.size_bytes)
 
     def arm(self, group_id: str, when_ms: int, timer: Timer) -> None:

@@ -1,8 +1,8 @@
 """The port through which the end of a transaction gets into the partitions it wrote to.
 
-Invariant: a marker is sent only for a decision that is as durable as promised; the caller keeps the
-partitions that refused it and sends again until none is left. A marker that a partition has already
-ends nothing there, so sending twice is harmless.
+Invariant: a marker is sent only for a decision that is as durable as promised. The caller keeps the
+partitions that refused it, and sends again until none is left. A marker that a partition has
+already ends nothing there, so sending twice is harmless.
 
 All partitions are here today. On a cluster a sender groups them by their leaders. It then has to
 tell, too, how far each of their logs is synced: the coordinator asks that of its own node's logs.

@@ -1,7 +1,7 @@
 """The port through which metadata reaches the broker: records → image and delta → subscribers.
 
-Invariant: the image and its subscribers see a record only once it is as durable as promised, and
-all of them see the records in the order of the log. So nothing is stored in a topic, and no
+Invariant: the image and its subscribers see a record only once it is as durable as promised. All of
+them see the records in the order of the log. So nothing is stored in a topic, and no
 decision is taken on a setting, that a power failure takes back.
 
 Only the owner of the records calls `publish`: the local controller today, the follower of a

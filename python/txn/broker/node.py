@@ -1,7 +1,7 @@
 """The broker itself, put together: metadata, partitions, coordinators, and the work of handlers.
 
-`Node.start` builds the parts in the order in which each needs the one before: the metadata log and
-its image, the publisher, the partitions, the controller, the coordinators. A part that is built
+`Node.start` builds each part from the ones before: the metadata log and its image, the publisher,
+the partitions, the controller, the coordinators. A part that is built
 has its state; no constructor reads or writes a log.
 
 Silent about I/O: logs come from a `LogStorage`, time and waiting from a `Scheduler`, the

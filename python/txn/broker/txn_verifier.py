@@ -1,7 +1,7 @@
 """The port through which a partition asks if a transaction may write to it.
 
 Invariant: a batch opens a transaction on a partition only after the coordinator of its
-transactional id has recorded the partition, so that the end of the transaction finds it.
+transactional id has recorded the partition. So the end of the transaction finds it.
 
 `TransactionCoordinator` is the local implementation. On a cluster the leader of a partition asks
 the coordinator's broker by AddPartitionsToTxn.

@@ -417,8 +417,8 @@ class RecoveryPoints:
     point lies beyond it.
 
     Deviation from Kafka, whose raft layer looks after the metadata log: that one is among the
-    recovery points too, so that its part on the disk is never cut as a torn tail. Kafka passes over
-    an entry for it.
+    recovery points too. So its part on the disk is never cut as a torn tail. Kafka passes over an
+    entry for it.
     """
 
     def __init__(self, root: Path) -> None:

@@ -72,7 +72,7 @@ class FakeHost:
         """Begin with empty logs.
 
         Args:
-            durability: What a commit has to sync.
+            durability: The promise of a commit.
             topics: Names and partition counts; `__consumer_offsets` is there in any case.
             coordinator_partitions: The partition count of a coordinator's topic.
             settings: Broker properties by Kafka's names; the others have their defaults.

@@ -1,7 +1,7 @@
 //! The records of a batch, read as its content is opened; no record is held as a whole.
 //!
-//! [`walk`] reads every record of a batch to its last header, and tells a [`Visitor`] of each:
-//! its offset, its time, its key, and whether it has a value. Memory is that of an [`Opening`].
+//! [`walk`] reads every record of a batch to its last header, and tells a [`Visitor`] of each. It
+//! tells offset, time and key, and whether there is a value. Memory is that of an [`Opening`].
 //! It reads the same as [`Records`](txn_protocol::records::Records), by the same rules.
 //!
 //! [`inspect`] gives the facts about a batch's content that an append needs.

@@ -1,7 +1,7 @@
 //! The durability service: tells when the records of a log are on the disk.
 //!
-//! Every part of a broker that waits for the disk asks [`Durability::when_durable`]: a reactor
-//! with the answer to a Produce, the control loop with a commit, the background with its flushes.
+//! Every part of a broker that waits for the disk asks [`Durability::when_durable`]. Those are a
+//! reactor with an answer to Produce, the control loop with a commit, the background with a flush.
 //!
 //! # Group commit
 //! Waiters stand in line per log. At most one sync of a log is under way. It forces all that the
@@ -11,7 +11,7 @@
 //! [`PartitionLog::recovery_point`].
 //!
 //! Different logs are forced side by side. A file system with a journal writes it once for many
-//! files that are forced at the same time; one after the other, each would wait for a commit of
+//! files that are forced at the same time. One after the other, each would wait for a commit of
 //! its own.
 //!
 //! # Failures

@@ -4,7 +4,7 @@
 //! both rise. An epoch gets its entry with its first batch, or in memory when its leader begins; a
 //! start forgets one in which nothing was written. The file can be made from the batches, which carry their epoch: one that
 //! is missing or damaged is made anew. It is under no checksum, and a wrong offset tells a
-//! consumer that its log was cut; so each entry is held against the batches beside it.
+//! consumer that its log was cut. So each entry is held against the batches beside it.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,7 +1,7 @@
 //! One partition's log: the one door through which batches are appended and read.
 //!
 //! # An append
-//! Checked without the lock: bytes, checksum, counts, and the content, which is opened and read to
+//! Checked without the lock: bytes, checksum, counts, and the content. That is opened and read to
 //! the last header, so that acknowledged records can be read. Then, under the partition's lock:
 //! make room (first segment, or roll), ask the producer state, stamp offset and time in place,
 //! write, note an aborted transaction, publish. After the lock: wake waiting readers. A plain

@@ -2,7 +2,7 @@
 //!
 //! A [`SegmentFile`] knows its path and gives out its file, opened when it is needed. All open
 //! ones of the process stand in one ring, for the system's limit is one per process. When the ring
-//! is full the clock goes round it: a file that was used since the last round stays, one that was
+//! is full the clock goes round it. A file that was used since the last round stays; one that was
 //! not used is closed. A file in use, by a read or an answer under way, is never taken
 //! away: its borrowers keep it.
 //!

@@ -2,7 +2,7 @@
 //!
 //! The log knows bytes and offsets. The producer state knows the permitted producers, duplicates
 //! and open transactions (`txn.partition` in Python). The log calls a producer state under the
-//! partition's lock, so a producer state is never entered twice at once; a producer state never
+//! partition's lock, so a producer state is never entered twice at once. A producer state never
 //! calls a log.
 //!
 //! `admit` and `admit_marker` change the producer state's state at once. If the write that follows

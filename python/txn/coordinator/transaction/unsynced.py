@@ -1,4 +1,4 @@
-"""What a start needs to know of a power failure, so that a commit waits for the disk once.
+"""The traces by which a start undoes a power failure, so that a commit waits for the disk once.
 
 A commit waits for its data and its Prepare together. Its markers and its Complete wait for nothing.
 So a power failure may leave any of them, and the newest record of the id has to tell the rest:
@@ -28,7 +28,7 @@ LAST_OFFSETS_MAX: Final = 1_000
 """The partitions of a commit that a Prepare can name; one with more waits for its data first."""
 
 UNSYNCED_MARKERS_MAX: Final = 64
-"""How many markers a record carries; where there are more, their partitions are synced."""
+"""Largest number of markers in a record; where there are more, their partitions are synced."""
 
 
 class Log(Protocol):
@@ -85,8 +85,8 @@ def carried(
 ) -> tuple[UnsyncedMarker, ...]:
     """List the markers that may not be on the disk, oldest first.
 
-    Of markers of one producer in one partition that say the same and have no other between them
-    the newest stands for all: a power failure that takes an earlier one takes the newest too.
+    The newest stands for those of its producer and partition that say the same, with no other
+    between them. A power failure that takes an earlier one takes the newest too.
     """
     newest: dict[tuple[object, ...], UnsyncedMarker] = {}
     others: list[UnsyncedMarker] = []

@@ -7,7 +7,7 @@
 //!
 //! # The delete horizon (KIP-534)
 //! Tombstones, and markers of transactions that left nothing else, stay for
-//! `delete.retention.ms` after the first cleaning that would let them go, so that a reader on
+//! `delete.retention.ms` after the first cleaning that would let them go. So a reader on
 //! its way through the log still meets them. That cleaning notes the time: attribute bit 6
 //! says that the base timestamp is it, and the records' deltas count from there.
 //!
