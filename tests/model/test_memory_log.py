@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from txn import _core
 from txn.config import BrokerSettings
@@ -92,12 +92,8 @@ class EitherLog(RuleBasedStateMachine):
         if offset >= 0:
             self._agree(lambda log: log.delete_records(offset))
 
-    @precondition(lambda self: self.memory.log_start_offset == 0)
     @rule(after_ms=st.integers(-100, 100), back=st.integers(0, 4))
     def times_are_searched(self, after_ms: int, back: int) -> None:
-        """Before any deletion: a segment on disk still holds deleted records, and a search their
-        times.
-        """
         end = max(self.memory.log_end_offset - back, 0)
         self._agree(lambda log: log.offset_for_timestamp(self.now_ms + after_ms, end))
 

@@ -257,6 +257,24 @@ fn log_append_time_is_stamped_with_a_new_checksum() {
     assert_eq!(found, Some((0, appended.log_append_time)));
 }
 
+/// A segment on the disk still holds deleted records, and a search named one of them.
+#[test]
+fn a_search_by_time_finds_no_deleted_record() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    for _ in 0..2 {
+        append(&log, plain(3, 5));
+    }
+    log.delete_records(1).unwrap();
+    let (start, _) = log.offset_for_timestamp(0, i64::MAX).unwrap().unwrap();
+    assert_eq!(start, 1);
+    log.delete_records(3).unwrap();
+    let (start, _) = log.offset_for_timestamp(0, i64::MAX).unwrap().unwrap();
+    assert_eq!(start, 3);
+    log.delete_records(6).unwrap();
+    assert_eq!(log.offset_for_timestamp(0, i64::MAX).unwrap(), None);
+}
+
 #[test]
 fn plain_batches_do_not_ask_the_gate() {
     let root = tempfile::tempdir().unwrap();

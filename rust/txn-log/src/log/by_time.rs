@@ -15,7 +15,7 @@ use crate::segment::Segment;
 impl PartitionLog {
     /// Finds (offset, timestamp) of the first record below `end` at or after a time.
     ///
-    /// Exact to the record; markers are no records. Where batches that claim such a record yield
+    /// Exact to the record; markers and deleted records are none. Where batches that claim such a record yield
     /// some 32 MiB without it, the search ends, and the next record counts as found.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl PartitionLog {
     }
 
     fn first_since(&self, timestamp_ms: i64, end: i64) -> Result<Option<(i64, i64)>, ReadError> {
-        let end = end.min(self.offsets.log_end());
+        let (start, end) = (self.offsets.log_start(), end.min(self.offsets.log_end()));
         let mut budget = Budget::of_one_search();
         for segment in self
             .segments()
@@ -47,17 +47,20 @@ impl PartitionLog {
                 if header.base_offset() >= end {
                     return Ok(None);
                 }
-                if header.is_control() || header.max_timestamp() < timestamp_ms {
+                let is_deleted = header.last_offset() < start;
+                if is_deleted || header.is_control() || header.max_timestamp() < timestamp_ms {
                     continue;
                 }
                 let bytes = scanner.bytes(position, header.size())?;
                 // Behind the end nothing is wanted, so the first there ends the search too.
-                let is_wanted = |offset, timestamp| offset >= end || timestamp >= timestamp_ms;
+                let is_wanted = |offset, timestamp| {
+                    offset >= end || (offset >= start && timestamp >= timestamp_ms)
+                };
                 match search_batch(segment, position, bytes, &mut budget, is_wanted)? {
                     Searched::Found(found) => return Ok(Some(found).filter(|&(at, _)| at < end)),
                     Searched::Nothing => {}
                     Searched::GaveUp(next) => {
-                        let next = next.max(header.base_offset());
+                        let next = next.max(header.base_offset()).max(start);
                         return Ok((next < end).then_some((next, header.max_timestamp())));
                     }
                 }
