@@ -1,6 +1,8 @@
 """Topics whose deletion is cut short, or fails."""
 
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,16 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 import txn
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.python_syncs import sync_each
 from txn.broker.replica_manager import REMOVED_AT_ONCE
 from txn.errors import StorageError
+from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 
 pytestmark = pytest.mark.crash
+
+HELD_S = 0.3
+"""Time that a sync takes where a request has to come before its end."""
 
 
 def delete_topic(servers: str, name: str) -> None:
@@ -56,6 +63,36 @@ def test_a_topic_made_again_after_a_crash_in_its_deletion_is_empty(tmp_path: Pat
 
     assert left == []
     assert found == [b"new"]
+
+
+def test_a_topic_is_made_anew_while_its_deletion_is_on_its_way_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused as existing. Kafka's controller decides on changes that are not durable."""
+    holds, held = threading.Event(), threading.Event()
+    sync = NativeLog.sync
+
+    def sync_late(store: NativeLog) -> None:
+        if store.topic == "__cluster_metadata" and holds.is_set():
+            held.set()
+            time.sleep(HELD_S)
+        sync(store)
+
+    monkeypatch.setattr(LoopScheduler, "sync_each", sync_each)
+    monkeypatch.setattr(NativeLog, "sync", sync_late)
+    with txn.Broker(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"of the deleted topic"])
+        holds.set()
+        admin = AdminClient({"bootstrap.servers": servers})
+        deletion = admin.delete_topics(["orders"])["orders"]
+        assert held.wait(WAIT_S)
+        create_topic(servers, "orders")
+        deletion.result(WAIT_S)
+        holds.clear()
+        send(plain_producer(servers), "orders", [b"new"])
+        assert read_all(servers, "orders") == [b"new"]
 
 
 @pytest.mark.parametrize("length", [246, 247, 249])

@@ -10,6 +10,7 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -285,8 +286,15 @@ def _coordinator(node: Node, kind: int, key: str) -> Coordinator:
 
 
 async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
-    """Make topics; each is writable the moment the answer names it."""
+    """Make topics; each is writable the moment the answer names it.
+
+    A topic that is being deleted makes room first, as Kafka's controller decides on the deletion
+    although it is not durable yet.
+    """
     times = Counter(topic.name for topic in request.topics)
+    if any(_is_being_deleted(node, topic.name) for topic in request.topics):
+        with suppress(StorageError):  # then the topic is still there, and in the way
+            await node.controller.caught_up()
     excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
     turns = Turns()
     creations = []
@@ -309,6 +317,11 @@ async def create_topics(node: Node, request: CreateTopicsRequest, context: Conte
         entry = entry._replace(configs=configs)
         entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
     return join_entries(context.api_key, context.api_version, entries)
+
+
+def _is_being_deleted(node: Node, topic: str) -> bool:
+    """Whether a topic is served until its deletion is on the disk."""
+    return topic in node.image.topics and topic not in node.controller.image.topics
 
 
 def _partitions_asked_for(node: Node, topic: CreatableTopic) -> int:
