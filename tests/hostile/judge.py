@@ -325,7 +325,7 @@ class _Judgement:
             again += [
                 each[0]
                 for each in _first_epoch(found)
-                if each not in sound["batches"] and each[0] >= sound["start"]
+                if each not in sound["batches"] and sound["start"] <= each[0] < given
             ]
             if not again:
                 continue
