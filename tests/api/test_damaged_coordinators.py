@@ -6,6 +6,7 @@ The broker serves everything else, decides nothing for keys that it cannot read,
 
 import shutil
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -267,10 +268,58 @@ def test_a_coordinators_log_that_a_disk_refuses_once_is_read_again(
         assert committed(servers, BROKEN) == 7
 
 
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+@pytest.mark.parametrize("place", ["open", "read"])
+def test_a_coordinators_log_that_a_disk_refuses_throughout_a_start_is_served_by_the_next(
+    left: tuple[Path, txn.Broker],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    topic: str,
+    place: str,
+) -> None:
+    """Meanwhile its ids and groups have no coordinator, and a line has the operator's next step."""
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    commit_values(transactional_producer(servers, BROKEN), "orders", [b"committed"])
+    commit_offset(servers, BROKEN, 7)
+    kill(broker, path)
+
+    kind = int(topic == "__transaction_state")
+    with monkeypatch.context() as disk:
+        fail(disk, topic, place)
+        with txn.Broker(path) as without:
+            keys = [BROKEN, SOUND]
+            found = ask(without, FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=keys)
+            codes = [each.error_code for each in found.coordinators]
+            commit_values(
+                transactional_producer(without.bootstrap_servers, SOUND), "orders", [b"x"]
+            )
+    with txn.Broker(path) as again:
+        servers = again.bootstrap_servers
+        commit_values(transactional_producer(servers, BROKEN), "orders", [b"next"])
+        assert read_all(servers, "orders") == [b"committed", b"x", b"next"]
+        assert committed(servers, BROKEN) == 7
+
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
+    assert f"{topic}-" in caplog.text
+    assert "Restart the broker once the disk can be read" in caplog.text
+
+
 def fail_once(monkeypatch: pytest.MonkeyPatch, topic: str, place: str) -> None:
     """Have the disk refuse the partition of `BROKEN` once: to open it, or to read its batches."""
+    fail(monkeypatch, topic, place, iter([StorageError("Input/output error")]))
+
+
+def fail(
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    place: str,
+    refusals: Iterator[StorageError] | None = None,
+) -> None:
+    """Have the disk refuse the partition of `BROKEN`, always or with these refusals."""
     index = coordinator_partition(BROKEN, SHARDS)
-    refusals = iter([StorageError("Input/output error")])
+    refusals = refusals or repeat(StorageError("Input/output error"))
     whole_open, whole_read = NativeStorage._open, NativeLog.batches
 
     def opened(storage: NativeStorage, wanted: Topic, number: int) -> NativeLog:

@@ -176,13 +176,13 @@ class GroupShards:
             for group in shard.state.groups.values():
                 shard.state.note_size(group)
             return
-        self.fail(shard.index, str(error))
+        self.fail(shard.index, shard.advice_on(error))
         if isinstance(error, CorruptLogError):
             self._host.refuse_partition(OFFSETS_TOPIC, shard.index, error.message)
         log.error(
             "group.groups_not_served",
             partition=f"{OFFSETS_TOPIC}-{shard.index}",
-            reason=str(error),
+            reason=shard.fault,
         )
 
     def _replay_log(self, shard: GroupShard, passed_over: int) -> None:

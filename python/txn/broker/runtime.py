@@ -137,6 +137,15 @@ class Shard(Generic[S, R]):
                 return None
         return failure
 
+    @staticmethod
+    def advice_on(failure: Exception) -> str:
+        """The failure of a load, with the next step of an operator."""
+        if isinstance(failure, CorruptLogError):  # it has its own
+            return str(failure)
+        return (
+            f"{failure}. Restart the broker once the disk can be read: nothing is lost until then"
+        )
+
     def activate(self) -> None:
         """Serve requests: the log was replayed."""
         self.phase, self.refusal = Phase.ACTIVE, ErrorCode.NONE

@@ -1224,7 +1224,7 @@ class TransactionCoordinator:
         """Replay a partition of `__transaction_state`, or do without it."""
         error = shard.load(lambda: self._replay(shard), Known)
         if error is not None:
-            shard.fail(str(error), Known())
+            shard.fail(shard.advice_on(error), Known())
             if isinstance(error, CorruptLogError):
                 self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
             log.error(
