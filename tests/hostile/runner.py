@@ -37,6 +37,10 @@ START_S: Final = 60.0
 """Time that a worker may take to import everything."""
 
 
+PROGRESS: Final = 200
+"""Number of cases after which a line tells of them."""
+
+
 class WorkerError(Exception):
     """A worker hangs, or has ended."""
 
@@ -207,11 +211,12 @@ def main() -> None:
         cases = [case for case in matrix.cases() if not asked.only or asked.only in str(case)]
         kinds: Counter[str] = Counter()
         faulty = 0
-        for case, verdict in run_cases(
-            matrix, cases[:: asked.every], scratch, workers=asked.workers
-        ):
+        cases = cases[:: asked.every]
+        for case, verdict in run_cases(matrix, cases, scratch, workers=asked.workers):
             kinds[verdict.kind] += 1
             faulty += bool(verdict.faults)
+            if kinds.total() % PROGRESS == 0:
+                print(f"{kinds.total()} of {len(cases)} cases", file=sys.stderr, flush=True)
             if verdict.faults or asked.verbose:
                 print(f"{case}: {verdict.kind}")
                 for each in verdict.faults:

@@ -1,6 +1,7 @@
 """Partitions of one data directory: how each is opened, and the files of an earlier run."""
 
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -106,6 +107,40 @@ def test_a_tick_moves_the_recovery_points_that_are_written_next(tmp_path: Path) 
     storage.tick()
     storage.write_recovery_points()
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 4}
+
+
+@pytest.mark.parametrize(
+    ("is_synced", "power_failed"), [(False, False), (True, False), (True, True)]
+)
+def test_P9_a_log_that_vanishes_a_tick_after_its_first_record_is_missed(
+    tmp_path: Path, *, is_synced: bool, power_failed: bool
+) -> None:
+    """Checkpoints named it after 5 s, and after 60 s for a power failure; until then a start served
+    the partition as one that was never written.
+    """
+    storage = storage_in(tmp_path)
+    store = storage.open(ORDERS, 0)
+    store.append([(None, b"x")], timestamp_ms=0)
+    if is_synced:
+        store.sync()
+    storage.tick()
+    shutil.rmtree(tmp_path / "orders-0")
+
+    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=power_failed)
+    with pytest.raises(CorruptLogError, match="orders-0 is damaged: it is gone"):
+        again.open(ORDERS, 0)
+
+
+def test_a_tick_writes_the_checkpoints_once_for_a_new_log(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path)
+    store = storage.open(ORDERS, 0)
+    store.append([(None, b"x")], timestamp_ms=0)
+    store.sync()
+    storage.tick()
+    store.append([(None, b"x")], timestamp_ms=0)
+    store.sync()
+    storage.tick()
+    assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 1}
 
 
 def test_a_tick_notes_how_much_of_the_metadata_log_was_synced_and_what_was_not_changes_nothing(

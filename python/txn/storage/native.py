@@ -432,6 +432,8 @@ class RecoveryPoints:
         self._earlier = dict(self._points.stored)
         """Points of partitions that are not open yet."""
         self._earlier_ends = dict(self._ends.stored)
+        self._unnamed: set[Place] = set()
+        """Open logs that were not yet found in both checkpoints."""
         self._writing = Lock()
 
     def of(self, topic: str, index: int) -> int:
@@ -462,12 +464,14 @@ class RecoveryPoints:
     def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
         """Ask this log from now on."""
         self._logs[topic, index] = log
+        self._unnamed.add((topic, index))
         self._forget_earlier((topic, index))
 
     def forget(self, topic: str, index: int) -> None:
         """Leave a deleted partition out of the next checkpoint."""
         self.deleted.add(topic)
         self._logs.pop((topic, index), None)
+        self._unnamed.discard((topic, index))
         self._forget_earlier((topic, index))
 
     def keep_only(self, is_known: Callable[[Place], bool]) -> None:
@@ -479,11 +483,25 @@ class RecoveryPoints:
         if gone:
             self.write()
 
-    def have_more_of_metadata(self) -> bool:
-        """Say whether more of the metadata log is on the disk than the checkpoint says."""
+    def are_behind(self) -> bool:
+        """Say whether the checkpoints lack a log that was written, or some of the metadata log.
+
+        A log that no checkpoint names may vanish without a trace.
+        """
         metadata = self._logs.get(METADATA)
         stored = self._points.stored.get(METADATA, 0)
-        return metadata is not None and metadata.recovery_point > stored
+        if metadata is not None and metadata.recovery_point > stored:
+            return True
+        return any(self._lack(place) for place in self._unnamed.copy())
+
+    def _lack(self, place: Place) -> bool:
+        log = self._logs.get(place)
+        is_noted, is_end_noted = place in self._points.stored, place in self._ends.stored
+        if log is None or (is_noted and (is_end_noted or place == METADATA)):
+            self._unnamed.discard(place)
+            return False
+        is_written = log.proven_end > 0 and place != METADATA
+        return (is_written and not is_end_noted) or (log.recovery_point > 0 and not is_noted)
 
     def write(self) -> None:
         """Write both checkpoints. Raises OSError."""
@@ -1048,7 +1066,8 @@ class NativeStorage:
     def tick(self) -> None:
         """Sync sealed segments and bytes that have waited for `flush.ms`, and remove files whose
         delay is over. Report damage that readers met, and logs that a disk keeps from taking
-        batches. Note how much of the metadata log was synced, and close unused files.
+        batches. Note logs that were written for the first time, and how much of the metadata log
+        was synced. Close unused files.
         """
         logs = list(self._recovery_points.logs().values())
         damaged, troubles = _core.tick(logs, self._durability)
@@ -1059,11 +1078,11 @@ class NativeStorage:
                 log.error("log.refuses_batches", directory=directory, reason=trouble)
         for reason, path, position in damaged:
             log.error("log.damaged", reason=reason, path=path, position=position)
-        if self._recovery_points.have_more_of_metadata():
-            self._note_metadata()
+        if self._recovery_points.are_behind():
+            self._note_recovery_points()
         _core.close_idle_files()
 
-    def _note_metadata(self) -> None:
+    def _note_recovery_points(self) -> None:
         try:
             self.write_recovery_points()
         except OSError as error:
