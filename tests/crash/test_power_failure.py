@@ -156,8 +156,8 @@ def test_P6_who_writes_after_a_power_failure_is_not_taken_for_who_wrote_before(
 ) -> None:
     """The transactions' log was older than their records: its epochs were given out again.
 
-    The partition refused them as too old. Had it been at the same epoch, it would have taken the
-    next record for a repetition, and acknowledged a record that it did not store.
+    The partition refused them as too old. At the same epoch it would have taken the next
+    record for a repetition, and acknowledged a record that it did not store.
     """
     create_topic(careless.bootstrap_servers, "orders")
     written = [b"%d" % number for number in range(3)]

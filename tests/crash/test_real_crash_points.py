@@ -1,7 +1,7 @@
 """The real broker, stopped between any two of its system calls in the life of transactions.
 
 The boundaries are those of a watched run (`stops`). It has an aborted transaction and two committed
-ones, over two partitions and with a group's offset, in new logs and in logs that begin a segment.
+ones, over two partitions and with a group's offset. Logs are new, or begin a segment.
 Then each is a run of its own: stopped there, started again, judged, stopped once more, and started
 again. So is a start after a crash: it may be stopped at each of its own.
 

@@ -1,6 +1,6 @@
 """Histories that Hypothesis makes up: requests of sound and mistaken producers, in turn.
 
-A `Step` is one request with arguments near to valid ones: mostly the next request of a sound
+A `Step` is one request with arguments near to valid ones. Mostly it is the next one of a sound
 client, sometimes the epoch, the sequence, the id or the version beside it. `Players` carries a
 history out against a pair, and remembers the state that a client would have to know.
 """

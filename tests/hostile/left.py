@@ -1,6 +1,6 @@
 """Data directories with some of everything, as a broker leaves them that is stopped or killed.
 
-`make_left` runs a real broker, txn or Apache Kafka, and keeps its directory twice: as a SIGKILL
+`make_left` runs a real broker, txn or Apache Kafka. It keeps the directory twice: as a SIGKILL
 leaves it, and after the clean stop that follows. Only clients and settings known to both brokers
 fill it. Its files are small, so a test can start a broker on a copy in milliseconds.
 """

@@ -1,7 +1,7 @@
 """A data directory moves between txn and Apache Kafka, and back, with everything in it.
 
-`Move` is one such journey. The first broker writes, a copy of its directory is served by the
-second, which goes on writing, and a copy of that by the first kind again. Both journeys are made
+`Move` is one such journey. The first broker writes. The second serves a copy of its
+directory and goes on writing, and the first kind serves a copy of that. Both journeys are made
 once; each test looks at one thing that has to have survived. All brokers listen on one port, so
 that a client of the first finds the second, as it would after a real move. Where Kafka is the
 second it is killed, so that txn comes back to a directory that no broker has tidied up.

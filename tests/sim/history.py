@@ -1,7 +1,7 @@
 """Actions and answers of clients, and records of readers: the whole knowledge of the checkers.
 
-An *attempt* is one transaction as its client sees it: the values it sent, the offsets it committed
-with them, and the outcome of its end. Times are those of the virtual clock.
+An *attempt* is one transaction as its client sees it: the values that it sent, the offsets that it
+committed with them, and its fate. Times are those of the virtual clock.
 """
 
 from collections.abc import Callable

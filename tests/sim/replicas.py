@@ -8,8 +8,8 @@ A kill leaves the files as they are, for the page cache survives. A power failur
 as they were at the last sync. The replica that comes back from one has lost promised records, so
 the controller takes it out of the ISR.
 
-Checked after every step: LSO ≤ HW ≤ log end, no record below any high watermark is ever lost or
-changed, a new leader has all of them. Checked at the end, when every message arrives: all logs are
+Checked after every step: LSO ≤ HW ≤ log end; no record below any high watermark is ever lost or
+changed. A new leader has all of them. Checked at the end, when every message arrives: all logs are
 equal, and each producer state is that of a replay. Each `Rule` can be broken; one that is has to
 be caught.
 """
