@@ -182,19 +182,26 @@ class PartitionLog:
     @property
     def latest_epoch(self) -> int | None:
         """The latest leader epoch that it has a batch of, or led in."""
-    def append_as_follower(self, batches: bytes, leader_epoch: int) -> int:
+    def append_as_follower(
+        self, batches: bytes, leader_epoch: int, lower_checkpoints: Callable[[int], object]
+    ) -> int:
         """Store batches that a leader sent for the log end, as they are; return the new log end.
-        All from the first batch of a later epoch than `leader_epoch` is left out. Raises
-        LogRefusedError, OSError.
+        All from the first batch of a later epoch than `leader_epoch` is left out. An empty log
+        whose first batch reaches over its start is truncated fully first, see `truncate_to`.
+        Raises LogRefusedError, OSError.
         """
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: int, lower_checkpoints: Callable[[int], object]) -> int:
         """Remove every batch of a follower that ends above `offset`, durably; return the log end.
-        The log's checkpoint entries are lowered to `offset` beforehand. Raises LogRefusedError,
-        OSError.
+
+        `lower_checkpoints` is called with a bound before any file changes, under the log's locks.
+        It lowers every checkpoint entry of the log that is above, durably. It must not append to
+        the log, sync it or remove of it. Raises LogRefusedError, OSError.
         """
-    def truncate_fully_and_start_at(self, offset: int) -> int:
-        """Remove everything of a follower and begin at `offset`; return it. The log's checkpoint
-        entries are taken out beforehand. Raises LogRefusedError, OSError.
+    def truncate_fully_and_start_at(
+        self, offset: int, lower_checkpoints: Callable[[int], object]
+    ) -> int:
+        """Remove everything of a follower and begin at `offset`; return it. The rest is as with
+        `truncate_to`.
         """
     def raise_high_watermark(self, high_watermark: int) -> bool:
         """Raise the high watermark, to the log end at most; return whether it rose."""

@@ -41,6 +41,7 @@ from txn.storage.base import (
     StoredBatch,
 )
 from txn.storage.checkpoints import LOG_STARTS
+from txn.storage.cleaned_ends import CleanedEnds
 from txn.storage.native import LogStarts, NativeLog, RecoveryPoints
 from txn.storage.strays import Stray
 from txn.wire.error_codes import ErrorCode
@@ -378,6 +379,7 @@ class Checkpoints:
         self.root = root
         self.log_starts = LogStarts(root)
         self.recovery_points = RecoveryPoints(root)
+        self.cleaned_ends = CleanedEnds(root)
 
 
 class State(NamedTuple):
@@ -428,6 +430,7 @@ class SimLog(NativeLog):
             },
             log_starts=checkpoints.log_starts,
             recovery_points=checkpoints.recovery_points,
+            cleaned_ends=checkpoints.cleaned_ends,
             syncs_before_close=True,
         )
         self._synced_end = self.log.recovery_point

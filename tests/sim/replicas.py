@@ -206,11 +206,14 @@ class Replica:
             self.truncate(self.running.high_watermark)
 
     def truncate(self, offset: int) -> None:
-        """Take back the records above; checkpoints first."""
-        point, high_watermark = self.checkpoint
-        self.checkpoint = Checkpoint(min(point, offset), min(high_watermark, offset))
-        self.running.truncate_to(offset)
+        """Take back the records above."""
+        self.running.truncate_to(offset, self.lower_checkpoints)
         self.sync()
+
+    def lower_checkpoints(self, bound: int) -> None:
+        """Have no entry beyond a bound."""
+        point, high_watermark = self.checkpoint
+        self.checkpoint = Checkpoint(min(point, bound), min(high_watermark, bound))
 
     def fetch(self) -> FetchRequest:
         """Ask the leader for the next records."""
@@ -266,7 +269,8 @@ class Replica:
                 self.truncate(self._target(answer))
             return
         if answer.records:
-            log.append_as_follower(answer.records, self.known.leader_epoch)
+            epoch = self.known.leader_epoch
+            log.append_as_follower(answer.records, epoch, self.lower_checkpoints)
         log.raise_high_watermark(answer.high_watermark)
 
     def _target(self, answer: FetchAnswer) -> int:

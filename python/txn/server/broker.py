@@ -341,7 +341,7 @@ class _Service:
         self._control.start()
         self._background = Background(self.storage, self._settings)
         self._background.start()
-        self.log_cleaner = LogCleaner(self.node, self._directory.path)
+        self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
         self.log_cleaner.start()
         self.preload = Preload(self._control.table)
         self.preload.start()

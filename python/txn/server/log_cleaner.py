@@ -13,7 +13,6 @@ they are; the cleaning that meets them first says so (`log.unreadable_batches_ke
 import threading
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from txn import _core
@@ -30,7 +29,7 @@ from txn.partition.compaction import (
     first_dirty_offset,
 )
 from txn.storage.base import PartitionLog
-from txn.storage.checkpoints import CLEANED_ENDS, Checkpoint, Place
+from txn.storage.cleaned_ends import CleanedEnds
 from txn.storage.native import NativeLog
 
 Key = tuple[uuid.UUID, int]
@@ -52,12 +51,10 @@ class CompactedLog(NamedTuple):
 class LogCleaner:
     """The cleaner threads of one broker."""
 
-    def __init__(self, node: Node, root: Path) -> None:
+    def __init__(self, node: Node, cleaned_ends: CleanedEnds) -> None:
         self._node = node
+        self._cleaned_ends = cleaned_ends
         self._lock = threading.Lock()
-        self._cleaned_ends: dict[Key, int] = {}
-        self._checkpoint = Checkpoint(root / CLEANED_ENDS, self._ends_by_name)
-        self._take_stored()
         self._in_work: set[Key] = set()
         self._damaged: set[Key] = set()
         self._stopping = threading.Event()
@@ -117,9 +114,7 @@ class LogCleaner:
         if done is None:
             return False
         end, bytes_before, bytes_after, keys, unreadable = done
-        with self._lock:
-            self._cleaned_ends[chosen.log.key] = end
-        self._checkpoint.write()
+        self._cleaned_ends.note(topic.name, store.index, store.log, end)
         log.info(
             "log.compacted",
             topic=topic.name,
@@ -168,7 +163,7 @@ class LogCleaner:
             candidates = cleanable(
                 segments,
                 first_dirty_offset=first_dirty_offset(
-                    self._cleaned_ends.get(compacted.key), start, end
+                    self._cleaned_ends.of(topic.name, store.index), start, end
                 ),
                 last_stable_offset=store.last_stable_offset,
                 lag=lag,
@@ -210,7 +205,7 @@ class LogCleaner:
             if index == 0 and len(self._threads) < settings["log.cleaner.threads"]:
                 self._add_thread()
             try:
-                self._checkpoint.write()  # without topics that are gone
+                self._cleaned_ends.write()  # without topics that are gone
                 while index < settings["log.cleaner.threads"] and self.clean_dirtiest():
                     pass
             except Exception:
@@ -232,22 +227,3 @@ class LogCleaner:
                 )
             )
         return self._cleaners[-1]
-
-    # ------------------------------------------------------------ the checkpoint
-
-    def _take_stored(self) -> None:
-        topics = self._node.image.topics
-        for (name, index), end in self._checkpoint.stored.items():
-            if name in topics:
-                self._cleaned_ends[topics[name].topic_id, index] = end
-
-    def _ends_by_name(self) -> dict[Place, int]:
-        """Where the cleanings of the partitions that are still there ended."""
-        names = self._node.image.names
-        with self._lock:
-            ends = dict(self._cleaned_ends)
-        return {
-            (name, index): end
-            for (topic_id, index), end in ends.items()
-            if (name := names.get(topic_id)) is not None
-        }

@@ -31,14 +31,13 @@ from txn.storage.base import (
     StoredBatch,
 )
 from txn.storage.checkpoints import (
-    CLEANED_ENDS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
     Checkpoint,
     Place,
-    read_checkpoint,
 )
+from txn.storage.cleaned_ends import CleanedEnds
 from txn.storage.ids import encode_id
 from txn.storage.losses import (
     ACCEPTED_LOSSES,
@@ -90,6 +89,7 @@ class NativeLog:
     """A `PartitionLog` in `<root>/<topic>-<index>/`; nothing is there before the first append."""
 
     __slots__ = (
+        "_cleaned_ends",
         "_log_starts",
         "_recovery_points",
         "_removing",
@@ -110,6 +110,7 @@ class NativeLog:
         past: Mapping[str, Any],
         log_starts: "LogStarts",
         recovery_points: "RecoveryPoints",
+        cleaned_ends: CleanedEnds,
         syncs_before_close: bool,
     ) -> None:
         self.topic = topic
@@ -117,6 +118,7 @@ class NativeLog:
         self.producer_state = ProducerStateManager()
         self._log_starts = log_starts
         self._recovery_points = recovery_points
+        self._cleaned_ends = cleaned_ends
         self._removing = Lock()
         """Held by every removal of records, so that a deleted partition leaves no log start behind.
         """
@@ -138,6 +140,7 @@ class NativeLog:
             raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
         recovery_points.add(topic, index, self.log)
         log_starts.add(topic, index, self.log)
+        cleaned_ends.add(topic, index, self.log)
         for path, position, size, first_offset, why in self.log.cuts():
             log.warning(
                 "log.tail_cut",
@@ -294,6 +297,49 @@ class NativeLog:
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete records of", error) from error
 
+    def truncate_to(self, offset: int) -> int:
+        """Remove every batch of a follower that ends above `offset`; return the log end. Blocks.
+
+        Durable when it returns. The log's entries in all checkpoints are lowered first. A crash
+        would else leave one above the log's end, which a start takes for damage.
+
+        Raises:
+            StorageError: the log follows no leader, or the disk failed.
+        """
+        return self._truncate(lambda lower: self.log.truncate_to(offset, lower))
+
+    def truncate_fully_and_start_at(self, offset: int) -> int:
+        """Remove everything of a follower and begin at `offset`; the rest is as `truncate_to`."""
+        return self._truncate(lambda lower: self.log.truncate_fully_and_start_at(offset, lower))
+
+    def _truncate(self, truncate: Callable[[Callable[[int], None]], int]) -> int:
+        log_end_offset, high_watermark = self.log_end_offset, self.high_watermark
+        try:
+            with self._removing:
+                try:
+                    end = truncate(self._limit_checkpoints)
+                finally:
+                    self._recovery_points.lift_limit(self.topic, self.index)
+                    self._log_starts.lift_limit(self.topic, self.index)
+        except (_core.LogRefusedError, OSError) as error:
+            raise self._failure("truncate", error) from error
+        if end < high_watermark:
+            log.warning(
+                "log.truncated_below_high_watermark",
+                topic=self.topic,
+                partition=self.index,
+                log_end_offset=log_end_offset,
+                truncated_to=end,
+                high_watermark=high_watermark,
+            )
+        return end
+
+    def _limit_checkpoints(self, bound: int) -> None:
+        """Have, durably, no entry of this log beyond a bound, while it is truncated."""
+        self._recovery_points.limit(self.topic, self.index, bound)
+        self._log_starts.limit(self.topic, self.index, bound)
+        self._cleaned_ends.lower(self.topic, self.index, bound)
+
     def producers(self) -> list[ActiveProducer]:
         """List the producers that the log knows, as its stored batches make them."""
         try:
@@ -327,6 +373,7 @@ class NativeLog:
                 self.log.delete()
                 self._log_starts.forget(self.topic, self.index)
                 self._recovery_points.forget(self.topic, self.index)
+                self._cleaned_ends.forget(self.topic, self.index)
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete", error) from error
 
@@ -356,6 +403,7 @@ class LogStarts:
 
     def __init__(self, root: Path) -> None:
         self._logs: dict[Place, _core.PartitionLog] = {}
+        self._limits: dict[Place, int] = {}
         self._checkpoint = Checkpoint(root / LOG_STARTS, self._current)
         self._starts = dict(self._checkpoint.stored)
         """Starts of logs that are not open; of open ones, the starts that they were given."""
@@ -380,10 +428,20 @@ class LogStarts:
         """The partitions of a topic that have an entry."""
         return [place for place in self._starts if place[0] == topic]
 
-    def limit(self, topic: str, index: int, offset: int) -> None:
+    def lower(self, topic: str, index: int, offset: int) -> None:
         """Have no start beyond an offset in the next checkpoint."""
         if (topic, index) in self._starts:
             self._starts[topic, index] = min(self._starts[topic, index], offset)
+
+    def limit(self, topic: str, index: int, offset: int) -> None:
+        """Have, durably, no start beyond an offset, until `lift_limit`. Raises OSError."""
+        self._limits[topic, index] = offset
+        self.lower(topic, index, offset)
+        self._checkpoint.write()
+
+    def lift_limit(self, topic: str, index: int) -> None:
+        """Have the next checkpoint tell again where the open log starts."""
+        self._limits.pop((topic, index), None)
 
     def forget(self, topic: str, index: int) -> None:
         """Leave a deleted partition out of the next checkpoint."""
@@ -407,7 +465,7 @@ class LogStarts:
         for place, opened in self._logs.copy().items():
             if opened.log_end_offset > 0:
                 starts[place] = max(starts.get(place, 0), opened.log_start_offset)
-        return starts
+        return _limited(starts, self._limits)
 
 
 class RecoveryPoints:
@@ -425,6 +483,7 @@ class RecoveryPoints:
         self.deleted: set[str] = set()
         """Names of topics of which the checkpoints may still tell, though they are gone."""
         self._logs: dict[Place, _core.PartitionLog] = {}
+        self._limits: dict[Place, int] = {}
         self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points)
         self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends)
         self._next_points: dict[Place, int] = {}
@@ -511,6 +570,15 @@ class RecoveryPoints:
             self._ends.write()
             self._points.write()
 
+    def limit(self, topic: str, index: int, offset: int) -> None:
+        """Have, durably, no entry of a log beyond an offset, until `lift_limit`. Raises OSError."""
+        self._limits[topic, index] = offset
+        self.write()
+
+    def lift_limit(self, topic: str, index: int) -> None:
+        """Have the next checkpoints tell again how far the open log has come."""
+        self._limits.pop((topic, index), None)
+
     def logs(self) -> dict[Place, _core.PartitionLog]:
         """The open logs."""
         return self._logs.copy()
@@ -522,13 +590,21 @@ class RecoveryPoints:
     def _recovery_points(self) -> dict[Place, int]:
         points = self._earlier.copy()
         points |= {place: log.recovery_point for place, log in self.logs().items()}
+        points = _limited(points, self._limits)
         return {place: point for place, point in points.items() if point > 0}
 
     def _log_ends(self) -> dict[Place, int]:
         ends = self._earlier_ends.copy()
         ends |= {place: log.proven_end for place, log in self.logs().items()}
+        ends = _limited(ends, self._limits)
         ends.pop(METADATA, None)
         return {place: end for place, end in ends.items() if end > 0}
+
+
+def _limited(offsets: Mapping[Place, int], limits: dict[Place, int]) -> dict[Place, int]:
+    """The offsets of a checkpoint, none beyond the limit of its log."""
+    limits = limits.copy()
+    return {place: min(offset, limits.get(place, offset)) for place, offset in offsets.items()}
 
 
 class Flags(NamedTuple):
@@ -571,7 +647,7 @@ class NativeStorage:
         if was_left_by_kafka and not was_clean:
             # Kafka writes where logs end now and then, also after a topic was deleted.
             self._recovery_points.distrust_ends()
-        self._cleaned_ends = read_checkpoint(root / CLEANED_ENDS)
+        self.cleaned_ends = CleanedEnds(root)
         self._is_checkpoint_refused = False
         self._losses = self._read_losses()
         self._losing = Lock()
@@ -627,6 +703,7 @@ class NativeStorage:
         try:
             self._recovery_points.keep_only(is_known)
             self._log_starts.keep_only(is_known)
+            self.cleaned_ends.keep_only(is_known)
         except OSError as error:
             raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
 
@@ -639,15 +716,18 @@ class NativeStorage:
             StorageError: a checkpoint cannot be written.
         """
         self._forget_refusals([place for place in self._refusals if place[0] == topic])
-        places = {*self._recovery_points.names_of(topic), *self._log_starts.names_of(topic)}
+        entries = self._recovery_points, self._log_starts, self.cleaned_ends
+        places = {place for each in entries for place in each.names_of(topic)}
         if not places and topic not in self._recovery_points.deleted:
             return
         for _, index in places:
             self._recovery_points.forget(topic, index)
             self._log_starts.forget(topic, index)
+            self.cleaned_ends.forget(topic, index)
         try:
             self._recovery_points.write()
             self._log_starts.write()
+            self.cleaned_ends.write()
         except OSError as error:
             raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
         self._recovery_points.deleted.discard(topic)
@@ -731,6 +811,7 @@ class NativeStorage:
             past=self._past_of(topic.name, index),
             log_starts=self._log_starts,
             recovery_points=self._recovery_points,
+            cleaned_ends=self.cleaned_ends,
             # Only the metadata log's syncs are relied on under any `durability`.
             syncs_before_close=self._broker_settings["durability"] != "process"
             or (topic.name, index) == METADATA,
@@ -771,7 +852,7 @@ class NativeStorage:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._log_starts.of(topic, index),
-            "cleaned_end": self._cleaned_ends.get((topic, index)),
+            "cleaned_end": self.cleaned_ends.of(topic, index),
         }
 
     # ------------------------------------------------------------ refusals
@@ -930,7 +1011,7 @@ class NativeStorage:
             _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
             # They may tell of more than the rest of the log.
             self._recovery_points.forget_earlier(topic, index)
-            self._log_starts.limit(topic, index, plan.next_offset)
+            self._log_starts.lower(topic, index, plan.next_offset)
             self._recovery_points.write()
             self._log_starts.write()
             self._note_progress((topic, index), Progress.CARRIED_OUT)

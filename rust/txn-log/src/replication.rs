@@ -27,6 +27,7 @@ use crate::log::{Condition, PartitionLog, Writer, refuse_batch};
 use crate::offsets::Role;
 use crate::producer_state::{AbortedTxn, ProducerStateError, ReplayedBatch};
 use crate::segment::Incoming;
+use crate::truncation::LowerCheckpoints;
 
 impl PartitionLog {
     /// Takes a role under a leader epoch; returns the log end. That is where a leader's epoch
@@ -75,7 +76,8 @@ impl PartitionLog {
 
     /// Stores batches that a leader sent for the log end, as they are; returns the new log end. A
     /// part of a batch at the end is left out, and so is all from the first batch of a later epoch
-    /// than `leader_epoch`.
+    /// than `leader_epoch`. An empty log whose first batch reaches over its start begins anew, see
+    /// [`Self::truncate_fully_and_start_at`].
     ///
     /// # Errors
     /// `Refused` unless the log is a follower's, and for a batch that does not go on from the log
@@ -84,10 +86,11 @@ impl PartitionLog {
         &self,
         batches: &[u8],
         leader_epoch: i32,
+        lower_checkpoints: LowerCheckpoints<'_>,
     ) -> Result<i64, AppendError> {
         let start = self.state().log_start_offset;
         if let Some(first) = Batches::new(batches).next() {
-            self.start_within(&first)?;
+            self.start_within(&first, lower_checkpoints)?;
         }
         let appended = self.append_run(batches, leader_epoch);
         if appended.is_ok() {
@@ -99,13 +102,17 @@ impl PartitionLog {
     }
 
     /// Has an empty log begin with a batch that reaches over its start.
-    fn start_within(&self, first: &BatchView<'_>) -> Result<(), AppendError> {
+    fn start_within(
+        &self,
+        first: &BatchView<'_>,
+        lower_checkpoints: LowerCheckpoints<'_>,
+    ) -> Result<(), AppendError> {
         let state = self.state();
         let start = state.log_start_offset;
         let reaches_over = first.base_offset() < start && first.last_offset() >= start;
         if start == state.log_end_offset && reaches_over {
             first.validate().map_err(refuse_batch)?;
-            self.truncate_fully_and_start_at(first.base_offset())?;
+            self.truncate_fully_and_start_at(first.base_offset(), lower_checkpoints)?;
         }
         Ok(())
     }

@@ -4,8 +4,9 @@
 //! Every step leaves files that open as a prefix of the log, never shorter than the truncation
 //! point, so a crash between two of them is a truncation that was not finished or not begun:
 //!
-//! 1. The caller lowers the log's entries in its checkpoints: no proof is left that the log got
-//!    further, and a start reads every batch that may still be there.
+//! 1. The log's entries in the checkpoints are lowered, durably: no proof is left that the log got
+//!    further, and a start reads every batch that may still be there. In the other order a crash
+//!    would leave a proof of batches that are gone, which a start takes for damage.
 //! 2. Leader epochs that begin at or above the new end leave their checkpoint, snapshots above it
 //!    are removed.
 //! 3. Readers and the published offsets are taken back. From here on only the end of the
@@ -41,6 +42,12 @@ use crate::segment::{Segment, file_path};
 use crate::snapshot;
 use crate::syncing::Synced;
 
+/// Lowers every entry of a log in the checkpoints that is above a bound, durably. Until the
+/// truncation has ended, no checkpoint may be written with more.
+///
+/// The bound is the least log end that a crash in the truncation may leave.
+pub type LowerCheckpoints<'a> = &'a mut dyn FnMut(i64) -> io::Result<()>;
+
 /// Where a log is cut.
 struct CutPoint {
     /// Segments that stay, the one that is cut among them.
@@ -56,13 +63,18 @@ impl PartitionLog {
     /// `offset`, or less where a batch or a gap of compaction reaches over it. Below the log start
     /// nothing is left, and the log begins at `offset`.
     ///
-    /// The caller lowers the log's entries in its checkpoints to `offset` beforehand. Below the
-    /// high watermark it is legal too: an unclean election asks for that.
+    /// Below the high watermark it is legal too: an unclean election asks for that. The log calls
+    /// `lower_checkpoints` before it changes a file, under its locks; it may ask the log for its
+    /// offsets, and must not append to it, sync it or remove of it.
     ///
     /// # Errors
     /// `Refused` unless the log is a follower's; `Closed`; `Io`, after which the log may take no
-    /// batch until it is opened again.
-    pub fn truncate_to(&self, offset: i64) -> Result<i64, AppendError> {
+    /// batch until it is opened again, unless `lower_checkpoints` failed.
+    pub fn truncate_to(
+        &self,
+        offset: i64,
+        lower_checkpoints: LowerCheckpoints<'_>,
+    ) -> Result<i64, AppendError> {
         self.truncate(|log, synced, writer| {
             let state = log.state();
             if offset >= state.log_end_offset {
@@ -72,24 +84,30 @@ impl PartitionLog {
                 return Ok(state.log_end_offset);
             }
             if offset < state.log_start_offset {
-                return log.start_again_at(offset, synced, writer);
+                return log.start_again_at(offset, lower_checkpoints, synced, writer);
             }
             let cut = log.cut_point(offset).map_err(read_failed)?;
             if cut.end < state.log_start_offset {
-                return log.start_again_at(state.log_start_offset, synced, writer);
+                let start = state.log_start_offset;
+                return log.start_again_at(start, lower_checkpoints, synced, writer);
             }
+            lower_checkpoints(cut.end).map_err(AppendError::Io)?;
             log.cut_to(&cut, synced, writer)
         })
     }
 
     /// Removes everything and begins at `offset`, which may be beyond the log end; returns it.
     ///
-    /// The caller takes the log's entries out of its checkpoints beforehand.
-    ///
     /// # Errors
     /// As [`Self::truncate_to`].
-    pub fn truncate_fully_and_start_at(&self, offset: i64) -> Result<i64, AppendError> {
-        self.truncate(|log, synced, writer| log.start_again_at(offset, synced, writer))
+    pub fn truncate_fully_and_start_at(
+        &self,
+        offset: i64,
+        lower_checkpoints: LowerCheckpoints<'_>,
+    ) -> Result<i64, AppendError> {
+        self.truncate(|log, synced, writer| {
+            log.start_again_at(offset, lower_checkpoints, synced, writer)
+        })
     }
 
     /// Number of times that offsets were taken back since the log was opened.
@@ -196,9 +214,11 @@ impl PartitionLog {
     fn start_again_at(
         &self,
         offset: i64,
+        lower_checkpoints: LowerCheckpoints<'_>,
         synced: &mut Synced,
         writer: &mut Writer,
     ) -> Result<i64, AppendError> {
+        lower_checkpoints(0).map_err(AppendError::Io)?; // a crash may leave no batch at all
         // Without the file a start makes it from the remaining batches.
         disk::remove_if_there(&self.directory.join(epochs::NAME)).map_err(AppendError::Io)?;
         self.remove_snapshots_above(-1).map_err(AppendError::Io)?;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{append, files, marker, open, plain, transactional};
+use common::{append, files, marker, no_checkpoints, open, plain, transactional};
 use proptest::prelude::*;
 use txn_log::disk::{self, Change, Fault, Witness};
 use txn_log::durability::OnDurable;
@@ -252,7 +252,7 @@ fn records_that_a_truncation_took_are_never_said_to_be_on_the_disk() {
     disk.begun.recv_timeout(WAIT).unwrap();
     durability.when_durable(&log, 2, waits.waiter(1));
     log.set_role(Role::Follower, 1);
-    assert_eq!(log.truncate_to(1).unwrap(), 1);
+    assert_eq!(log.truncate_to(1, &mut no_checkpoints).unwrap(), 1);
     log.set_role(Role::SoleReplica, 2);
     append(&log, plain(1, 10)); // other records, at the same offset
     drop(disk);

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{
-    SMALL, TestProducerState, append, build, essence, files, marker, plain, replay_of,
-    transactional, try_open_from,
+    SMALL, TestProducerState, append, build, essence, files, marker, no_checkpoints, plain,
+    replay_of, transactional, try_open_from,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -226,20 +226,29 @@ impl Partition {
             } else {
                 own_end.min(end)
             };
-            let cut = follower.log.truncate_to(target).unwrap();
+            let cut = follower
+                .log
+                .truncate_to(target, &mut no_checkpoints)
+                .unwrap();
             follower.expected.retain(|(base, _, _)| *base < cut);
             follower.opened_end = follower.opened_end.min(cut);
             return;
         }
         if end > leader.end() {
-            let cut = follower.log.truncate_to(leader.end()).unwrap();
+            let cut = follower
+                .log
+                .truncate_to(leader.end(), &mut no_checkpoints)
+                .unwrap();
             follower.expected.retain(|(base, _, _)| *base < cut);
             return;
         }
         // To fetch an offset is to have everything below it.
         leader.fetched.insert(nth, end);
         let bytes = leader.read(end, bytes_max);
-        let stored = follower.log.append_as_follower(&bytes, self.epoch).unwrap();
+        let stored = follower
+            .log
+            .append_as_follower(&bytes, self.epoch, &mut no_checkpoints)
+            .unwrap();
         follower.expect(&bytes);
         assert_eq!(stored, follower.end());
         follower
@@ -358,7 +367,8 @@ fn a_follower_of_a_compacted_log_begins_no_segment_behind_a_gap() {
     for round in 0..40 {
         let mut batch = plain(2, 200);
         batch[..8].copy_from_slice(&(100i64 * round).to_be_bytes());
-        log.append_as_follower(&batch, 0).unwrap();
+        log.append_as_follower(&batch, 0, &mut no_checkpoints)
+            .unwrap();
     }
     let end = log.state().log_end_offset;
     drop(log);

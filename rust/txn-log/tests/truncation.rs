@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use common::journal::{Journal, after_kill, after_power_failure};
 use common::{
-    CLIENT, TestProducerState, append, build, essence, files, marker, open, open_from, plain,
-    replay_of, transactional, try_open_from, write_history,
+    CLIENT, TestProducerState, append, build, essence, files, marker, no_checkpoints, open,
+    open_from, plain, replay_of, transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -80,7 +80,7 @@ fn a_log_that_is_truncated_is_as_if_it_never_had_more() {
         let root = tempfile::tempdir().unwrap();
         let (log, producer_state) = follower(root.path());
 
-        let end = log.truncate_to(offset).unwrap();
+        let end = log.truncate_to(offset, &mut no_checkpoints).unwrap();
 
         assert!(end <= offset && ends(&whole).contains(&end));
         assert!(
@@ -96,7 +96,7 @@ fn a_log_that_is_truncated_is_as_if_it_never_had_more() {
             let offset: i64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
             offset <= end
         }));
-        log.append_as_follower(&whole[prefix(&whole, end).len()..], 3)
+        log.append_as_follower(&whole[prefix(&whole, end).len()..], 3, &mut no_checkpoints)
             .unwrap();
         check_whole(&log, &producer_state, &whole).unwrap();
         log.close().unwrap();
@@ -124,9 +124,9 @@ fn an_epoch_begins_where_its_leader_was_elected_and_goes_with_a_truncation() {
     assert_eq!(stored, "0\n2\n0 0\n5 4\n");
     log.set_role(Role::Leader, 6);
     log.set_role(Role::Follower, 7);
-    assert_eq!(log.truncate_to(7).unwrap(), 7);
+    assert_eq!(log.truncate_to(7, &mut no_checkpoints).unwrap(), 7);
     assert_eq!(log.latest_epoch(), Some(5));
-    assert_eq!(log.truncate_to(4).unwrap(), 4);
+    assert_eq!(log.truncate_to(4, &mut no_checkpoints).unwrap(), 4);
     assert_eq!(log.latest_epoch(), Some(0));
 }
 
@@ -140,12 +140,12 @@ fn a_follower_takes_nothing_of_clients_and_a_leader_nothing_of_a_leader() {
         "{refused:?}"
     );
     log.set_role(Role::Leader, 4);
-    let refused = log.append_as_follower(&plain(1, 5), 4);
+    let refused = log.append_as_follower(&plain(1, 5), 4, &mut no_checkpoints);
     assert!(
         matches!(refused, Err(AppendError::Refused { code: 6, .. })),
         "{refused:?}"
     );
-    let refused = log.truncate_to(1);
+    let refused = log.truncate_to(1, &mut no_checkpoints);
     assert!(
         matches!(refused, Err(AppendError::Refused { code: 6, .. })),
         "{refused:?}"
@@ -162,8 +162,12 @@ fn batches_of_a_later_epoch_out_of_place_or_damaged_are_not_stored() {
     let bytes = stored(&leader);
     let (log, _) = open(copy.path(), false);
     log.set_role(Role::Follower, 3);
-    assert_eq!(log.append_as_follower(&bytes, 3).unwrap(), 2);
-    let again = log.append_as_follower(&bytes, 4);
+    assert_eq!(
+        log.append_as_follower(&bytes, 3, &mut no_checkpoints)
+            .unwrap(),
+        2
+    );
+    let again = log.append_as_follower(&bytes, 4, &mut no_checkpoints);
     assert!(
         matches!(again, Err(AppendError::Refused { .. })),
         "{again:?}"
@@ -171,17 +175,21 @@ fn batches_of_a_later_epoch_out_of_place_or_damaged_are_not_stored() {
     let second = &bytes[prefix(&bytes, 2).len()..];
     let mut damaged = second.to_vec();
     *damaged.last_mut().unwrap() ^= 1;
-    let refused = log.append_as_follower(&damaged, 4);
+    let refused = log.append_as_follower(&damaged, 4, &mut no_checkpoints);
     assert!(
         matches!(refused, Err(AppendError::Corrupt { .. })),
         "{refused:?}"
     );
     assert_eq!(
-        log.append_as_follower(&second[..second.len() - 1], 4)
+        log.append_as_follower(&second[..second.len() - 1], 4, &mut no_checkpoints)
             .unwrap(),
         2
     );
-    assert_eq!(log.append_as_follower(second, 4).unwrap(), 4);
+    assert_eq!(
+        log.append_as_follower(second, 4, &mut no_checkpoints)
+            .unwrap(),
+        4
+    );
     assert_eq!(stored(&log), bytes);
     assert_eq!(log.end_of_epoch(0), Some((0, 2)));
 }
@@ -194,8 +202,16 @@ fn an_empty_log_may_begin_within_a_batch() {
     let bytes = stored(&leader);
     let (log, _) = open(copy.path(), false);
     log.set_role(Role::Follower, 0);
-    assert_eq!(log.truncate_fully_and_start_at(3).unwrap(), 3);
-    assert_eq!(log.append_as_follower(&bytes, 0).unwrap(), 5);
+    assert_eq!(
+        log.truncate_fully_and_start_at(3, &mut no_checkpoints)
+            .unwrap(),
+        3
+    );
+    assert_eq!(
+        log.append_as_follower(&bytes, 0, &mut no_checkpoints)
+            .unwrap(),
+        5
+    );
     assert_eq!(
         (
             log.state().log_start_offset,
@@ -222,7 +238,11 @@ fn a_log_that_starts_again_holds_nothing() {
     let (log, producer_state) = follower(root.path());
     let end = log.state().log_end_offset;
     for offset in [end + 100, 7] {
-        assert_eq!(log.truncate_fully_and_start_at(offset).unwrap(), offset);
+        assert_eq!(
+            log.truncate_fully_and_start_at(offset, &mut no_checkpoints)
+                .unwrap(),
+            offset
+        );
         let state = log.state();
         assert_eq!(
             (state.log_start_offset, state.log_end_offset),
@@ -259,7 +279,8 @@ fn write(log: &PartitionLog, step: u8, producer_id: i64) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
-    /// Any history, truncated anywhere and gone on with, stopped at any change to the disk.
+    /// Any history, truncated anywhere and gone on with, stopped at any change to the disk. No
+    /// checkpoint proves more than is left.
     #[test]
     fn a_crash_leaves_a_truncation_done_or_begun_or_neither(
         old in prop::collection::vec((0u8..=8, 0i64..3), 5..50),
@@ -280,8 +301,16 @@ proptest! {
         log.set_role(Role::Follower, 1);
         let began = journal.len();
         let offset = at.index(log.state().log_end_offset as usize + 1) as i64;
-        let end = log.truncate_to(offset).unwrap();
+        let before = log.recovery_point();
+        let (mut lowered, mut lowered_at) = (before, began);
+        let end = log
+            .truncate_to(offset, &mut |bound| {
+                (lowered, lowered_at) = (before.min(bound), journal.len());
+                Ok(())
+            })
+            .unwrap();
         let ended = journal.len();
+        let after = log.recovery_point();
         check_whole(&log, &producer_state, prefix(&old_bytes, end))?;
         log.set_role(Role::Leader, 2);
         for &(step, producer_id) in &new {
@@ -308,7 +337,17 @@ proptest! {
             for (name, bytes) in &found {
                 fs::write(root.path().join(name), bytes).unwrap();
             }
-            let past = Past { power_failed, ..Past::default() };
+            let checkpoint = match crash {
+                _ if crash <= lowered_at && dice(2) == 0 => before,
+                _ if crash >= ended && dice(2) == 0 => after,
+                _ => lowered,
+            };
+            let past = Past {
+                power_failed,
+                recovery_point: checkpoint,
+                high_watermark: checkpoint,
+                ..Past::default()
+            };
             let (log, producer_state) = match try_open_from(root.path(), common::SMALL, past) {
                 Ok(opened) => opened,
                 Err(error) => return Err(TestCaseError::fail(format!("it does not open: {error}"))),
@@ -320,7 +359,7 @@ proptest! {
             prop_assert!(is_old || new_bytes.starts_with(&bytes), "neither what was nor what is");
             check_whole(&log, &producer_state, &bytes)?;
             log.set_role(Role::Follower, 3);
-            prop_assert_eq!(log.truncate_to(end).unwrap(), end);
+            prop_assert_eq!(log.truncate_to(end, &mut no_checkpoints).unwrap(), end);
             check_whole(&log, &producer_state, prefix(&old_bytes, end))?;
         }
     }

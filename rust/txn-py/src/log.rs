@@ -394,23 +394,43 @@ impl PyPartitionLog {
         self.log.latest_epoch()
     }
 
+    #[allow(clippy::needless_pass_by_value)] // extracted from Python
     fn append_as_follower(
         &self,
         py: Python<'_>,
         batches: &[u8],
         leader_epoch: i32,
+        lower_checkpoints: Py<PyAny>,
     ) -> PyResult<i64> {
-        py.detach(|| self.log.append_as_follower(batches, leader_epoch))
+        let mut lower = lowering(&lower_checkpoints);
+        py.detach(|| {
+            let log = &self.log;
+            log.append_as_follower(batches, leader_epoch, &mut lower)
+        })
+        .map_err(append_failed)
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // extracted from Python
+    fn truncate_to(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        lower_checkpoints: Py<PyAny>,
+    ) -> PyResult<i64> {
+        let mut lower = lowering(&lower_checkpoints);
+        py.detach(|| self.log.truncate_to(offset, &mut lower))
             .map_err(append_failed)
     }
 
-    fn truncate_to(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
-        py.detach(|| self.log.truncate_to(offset))
-            .map_err(append_failed)
-    }
-
-    fn truncate_fully_and_start_at(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
-        py.detach(|| self.log.truncate_fully_and_start_at(offset))
+    #[allow(clippy::needless_pass_by_value)] // extracted from Python
+    fn truncate_fully_and_start_at(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        lower_checkpoints: Py<PyAny>,
+    ) -> PyResult<i64> {
+        let mut lower = lowering(&lower_checkpoints);
+        py.detach(|| self.log.truncate_fully_and_start_at(offset, &mut lower))
             .map_err(append_failed)
     }
 
@@ -676,6 +696,11 @@ pub(crate) fn open_failed(error: OpenError) -> PyErr {
 /// The partition's rules raised where nothing could be refused.
 pub(crate) fn producer_state_failed(reason: &str) -> PyErr {
     PyValueError::new_err(reason.to_owned())
+}
+
+/// A call of Python that lowers a log's entries in the checkpoints.
+fn lowering(call: &Py<PyAny>) -> impl FnMut(i64) -> std::io::Result<()> + Send + '_ {
+    |bound| Python::attach(|py| call.call1(py, (bound,)).map(drop)).map_err(std::io::Error::other)
 }
 
 fn append_failed(error: AppendError) -> PyErr {
