@@ -69,6 +69,7 @@ class Cleaning:
         if not allowed.dirty_bytes:
             return None
         cleaning.end = allowed.end
+        file.note_outdated()
         disk.cleaning = cleaning
         cleaning._thread.start()
         cleaning._waits.acquire()

@@ -31,6 +31,7 @@ from txn.config import BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Image, Topic
 from txn.partition import ADMIT, ActiveProducer
+from txn.partition.producer_state_entry import BATCHES_KEPT
 from txn.storage.base import (
     BatchKind,
     Marker,
@@ -80,6 +81,9 @@ class File:
         """Up to where the log is clean, as `cleaner-offset-checkpoint` says."""
         self.cleanings: list[tuple[int, int]] = []
         """Where each cleaning was to end, and when it began; for the checkers."""
+        self.outdated: set[int] = set()
+        """Last offsets of batches that were not among the newest five of their producer when a
+        cleaning began. It may take them, and a snapshot may know them still."""
         self.is_full = False
         """Every write fails."""
         self.is_unsyncable = False
@@ -93,6 +97,7 @@ class File:
         """The version of the directory as which the rest is known."""
         self._found: list[Found] = []
         self._first_segment = 0
+        self._active_segment = ""
         self._batches: list[StoredBatch] | None = None
 
     @property
@@ -103,6 +108,16 @@ class File:
     def checkpointed_end(self) -> int | None:
         """Its entry in `cleaner-offset-checkpoint`; None if it was never cleaned."""
         return self.cleaned_end if self.cleanings else None
+
+    def note_outdated(self) -> None:
+        """Note the batches that a cleaning may take, whatever becomes of the newer ones."""
+        by_producer: dict[tuple[int, int], list[int]] = {}
+        for batch in self.originals:
+            if batch.kind in (BatchKind.IDEMPOTENT, BatchKind.TRANSACTIONAL):
+                known = by_producer.setdefault((batch.producer_id, batch.producer_epoch), [])
+                known.append(self.ends[batch.base_offset] - 1)
+        for last_offsets in by_producer.values():
+            self.outdated.update(last_offsets[:-BATCHES_KEPT])
 
     def contents(self) -> dict[str, bytes]:
         return self._disk.machine.files(self.directory)
@@ -117,12 +132,18 @@ class File:
         self._look()
         return self._first_segment
 
+    def active_segment(self) -> str:
+        """Name of the last segment, which may hold no batch yet."""
+        self._look()
+        return self._active_segment
+
     def _look(self) -> None:
         version = self._disk.machine.versions[self.directory]
         if self._version != version:
             files = self._disk.machine.files(self.directory, ".log")
             self._version, self._found, self._batches = version, batches_of(files), None
             self._first_segment = int(min(files)[:-4]) if files else 0
+            self._active_segment = max(files, default="")
 
     def batches(self) -> list[StoredBatch]:
         """The stored batches, decoded; a damaged one as it was written."""
@@ -448,7 +469,7 @@ class SimLog(NativeLog):
         return {
             each.base_offset
             for each in found
-            if ends[each.name] <= file.recovery_point and each.name != found[-1].name
+            if ends[each.name] <= file.recovery_point and each.name != file.active_segment()
         }
 
     @property
@@ -470,9 +491,10 @@ class SimLog(NativeLog):
 
         In a cleaned log a replay may not know of markers that ended nothing. It then lacks the time
         of a producer's newest batch, and its coordinator epoch. Nor does it know of batches in
-        segments that were removed.
+        segments that were removed, or that were outdated when the cleaner passed.
         """
         producer_state, first_kept = self.producer_state, self.first_kept
+        outdated = set() if self.file is None else self.file.outdated
         producers = sorted(producer_state.describe())
         if self.is_cleaned:
             producers = [
@@ -480,7 +502,11 @@ class SimLog(NativeLog):
             ]
         return State(
             producers,
-            sorted(e for e in producer_state.last_batches() if not 0 <= e[2] < first_kept),
+            sorted(
+                e
+                for e in producer_state.last_batches()
+                if not 0 <= e[2] < first_kept and e[2] not in outdated
+            ),
             self.aborted(),
             producer_state.first_unstable_offset(),
         )
@@ -493,11 +519,28 @@ class SimLog(NativeLog):
     def aborted(self) -> list[tuple[int, ...]]:
         """The aborted transactions that its producer state knows, as far as a replay can tell.
 
-        Of a log that was cleaned those are producer and marker: the first batch may be gone.
+        Of a log that was cleaned those are producer and marker: the first batch may be gone. Nor
+        does a replay find a transaction of which a cleaning left only the marker. Its entry names
+        nothing that a reader could meet, and goes with the next cleaning.
         """
-        return [
-            (e[0], e[2]) if self.is_cleaned else e for e in self.producer_state.aborted_entries()
-        ]
+        entries = self.producer_state.aborted_entries()
+        if not self.is_cleaned:
+            return list(entries)
+        stored = self._aborted_with_batches()
+        return [(e[0], e[2]) for e in entries if (e[0], e[2]) in stored]
+
+    def _aborted_with_batches(self) -> set[tuple[int, int]]:
+        """Producer and marker of the aborted transactions of which a batch is stored."""
+        open_ids: set[int] = set()
+        found = set()
+        for batch in self.stored:
+            if batch.kind is BatchKind.TRANSACTIONAL:
+                open_ids.add(batch.producer_id)
+            elif batch.kind >= BatchKind.ABORT_MARKER and batch.producer_id in open_ids:
+                open_ids.remove(batch.producer_id)
+                if batch.kind is BatchKind.ABORT_MARKER:
+                    found.add((batch.producer_id, batch.base_offset))
+        return found
 
     @property
     def is_cleaned(self) -> bool:

@@ -201,9 +201,9 @@ class Machine:
     def _before(
         self, kind: str, path: str, target: str, position: int, data: bytes
     ) -> tuple[int, int] | None:
-        parent, name = os.path.split(path)
+        parent, _, name = path.rpartition("/")
         whole = path if kind == "sync_directory" else parent
-        refusal = self._refuses(kind, os.path.basename(whole), name)
+        refusal = self._refuses(kind, _last(whole), name)
         if refusal is not None:
             part, error = refusal
             written = int(len(data) * part)
@@ -220,7 +220,7 @@ class Machine:
         self, kind: str, parent: str, name: str, target: str, position: int, data: bytes
     ) -> None:
         directory = self._directory(parent)
-        self.versions[os.path.basename(parent)] += 1
+        self.versions[_last(parent)] += 1
         inode = directory.entries.get(name)
         match kind:
             case "sync":
@@ -231,7 +231,7 @@ class Machine:
                     directory.note((name, None))
             case "rename":
                 if inode is not None:
-                    directory.note((name, None), (os.path.basename(target), inode))
+                    directory.note((name, None), (_last(target), inode))
             case _:
                 if inode is None:
                     inode = Inode()
@@ -247,7 +247,7 @@ class Machine:
             marks.note(held)
 
     def _directory(self, path: str) -> Directory:
-        name = os.path.basename(path)
+        name = _last(path)
         directory = self._directories.get(name)
         if directory is None:
             directory = self._directories[name] = Directory()
@@ -316,6 +316,11 @@ class Machine:
     def _remove(self, name: str) -> None:
         self.versions[name] += 1
         shutil.rmtree(f"{self.root}/{name}", ignore_errors=True)
+
+
+def _last(path: str) -> str:
+    """The last part of a path."""
+    return path.rpartition("/")[2]
 
 
 def read_all(directory: str, suffix: str = "") -> dict[str, bytes]:

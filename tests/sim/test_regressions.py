@@ -9,7 +9,7 @@ from sim.broker import Fetched
 from sim.clients import Script, Transaction
 from sim.history import History
 from sim.network import NetworkFault
-from sim.plan import FROM_THE_START, Fault, Plan
+from sim.plan import FROM_THE_START, Fault, Plan, make_cleaner_power_plan
 from sim.readers import Ends, Follower
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
@@ -208,6 +208,80 @@ def test_a_start_takes_no_segment_that_power_has_shortened_for_a_cleaned_one() -
     )
     result = run_plan(plan)
     assert not result.anomalies, text_of(result)
+
+
+def test_a_start_may_forget_an_aborted_transaction_of_which_only_the_marker_is_left() -> None:
+    """The cleaner took the records and left the entry, which goes with the next cleaning.
+
+    No replay finds it, and it names nothing that a reader could meet. The simulator expected it
+    after a crash (seeds 9002622 and 9010429).
+    """
+    place = ("sink", 0)
+    left = (
+        Transaction(((("source", 1), 1), (place, 2)), "restart", 1_000),
+        Transaction(((place, 2), (("source", 0), 1), (place, 2)), "abort", 1_000),
+    )
+    upgraded = (
+        Transaction(((("source", 0), 1), (place, 2)), "abort"),
+        Transaction(((("sink", 1), 2), (("source", 0), 1)), "abort"),
+        Transaction(((place, 1), (("sink", 1), 2)), "commit", 200_000),
+    )
+    plan = Plan(
+        seed=9002622,
+        durability=Durability.PROCESS,
+        scripts=(
+            Script("tv2-0", "tv2", "ship", 5_000, left),
+            Script("up2", "up2", "upgrade", 300_000, upgraded, 700, comes_back=True),
+        ),
+        faults=(
+            Fault("compact", at_us=382_411, down_us=0, batch=1, place=place),
+            Fault("crash", at_us=1_189_609, down_us=1_000_000),
+        ),
+        network=(),
+    )
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
+def test_damage_in_the_last_segment_with_batches_is_not_read_at_a_start_that_believes_it() -> None:
+    """The active segment was empty, so the one before lay below the recovery point.
+
+    Its damage is found when somebody reads the batch, and the simulator took it for read at the
+    start (seed 9002740).
+    """
+    place = ("source", 1)
+    plain = (
+        Transaction(((("source", 0), 3),), "commit"),
+        Transaction(((place, 1),), "commit"),
+    )
+    restarted = Transaction(((("source", 0), 3), (place, 1)), "restart")
+    hanging = Transaction(((place, 1),), "hanging")
+    plan = Plan(
+        seed=9002740,
+        durability=Durability.PROCESS,
+        scripts=(
+            Script("plain-1", "plain", "ship", 5_000, plain),
+            Script("db-0", "db", "db", 0, (restarted,), 700, comes_back=True),
+            Script("operator", "abort", "", 20_000, (hanging,)),
+        ),
+        faults=(
+            Fault("flip", at_us=1_986_104, down_us=100, bias="scanned", batch=29, place=place),
+        ),
+        network=(NetworkFault("plain-1", 3, "unanswered", 600_000),),
+    )
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
+def test_P8_a_snapshot_may_know_an_outdated_batch_that_the_cleaner_took() -> None:
+    """The cleaner kept the newest five of a producer, and power took the newest.
+
+    So a start put the batch of its snapshot among the five, and a replay did not know it. Its
+    client waits for none of its answers: five newer requests were under way.
+    """
+    for seed in (17, 84, 281):
+        result = run_plan(make_cleaner_power_plan(seed))
+        assert not result.anomalies, text_of(result)
 
 
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
