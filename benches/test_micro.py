@@ -16,6 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import txn
 from txn import _core
+from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
@@ -87,7 +88,9 @@ def test_loading_100000_transactional_ids(benchmark: BenchmarkFixture, many_ids:
     with txn.Broker(many_ids, durability="process") as broker:
 
         def load() -> TransactionCoordinator:
-            coordinator = TransactionCoordinator(broker._node.host)
+            host = broker._node.host
+            markers = LocalMarkerSender(host.partition, lambda *marker: None)
+            coordinator = TransactionCoordinator(host, markers)
             coordinator.recover()
             return coordinator
 

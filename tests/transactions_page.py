@@ -114,7 +114,7 @@ def _marked(txn: Txn | None) -> Answer | None:
 def _timed_out(txn: Txn | None) -> Answer | None:
     if txn is None or not is_timed_out(txn, txn.start_ms, NOW_MS):
         return None
-    return Write(decide_fence(txn, now_ms=NOW_MS, new_producer_id=_new_id))
+    return decide_fence(txn, now_ms=NOW_MS, new_producer_id=_new_id)
 
 
 def _unsynced(txn: Txn | None) -> Answer | None:
@@ -195,7 +195,9 @@ def txn_in(state: TxnState, client_version: int = TV2) -> Txn | None:
 
 
 def _after(answer: Write | End | AbortFirst) -> Txn:
-    return answer.prepare if isinstance(answer, End) else answer.txn
+    if isinstance(answer, Write):
+        return answer.txn
+    return answer.end.prepare if isinstance(answer, AbortFirst) else answer.prepare
 
 
 def moves_made() -> dict[tuple[TxnState, TxnState], list[str]]:

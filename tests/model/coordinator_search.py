@@ -244,7 +244,10 @@ class Search:
         if txn is not None and txn.state is TxnState.ONGOING and left.timeouts:
             spent = replace(state, left=replace(left, timeouts=left.timeouts - 1))
             fenced = decide_fence(txn, now_ms=0, new_producer_id=_next_producer_id)
-            yield "its time is up: abort", _completed(_decided(spent, fenced, TxnResult.ABORT))
+            yield (
+                "its time is up: abort",
+                _completed(_decided(spent, fenced.prepare, TxnResult.ABORT)),
+            )
         if left.restarts:
             cut = tuple(() for _ in state.connections)
             left = replace(left, restarts=left.restarts - 1)
@@ -306,7 +309,7 @@ class Search:
             )
             if not isinstance(decision, AbortFirst):
                 break
-            state = _completed(_decided(state, decision.txn, TxnResult.ABORT))
+            state = _completed(_decided(state, decision.end.prepare, TxnResult.ABORT))
         if isinstance(decision, Refuse):
             return decision.code.name, state, decision.code
         following = _written(state, decision.txn)

@@ -112,7 +112,7 @@ def test_it_sees_an_end_that_agrees_with_everybody(seam: Seam) -> None:
 
     @seam.instead_of(decide_fence)
     def keeps_epoch(txn: Any, **named: Any) -> Any:
-        return txn._replace(state=PREPARE[TxnResult.ABORT])
+        return plan(txn._replace(state=PREPARE[TxnResult.ABORT]))
 
     assert found(bounds=timed_out) == "false-answer"
 
@@ -137,7 +137,7 @@ def test_it_sees_an_abort_of_its_own_that_fences_the_client(
         decision = decide_end(txn, producer, outcome, **named)
         if outcome is not TxnResult.ABORT or not isinstance(decision, End):
             return decision
-        return plan(decide_fence(txn, now_ms=0, new_producer_id=lambda: 1))
+        return decide_fence(txn, now_ms=0, new_producer_id=lambda: 1)
 
     assert found(bounds=UNFORCED) == "false-fence"
 

@@ -33,9 +33,9 @@ from hypothesis.stateful import (
 )
 
 from support.eager_calls import EagerCalls
-from support.flights import TOPIC, flights_host
+from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.txn_coordinator import Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import Identity
 from txn.coordinator.transaction.records import (
     TxnRecord,
     decode_key,
@@ -142,7 +142,7 @@ class World(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.host = flights_host(self.durability)
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
         self.clients: list[Client] = []
         self.attempts: list[Attempt] = []
         self.values = count()
@@ -320,7 +320,7 @@ class Crashes(World):
     def _restart(self) -> None:
         self.host = self.host.after_crash()
         self.host.crash_at, self.recovery_crash_at = self.recovery_crash_at, None
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
         self._survive(self.coordinator.recover)
 
     # ------------------------------------------------------------ clients
@@ -640,7 +640,7 @@ class PowerFailures(World):
                 asked.client.give_up()
         self._cancel_all()
         self.host = host
-        self.coordinator = EagerCalls(TransactionCoordinator(host))
+        self.coordinator = EagerCalls(coordinator_on(host))
         self.coordinator.recover(power_failed=power_failed, stores=host.stores())
         assert host.refused == {}, "P9: what is whole was taken for damaged"
         host.unfinished_syncs = []

@@ -23,6 +23,7 @@ from sim.plan import (
     make_clock_plan,
     make_copier_plan,
     make_damage_plan,
+    make_election_plan,
     make_late_plan,
     make_operator_plan,
     make_passed_abort_plan,
@@ -264,6 +265,27 @@ def _recovery_forgets_prepare(seam: Seam) -> None:
         transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
     ) -> Request[None]:
         if not start.is_under_way:
+            yield from finish(transactional_id, ending, write_markers, answer)
+
+
+def _an_election_forgets_prepare(seam: Seam) -> None:
+    electing: set[int] = set()
+
+    @seam.instead_of(TransactionCoordinator)
+    class TellsOfItsElections(TransactionCoordinator):
+        @override
+        async def elect(self, index: int) -> None:
+            electing.add(index)
+            try:
+                await super().elect(index)
+            finally:
+                electing.discard(index)
+
+    @seam.instead_of(finish)
+    def finish_unless_it_is_elected(
+        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+    ) -> Request[None]:
+        if not electing:
             yield from finish(transactional_id, ending, write_markers, answer)
 
 
@@ -903,6 +925,12 @@ RULES = (
     ),
     Broken("PREPARE is durable before the data", "lost-write", _prepare_is_durable_before_the_data),
     Broken("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
+    Broken(
+        "an election forgets PREPARE",
+        "lso-stuck",
+        _an_election_forgets_prepare,
+        plans=make_election_plan,
+    ),
     Broken("recovery aborts what was to commit", "lost-write", _recovery_aborts_prepared_commits),
     Broken(
         "a start believes every PREPARE",

@@ -40,10 +40,11 @@ class Fault:
     """Something that happens to the broker or its disk.
 
     `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to one log
-    fail for a while), "unsyncable" (its next sync fails), "compact" (the cleaner passes one) or
-    "clock" (the time of day is set). It can also be "flip" (a bit of one log is wrong; the process
-    dies, too, or nobody would look), or "unmark" (the process dies, and a marker is gone that the
-    coordinator had completed).
+    fail for a while), "unsyncable" (its next sync fails), "compact" (the cleaner passes one),
+    "clock" (the time of day is set), or "resign" (the broker gives every shard of the transaction
+    coordinator away and gets it back). It can also be "flip" (a bit of one log is wrong; the
+    process dies, too, or nobody would look), or "unmark" (the process dies, and a marker is gone
+    that the coordinator had completed).
     """
 
     kind: str
@@ -75,6 +76,8 @@ class Fault:
                 again = "" if self.in_recovery is None else f", again {self.in_recovery} into it"
                 lost = f", unsynced lost: {self.bias}" if self.kind == "power" else ""
                 return f"{at}{boundary}{lost}{again}"
+            case "resign":
+                return f"{at}: for {self.down_us} µs"
             case "clock":
                 return f"{at}: set by {self.down_us // US_PER_S} s"
             case "flip":
@@ -307,6 +310,22 @@ def make_clock_plan(seed: int) -> Plan:
     crash = Fault("crash", at_us + chance.randrange(US_PER_S), down_us=100)
     faults = (back, crash) if chance.random() < 0.5 else (back,)
     return Plan(seed, Durability.COMMIT, _scripts(chance), faults, ())
+
+
+def make_election_plan(seed: int) -> Plan:
+    """A plan as any, in which the broker resigns as transaction coordinator now and then."""
+    chance = random.Random(seed)
+    resignations = (
+        Fault(
+            "resign",
+            int(FAULTS_END_US * chance.random() ** 3),
+            down_us=chance.choice((0, 1_000, 50 * US_PER_MS, US_PER_S)),
+        )
+        for _ in range(chance.randrange(2, 12))
+    )
+    plan = make_plan(seed)
+    faults = sorted((*plan.faults, *resignations), key=lambda fault: fault.at_us)
+    return replace(plan, faults=tuple(faults))
 
 
 def make_operator_plan(seed: int) -> Plan:

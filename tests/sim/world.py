@@ -4,6 +4,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from sim.agenda import US_PER_MS, US_PER_S, Agenda, Entry, SimLoop
 from sim.broker import START_MS, Broker, Failures
@@ -31,6 +32,8 @@ from txn.broker.controller import LocalController
 from txn.broker.host import Durability
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
+from txn.broker.runtime import Phase
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 from txn.errors import CorruptLogError
@@ -416,12 +419,30 @@ class World(ClientsWorld):
         if fault.kind == "compact":
             self._clean(broker, fault)
             return
+        if fault.kind == "resign":
+            self._resign(broker, fault)
+            return
         self._armed = fault
         if fault.operations:
             broker.dies_at = broker.operations + fault.operations
             self.loop.after(US_PER_S, self._die_at_last, broker)
         else:
             broker.die()
+
+    def _resign(self, broker: Broker, fault: Fault) -> None:
+        """Have the broker give up its transactional ids for a while, unless it still starts."""
+        if broker.node is None:
+            return
+        coordinator = broker.node.transactions
+        for shard in coordinator.transactions.shards:
+            if shard.phase is Phase.ACTIVE:
+                coordinator.resign(shard.index)
+                elect = partial(self._elect, broker, coordinator, shard.index)
+                self.loop.after(fault.down_us, elect)
+
+    def _elect(self, broker: Broker, coordinator: TransactionCoordinator, index: int) -> None:
+        if not broker.is_dead:
+            broker.spawn(coordinator.elect(index))
 
     def _clean(self, broker: Broker, fault: Fault) -> None:
         """Have the cleaner pass; its result is put in place when the time is over."""

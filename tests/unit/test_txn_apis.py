@@ -10,12 +10,11 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
-from support.flights import TOPIC, flights_host
+from support.flights import TOPIC, coordinator_on, flights_host
 from support.served import decode
 from support.sessions import session
 from txn.broker.apis.table import APIS_OF_TRANSACTIONS
 from txn.broker.host import Context
-from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.states import Producer, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.error_codes import ErrorCode
@@ -31,7 +30,7 @@ class Api:
 
     def __init__(self) -> None:
         self.host = flights_host()
-        self.coordinator = TransactionCoordinator(self.host)
+        self.coordinator = coordinator_on(self.host)
         self.coordinator.recover()
 
     def ask(self, key: int, version: int, **fields: Any) -> Any:

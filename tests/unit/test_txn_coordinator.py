@@ -8,7 +8,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from support.eager_calls import EagerCalls
-from support.flights import TOPIC, flights_host
+from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
@@ -544,7 +544,7 @@ def test_P3_a_power_failure_ends_nothing_that_a_damaged_partition_may_have_decid
     bench.write(bench.init(), P0, 0, b"x")
     damage(bench, "pay")
     host = bench.host.after_power_failure(lambda synced, written: written)
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     recovered = Mock()
     with patch("txn.broker.hanging_transactions.log.error") as told:
         coordinator.recover(power_failed=True, stores=host.stores())
@@ -570,7 +570,7 @@ def test_P9_a_marker_that_is_gone_is_found_by_what_the_coordinator_completed() -
     bench.write(producer, P1, 0, b"y")
     bench.end(producer, COMMIT)
     host = bench.host.after_power_failure(lambda synced, written: written - (written == MARKED))
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     coordinator.recover(stores=host.stores())
     assert host.refused.keys() == {P0, P1}
     assert "producer 1000 with epoch 0 has a transaction open since offset 0" in host.refused[P0]
@@ -588,7 +588,7 @@ def test_P9_an_open_transaction_that_nobody_knows_is_damage() -> None:
     bench.write(bench.init(), P0, 0, b"x")
     host = bench.host.after_crash()
     host.create_topic(TRANSACTIONS_TOPIC, 2)
-    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
+    EagerCalls(coordinator_on(host)).recover(stores=host.stores())
     assert host.refused.keys() == {P0}
     assert "no transactional id in __transaction_state has this producer id" in host.refused[P0]
 
@@ -601,7 +601,7 @@ def test_P9_a_partition_that_the_open_transaction_does_not_list_is_damage() -> N
     stray.producer_state.allow_txn(*producer, None)
     assert stray.client_append(producer, 0, b"y", TV2)[0] == ADMIT
     host = bench.host.after_crash()
-    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
+    EagerCalls(coordinator_on(host)).recover(stores=host.stores())
     assert host.refused.keys() == {P0}
     assert "is in Ongoing" in host.refused[P0]
     assert "without this partition" in host.refused[P0]
@@ -611,7 +611,7 @@ def test_what_a_live_transaction_holds_open_is_explained() -> None:
     bench = Bench()
     bench.write(bench.init(), P0, 0, b"x")
     host = bench.host.after_crash()
-    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
+    EagerCalls(coordinator_on(host)).recover(stores=host.stores())
     assert host.refused == {}
 
 
@@ -623,7 +623,7 @@ def test_a_marker_that_a_disk_refuses_at_the_start_is_explained_by_its_prepare()
     bench.end(producer, COMMIT)
     host = bench.host.after_crash()
     host.store(*P0).is_read_only = True
-    EagerCalls(TransactionCoordinator(host)).recover(stores=host.stores())
+    EagerCalls(coordinator_on(host)).recover(stores=host.stores())
     assert host.refused == {}
 
 
@@ -672,7 +672,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
     for log in bench.host.coordinator_partitions(TRANSACTIONS_TOPIC):
         log.stored = log.stored[:1]  # transactions in memory are lost, written ones are not
     host = bench.host.after_crash()
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     assert [store.last_stable_offset for store in host.stores()] == [
         store.log_end_offset for store in host.stores()
@@ -694,7 +694,7 @@ def test_P3_an_orphan_on_a_full_disk_is_ended_when_there_is_room_and_takes_nothi
     host = bench.host.after_crash()
     store = host.store(*P0)
     store.is_read_only = True
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     assert store.last_stable_offset == 0
     store.is_read_only = False
@@ -715,12 +715,12 @@ def test_P5_an_orphan_that_a_full_disk_kept_is_ended_by_the_start_after_the_next
     host = bench.host.after_crash()
     host.store(*P0).is_read_only = True
     heard: list[str] = []
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     coordinator.call_when_recovered(lambda: heard.append("never"))
     assert not coordinator.is_recovered
     host = host.after_crash()
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     coordinator.recover(power_failed=True, stores=host.stores())
     coordinator.call_when_recovered(lambda: heard.append("later"))
     host.store(*P0).is_read_only = False
@@ -737,7 +737,7 @@ def test_what_is_open_when_a_process_dies_is_no_orphan() -> None:
     producer = bench.init()
     bench.write(producer, P0, 0, b"a")
     host = bench.host.after_crash()
-    coordinator = EagerCalls(TransactionCoordinator(host))
+    coordinator = EagerCalls(coordinator_on(host))
     coordinator.recover(stores=host.stores())
     assert host.store(*P0).last_stable_offset == 0
     assert host.store(*P0).client_append(producer, 1, b"b", TV2)[0] == ADMIT
@@ -1158,7 +1158,7 @@ def test_P5_after_a_restart_the_stored_start_counts_up_to_the_timeout(
 
 
 def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
-    coordinator = EagerCalls(TransactionCoordinator(flights_host()))
+    coordinator = EagerCalls(coordinator_on(flights_host()))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     producer = Producer(1_000, 0)
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, loading)

@@ -122,15 +122,15 @@ def test_a_producer_that_shows_another_producer_id_is_fenced() -> None:
 def test_P7_an_open_transaction_is_aborted_under_a_later_epoch_first() -> None:
     decision = init(ONGOING)
     assert isinstance(decision, AbortFirst)
-    assert decision.txn.state is TxnState.PREPARE_ABORT
-    assert decision.txn.producer == Producer(ID, 6)
-    assert decision.txn.partitions == ONGOING.partitions
+    assert decision.end.prepare.state is TxnState.PREPARE_ABORT
+    assert decision.end.prepare.producer == Producer(ID, 6)
+    assert decision.end.prepare.partitions == ONGOING.partitions
 
 
 def test_a_new_instance_is_one_epoch_above_the_one_that_fenced() -> None:
     decision = init(ONGOING)
     assert isinstance(decision, AbortFirst)
-    then = init(complete(decision.txn, now_ms=301))
+    then = init(decision.end.complete)
     assert isinstance(then, Write)
     assert then.txn.producer == Producer(ID, 7)
 
@@ -138,7 +138,7 @@ def test_a_new_instance_is_one_epoch_above_the_one_that_fenced() -> None:
 def test_a_producer_that_aborts_by_initializing_gets_the_fencing_epoch_itself() -> None:
     decision = init(ONGOING, Producer(ID, 5))
     assert isinstance(decision, AbortFirst)
-    completed = complete(decision.txn, now_ms=301)
+    completed = decision.end.complete
     then = init(completed, Producer(ID, 5))
     assert isinstance(then, Write)
     assert then.txn.producer == Producer(ID, 6)
@@ -178,8 +178,8 @@ def test_P7_the_replaced_producer_id_is_fenced_once_a_new_instance_came() -> Non
 def test_fencing_the_last_epoch_replaces_the_producer_id() -> None:
     decision = init(ONGOING._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(decision, AbortFirst)
-    assert decision.txn.producer == Producer(ID, LAST_EPOCH + 1)
-    assert complete(decision.txn, now_ms=301).producer == Producer(NEW_ID, 0)
+    assert decision.end.prepare.producer == Producer(ID, LAST_EPOCH + 1)
+    assert decision.end.complete.producer == Producer(NEW_ID, 0)
 
 
 # ---------------------------------------------------------------- joining
@@ -369,20 +369,20 @@ def test_a_producer_id_is_only_asked_for_when_the_epochs_are_used_up() -> None:
 
 
 def test_a_timed_out_commit_is_fenced_under_either_version() -> None:
-    txn = complete(decide_fence(ONGOING, now_ms=300, new_producer_id=no_id), now_ms=301)
+    txn = decide_fence(ONGOING, now_ms=300, new_producer_id=no_id).complete
     assert decide_end(txn, Producer(ID, 5), COMMIT, now_ms=302) == FENCED
     assert end_v2(txn, 5, COMMIT) == FENCED
 
 
 def test_a_timed_out_abort_succeeds_under_version_2() -> None:
-    txn = complete(decide_fence(ONGOING, now_ms=300, new_producer_id=no_id), now_ms=301)
+    txn = decide_fence(ONGOING, now_ms=300, new_producer_id=no_id).complete
     assert end_v2(txn, 5, ABORT) == Done(txn)
 
 
 def test_a_timed_out_producer_goes_on_with_the_epoch_that_fenced_it() -> None:
     # One that asked for its next epoch by showing the one it had (KIP-360) was fenced, though
     # nobody had taken its id over. Apache Kafka 4.2 gives it the epoch that fenced it.
-    txn = complete(decide_fence(ONGOING, now_ms=300, new_producer_id=no_id), now_ms=301)
+    txn = decide_fence(ONGOING, now_ms=300, new_producer_id=no_id).complete
     for _ in range(2):
         decision = init(txn, Producer(ID, 5))
         assert isinstance(decision, Write)

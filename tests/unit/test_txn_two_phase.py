@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from support.eager_calls import EagerCalls
-from support.flights import TOPIC, flights_host
+from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability, HangUpError
-from txn.broker.txn_coordinator import Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import Identity
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import TxnRecord
@@ -45,7 +45,7 @@ class Bench:
     def __init__(self, host: FakeHost | None = None, *, power_failed: bool = False) -> None:
         self.host = host or flights_host()
         self.host.settings["transaction.two.phase.commit.enable"] = True
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover(power_failed=power_failed, stores=self.host.stores())
 
     def start(self, **wanted: Any) -> Identity:
@@ -339,7 +339,7 @@ class Prepared:
     def __init__(self, durability: Durability, *, is_two_phase: bool = True) -> None:
         self.host = flights_host(durability)
         self.host.settings["transaction.two.phase.commit.enable"] = True
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover()
         self.is_two_phase = is_two_phase
 
@@ -371,7 +371,7 @@ class Prepared:
 
     def lose_power(self) -> None:
         self.host = self.host.after_power_failure(at_worst)
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover(power_failed=True, stores=self.host.stores())
 
     def txn(self) -> Txn | None:
@@ -471,7 +471,7 @@ def test_batches_are_forced_after_a_restart_in_the_midst_of_a_transaction() -> N
         bench = Prepared(Durability.COMMIT)
         producer = await bench.prepare()
         left = bench.host.after_crash()
-        EagerCalls(TransactionCoordinator(left)).recover()
+        EagerCalls(coordinator_on(left)).recover()
         assert left.forced == {producer.producer_id}
 
     asyncio.run(run())
@@ -483,7 +483,7 @@ def test_P2_what_a_process_that_promised_less_had_open_is_forced_by_the_next() -
         producer = await bench.prepare()
         bench.host = bench.host.after_crash()
         bench.host.durability = Durability.COMMIT
-        bench.coordinator = EagerCalls(TransactionCoordinator(bench.host))
+        bench.coordinator = EagerCalls(coordinator_on(bench.host))
         bench.coordinator.recover()
         bench.lose_power()
         assert (await bench.end(producer)).code is ErrorCode.NONE
@@ -543,7 +543,7 @@ def test_P2_a_disk_that_refuses_puts_a_prepared_commit_off_and_does_not_undo_it(
         bench.host.store(*P1).is_unsyncable = True
         assert (await bench.end(producer)).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         bench.host = bench.host.after_crash()
-        bench.coordinator = EagerCalls(TransactionCoordinator(bench.host))
+        bench.coordinator = EagerCalls(coordinator_on(bench.host))
         bench.coordinator.recover()
         assert (await bench.end(producer)).code is ErrorCode.NONE
         assert bench.committed() == [b"a", b"a"]

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.eager_calls import EagerCalls
-from support.flights import TOPIC, flights_host
+from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
     LastOffset,
@@ -134,7 +133,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.host = flights_host(Durability.COMMIT)
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover()
 
     def commit(self, *, finishes: bool) -> Producer:
@@ -165,7 +164,7 @@ class Bench:
         self.host = self.host.after_power_failure(
             lambda synced, written: keeps(next(logs).topic, synced, written)
         )
-        self.coordinator = EagerCalls(TransactionCoordinator(self.host))
+        self.coordinator = EagerCalls(coordinator_on(self.host))
 
     def recover(self) -> None:
         self.coordinator.recover(power_failed=True, stores=self.host.stores())

@@ -39,8 +39,9 @@ class LocalHost:
         self._settings = settings
         self._storage = storage
         self._scheduler = scheduler
-        # Bound, not wrapped: a small transaction asks for the time eight times.
+        # Bound, not wrapped: a small transaction asks for the time and for partitions often.
         self.now_ms, self.monotonic_ms = scheduler.now_ms, scheduler.monotonic_ms
+        self.partition, self.has_partition = replicas.get, replicas.has
         self._catalog = catalog
         self._publisher = publisher
         self._controller = controller
@@ -58,17 +59,6 @@ class LocalHost:
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run work beside the current request."""
         self._scheduler.spawn(work)
-
-    def partition(self, topic: str, index: int) -> PartitionLog | None:
-        """The partition, or None when the topic or the index is unknown.
-
-        Raises StorageError: it cannot be opened now.
-        """
-        return self._replicas.get(topic, index)
-
-    def has_partition(self, topic: str, index: int) -> bool:
-        """Say whether there is such a partition; it is not opened."""
-        return self._replicas.has(topic, index)
 
     def is_untouched(self, topic: str, index: int) -> bool:
         """Say whether a partition is there and was not opened: it holds nothing."""

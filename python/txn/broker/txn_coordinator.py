@@ -24,17 +24,17 @@ Sources: KIP-98, KIP-664, KIP-890, KIP-939; the answers of Kafka's transaction c
 """
 
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
-from txn.broker.marker_sender import LocalMarkerSender, MarkerSender, to_be_retried
+from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
-from txn.broker.runtime import Phase, Refused, Shard
+from txn.broker.runtime import Phase, Shard
 from txn.coordinator.operations import COMMITTED, Append, Committed, Request, Synced
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import LatestConnections, Role
@@ -102,16 +102,13 @@ from txn.storage.base import Marker, PartitionLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition, java_hash
 
-T = TypeVar("T")
-
 EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
 
 RECORDS_PER_BATCH: Final = 1_000
 """Ids that one append forgets, or fences after a power failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The producer id and epoch to use from now on; none with an error code.
 
     `ongoing` is the identity of a transaction that was kept open for it (KIP-939).
@@ -156,13 +153,30 @@ class Volatile:
 
 
 class Known:
-    """The state of a shard: the fold of its log, and the state in memory alone."""
+    """The state of a shard: the fold of its log, and the state in memory alone.
 
-    __slots__ = ("transactions", "volatile")
+    Attributes:
+        transactions: The fold.
+        volatile: The state in memory of each id that is not at rest.
+        undecided: Ids with a prepared commit of which a start cannot read all records.
+        withheld: Ids of which a marker may be gone from a partition that cannot be opened; the
+            next start looks again.
+        written_again: Markers that a start wrote again for an id in a Prepare; its Complete
+            carries them.
+    """
+
+    __slots__ = ("transactions", "undecided", "volatile", "withheld", "written_again")
 
     def __init__(self) -> None:
         self.transactions = TxnStore()
         self.volatile: dict[str, Volatile] = {}
+        self.undecided: set[str] = set()
+        self.withheld: set[str] = set()
+        self.written_again: dict[str, tuple[UnsyncedMarker, ...]] = {}
+
+    def is_left(self, transactional_id: str) -> bool:
+        """Say whether a start ends nothing of an id, since a partition cannot be read."""
+        return transactional_id in self.undecided or transactional_id in self.withheld
 
 
 TxnShard = Shard[Known, TxnRecord]
@@ -200,17 +214,16 @@ def _refused(code: ErrorCode) -> Identity:
 class TransactionCoordinator:
     """Every transactional id of this broker."""
 
-    def __init__(self, host: Host, markers: MarkerSender | None = None) -> None:
+    def __init__(self, host: Host, markers: MarkerSender) -> None:
         """Make a coordinator that is loading.
 
         Args:
             host: The broker.
-            markers: Sends markers; None: to partitions of this node, none of which keeps offsets.
+            markers: Sends the markers of its transactions.
         """
-        if markers is None:
-            markers = LocalMarkerSender(host.partition, lambda *marker: None)
         self.transactions = Transactions(self._shard_of)
         self.clients = LastClients(host.now_ms)
+        self.has_partition = host.has_partition
         self._markers = markers
         self._host = host
         self._is_loading = True
@@ -218,13 +231,6 @@ class TransactionCoordinator:
         self._producer_ids = ProducerIdManager(host)
         self._is_behind = False
         """True after a power failure while an unreadable partition may hold more state."""
-        self._undecided: set[str] = set()
-        """Ids with a prepared commit of which a start cannot read all records."""
-        self._withheld: set[str] = set()
-        """Ids of which a marker may be gone from a partition that cannot be opened; the next start
-        looks again."""
-        self._written_again: dict[str, tuple[UnsyncedMarker, ...]] = {}
-        """Markers that a start wrote again for an id in a Prepare; its Complete carries them."""
         self._connections = LatestConnections()
 
     # ------------------------------------------------------------ requests
@@ -265,16 +271,15 @@ class TransactionCoordinator:
             except StorageError:
                 return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self._make_shards()
-        while True:
-            identity = await self._run(
-                transactional_id,
-                self._initialize(transactional_id, timeout_ms, expected, keep_prepared),
-                _refused,
-            )
+        shard = self._shard_with(transactional_id)
+        while shard.refusal is ErrorCode.NONE:
+            request = self._initialize(shard, transactional_id, timeout_ms, expected, keep_prepared)
+            identity = await shard.run(transactional_id, request, _refused)
             if identity is not None:
                 return identity
             if not await self._producer_ids.ready():
                 return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refused(shard.refusal)  # it was unloaded meanwhile
 
     async def add_partitions(
         self,
@@ -287,13 +292,11 @@ class TransactionCoordinator:
         """Join partitions, all of which exist, to a transaction."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
-            return refusal
-        return await self._run(
-            transactional_id,
-            self._add(transactional_id, producer, partitions, client_version),
-            lambda code: code,
-        )
+        shard = self._serving(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        request = self._add(shard, transactional_id, producer, partitions, client_version)
+        return await shard.run(transactional_id, request, _the_code)
 
     async def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
@@ -301,11 +304,12 @@ class TransactionCoordinator:
         """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
-            return dict.fromkeys(partitions, refusal)
-        return await self._run(
+        shard = self._serving(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return dict.fromkeys(partitions, shard)
+        return await shard.run(
             transactional_id,
-            self._verify_all(transactional_id, producer, partitions),
+            self._verify_all(shard, transactional_id, producer, partitions),
             lambda code: dict.fromkeys(partitions, code),
         )
 
@@ -326,11 +330,12 @@ class TransactionCoordinator:
             Kafka's error code for each partition, 0 where the batch may be stored.
         """
         producer = Producer(producer_id, producer_epoch)
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
-            return dict.fromkeys(partitions, int(_as_of_a_batch(refusal)))
-        return await self._run(
+        shard = self._serving(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return dict.fromkeys(partitions, int(_as_of_a_batch(shard)))
+        return await shard.run(
             transactional_id,
-            self._join(transactional_id, producer, transaction_version, partitions),
+            self._join(shard, transactional_id, producer, transaction_version, partitions),
             lambda code: dict.fromkeys(partitions, int(_as_of_a_batch(code))),
         )
 
@@ -341,19 +346,29 @@ class TransactionCoordinator:
 
         For those who had to wait for `join`: the transaction may have ended since.
         """
-        txn = self.transactions.get(transactional_id)
+        shard = self._shard_of(transactional_id)
+        txn = None if shard is None else shard.state.transactions.get(transactional_id)
         return (
-            txn is not None
+            shard is not None
+            and txn is not None
             and txn.state is TxnState.ONGOING
             and txn.client == producer
             and not txn.is_prepared
             and partition in txn.partitions
-            and not self._is_held(transactional_id)
+            and not shard.is_held(transactional_id)
         )
 
     def forces_answers_of(self, transactional_id: str) -> bool:
-        """Say whether answers to the client of an id wait until their state is on the disk."""
-        txn = self.transactions.get(transactional_id)
+        """Say whether answers to the client of an id wait until their state is on the disk.
+
+        True where a shard does not tell: its coordinator may have promised that.
+        """
+        shard = self._shard_of(transactional_id)
+        if shard is None:
+            return False
+        if shard.phase is not Phase.ACTIVE:
+            return self._host.durability is not Durability.PROCESS
+        txn = shard.state.transactions.get(transactional_id)
         return txn is not None and self._forces_answers_of(txn)
 
     def hang_up_if_late(
@@ -388,14 +403,12 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
-        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
-            return _refused(refusal)
         while True:
-            identity = await self._run(
-                transactional_id,
-                self._end(transactional_id, producer, outcome, bumps_epoch),
-                _refused,
-            )
+            shard = self._serving(transactional_id)
+            if isinstance(shard, ErrorCode):
+                return _refused(shard)
+            request = self._end(shard, transactional_id, producer, outcome, bumps_epoch)
+            identity = await shard.run(transactional_id, request, _refused)
             if identity is not None:
                 return identity
             if not await self._producer_ids.ready():
@@ -408,10 +421,23 @@ class TransactionCoordinator:
 
     def refusal(self, transactional_id: str) -> ErrorCode:
         """Why nothing of an id is served: its shard loads, or could not be read; or NONE."""
-        if self._is_loading or transactional_id in self._withheld:
+        if self._is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         shard = self._shard_of(transactional_id)
-        return ErrorCode.NONE if shard is None else shard.refusal
+        if shard is None:
+            return ErrorCode.NONE
+        if transactional_id in shard.state.withheld:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return shard.refusal
+
+    def _serving(self, transactional_id: str) -> "TxnShard | ErrorCode":
+        """The shard that serves an id, or why nothing of the id is served."""
+        shard = None if self._is_loading else self._shard_of(transactional_id)
+        if shard is not None and shard.refusal is ErrorCode.NONE and not shard.state.withheld:
+            return shard
+        if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
+            return refusal
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if shard is None else shard
 
     def find(self, criteria: Filter) -> Iterator[tuple[str, Txn] | None]:
         """Every transactional id that passes a filter, and None for each that does not.
@@ -436,30 +462,29 @@ class TransactionCoordinator:
         """
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
-            return await self._run(
-                owner, self._abort_for(owner, partition, marker), lambda code: code
-            )
+            shard = self._shard_with(owner)
+            request = self._abort_for(shard, owner, partition, marker)
+            return await shard.run(owner, request, _the_code)
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
-            is_unsure = self._withheld or self._unread()
+            is_unsure = any(
+                shard.phase is not Phase.ACTIVE or shard.state.withheld
+                for shard in self.transactions.shards
+            )
             if is_unsure and _is_open_at(store, marker.producer_id, 0):
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
             if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
                 return ErrorCode.INVALID_PRODUCER_EPOCH
         except StorageError as error:
             return _code_of(error)
-        marker = replace(marker, timestamp_ms=self._host.now_ms())
+        marker = marker._replace(timestamp_ms=self._host.now_ms())
         refused = self._markers.send([partition], marker).refused.get(partition)
         return ErrorCode.NONE if refused is None else _code_of(refused)
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The partition, or None when there is none. Raises StorageError."""
         return self._host.partition(topic, index)
-
-    def has_partition(self, topic: str, index: int) -> bool:
-        """Say whether a partition exists."""
-        return self._host.has_partition(topic, index)
 
     def has_topic(self, topic: str) -> bool:
         """Say whether a topic exists."""
@@ -482,12 +507,18 @@ class TransactionCoordinator:
         return Identity(Producer(self._producer_ids.take(), 0))
 
     def _initialize(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, keep_prepared: bool
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        keep_prepared: bool,
     ) -> Request[Identity | None]:
         """Decide on InitProducerId and write it; None: it waits for a producer id."""
+        known = shard.state
         try:
             while True:
-                txn = self.transactions.get(transactional_id)
+                txn = known.transactions.get(transactional_id)
                 decision = decide_init(
                     txn,
                     expected,
@@ -501,18 +532,18 @@ class TransactionCoordinator:
                 log.info(
                     "txn.fenced",
                     transactional_id=transactional_id,
-                    producer_id=decision.txn.producer_id,
-                    producer_epoch=decision.txn.producer_epoch,
+                    producer_id=decision.end.prepare.producer_id,
+                    producer_epoch=decision.end.prepare.producer_epoch,
                 )
-                yield from self._begin_end(transactional_id, plan(decision.txn))
-                yield from self._finish(transactional_id)
+                yield from _begin_end(shard, transactional_id, decision.end)
+                yield from self._finish(shard, transactional_id)
             if isinstance(decision, Refuse):
                 return _refused(decision.code)
             if txn is not None and decision.txn.is_two_phase and decision.txn.is_prepared:
                 yield from self._hand_over(transactional_id, txn, decision.txn)
             else:
                 yield Append([TxnRecord(transactional_id, decision.txn)])
-            volatile = self._volatile(transactional_id)
+            volatile = known.volatile.get(transactional_id)
             if volatile is not None:
                 has_more = timeout_ms < decision.txn.timeout_ms
                 volatile.following_timeout_ms = timeout_ms if has_more else None
@@ -527,6 +558,7 @@ class TransactionCoordinator:
 
     def _add(
         self,
+        shard: TxnShard,
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
@@ -535,7 +567,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         decision = decide_add(
-            self.transactions.get(transactional_id),
+            shard.state.transactions.get(transactional_id),
             producer,
             partitions,
             client_version=client_version,
@@ -555,6 +587,7 @@ class TransactionCoordinator:
 
     def _join(
         self,
+        shard: TxnShard,
         transactional_id: str,
         producer: Producer,
         transaction_version: int,
@@ -563,24 +596,32 @@ class TransactionCoordinator:
         existing = [p for p in partitions if self._host.has_partition(*p)]
         codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if transaction_version >= TV2 and existing:
-            code = yield from self._add(transactional_id, producer, existing, TV2)
+            code = yield from self._add(shard, transactional_id, producer, existing, TV2)
             codes.update(dict.fromkeys(existing, code))
         else:
-            codes.update((p, self._verify(transactional_id, producer, p)) for p in existing)
+            codes.update((p, self._verify(shard, transactional_id, producer, p)) for p in existing)
         return {partition: int(_as_of_a_batch(code)) for partition, code in codes.items()}
 
     def _verify_all(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
     ) -> Request[dict[TopicPartition, ErrorCode]]:
         yield from ()
-        return {p: self._verify(transactional_id, producer, p) for p in partitions}
+        return {p: self._verify(shard, transactional_id, producer, p) for p in partitions}
 
     def _verify(
-        self, transactional_id: str, producer: Producer, partition: TopicPartition
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        producer: Producer,
+        partition: TopicPartition,
     ) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         decision = decide_verify(txn, producer, partition)
         if isinstance(decision, Refuse):
             return decision.code
@@ -588,18 +629,22 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def _end(
-        self, transactional_id: str, producer: Producer, outcome: TxnResult, bumps_epoch: bool
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        producer: Producer,
+        outcome: TxnResult,
+        bumps_epoch: bool,
     ) -> Request[Identity | None]:
         """End a transaction; None: nothing changed, it waits for a producer id."""
-        if not transactional_id:
-            return _refused(ErrorCode.INVALID_REQUEST)
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         try:
             decision = self._decide_end(txn, producer, outcome, bumps_epoch)
         except NoProducerIdError:
             return None
         if isinstance(decision, Refuse):
-            return self._answer_to_refused_end(transactional_id, producer, outcome, decision.code)
+            volatile = shard.state.volatile.get(transactional_id)
+            return _answer_to_refused_end(volatile, producer, outcome, decision.code)
         if isinstance(decision, Done):
             return Identity(decision.txn.producer)
         if outcome is TxnResult.COMMIT:
@@ -609,10 +654,10 @@ class TransactionCoordinator:
                 _tell_not_durable(transactional_id, error)
                 if decision.prepare.is_two_phase:  # it is not ours to decide
                     return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                yield from self._give_up(transactional_id, producer, bumps_epoch)
+                yield from self._give_up(shard, transactional_id, producer, bumps_epoch)
                 return _refused(ErrorCode.TRANSACTION_ABORTABLE)
         try:
-            ending = yield from self._begin_end(transactional_id, decision)
+            ending = yield from _begin_end(shard, transactional_id, decision)
         except StorageError:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         following = Identity(decision.following)
@@ -621,15 +666,14 @@ class TransactionCoordinator:
         except StorageError as error:
             if ending.data and not decision.prepare.is_two_phase:
                 _tell_not_durable(transactional_id, error)
-                return (yield from self._undo(transactional_id, producer, ending, error))
-            self._retry_later(transactional_id, ending, error)
+                undo = self._undo(shard, transactional_id, producer, ending, error)
+                return (yield from undo)
+            self._retry_later(shard, transactional_id, ending, error)
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            yield from finish(
-                transactional_id, ending, partial(self._mark, transactional_id), following
-            )
+            yield from finish(transactional_id, ending, partial(self._mark, shard), following)
         except StorageError as error:
-            self._retry_later(transactional_id, ending, error)
+            self._retry_later(shard, transactional_id, ending, error)
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return following
 
@@ -656,17 +700,6 @@ class TransactionCoordinator:
                 last_offsets.append(LastOffset(topic_id, index, store.epoch_of(offset), offset))
         return end._replace(prepare=end.prepare._replace(last_offsets=tuple(last_offsets)))
 
-    def _begin_end(self, transactional_id: str, end: End) -> Request[Ending]:
-        """Append a Prepare; `_finish` comes next. Raises StorageError: nothing changed."""
-        yield Append([TxnRecord(transactional_id, end.prepare)])
-        volatile = self._volatile(transactional_id)
-        assert volatile is not None, f"{transactional_id} is not at rest"
-        if volatile.following_timeout_ms is not None:
-            completed = end.complete._replace(timeout_ms=volatile.following_timeout_ms)
-            end = end._replace(complete=completed)
-        volatile.ending = Ending(end)
-        return volatile.ending
-
     def _decide_end(
         self, txn: Txn | None, producer: Producer, outcome: TxnResult, bumps_epoch: bool
     ) -> Refuse | Done | End:
@@ -679,28 +712,31 @@ class TransactionCoordinator:
         )
 
     def _give_up(
-        self, transactional_id: str, producer: Producer, bumps_epoch: bool
+        self, shard: TxnShard, transactional_id: str, producer: Producer, bumps_epoch: bool
     ) -> Request[None]:
         """Abort a transaction that cannot be made durable, before a retry seems to succeed.
 
         The client asks for an abort when it hears of the failure. It is done by then, and the
         client goes on with the identity that this abort leaves it.
         """
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         try:
             decision = self._decide_end(txn, producer, TxnResult.ABORT, bumps_epoch)
             assert isinstance(decision, End), f"{transactional_id} was open"
-            yield from self._begin_end(transactional_id, decision)
+            yield from _begin_end(shard, transactional_id, decision)
         except StorageError as error:  # the client's own abort, or its time, ends it
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
             return
-        volatile = self._volatile(transactional_id)
-        assert volatile is not None, f"{transactional_id} is not at rest"
-        volatile.given_up = producer
-        yield from self._finish(transactional_id)
+        shard.state.volatile[transactional_id].given_up = producer
+        yield from self._finish(shard, transactional_id)
 
     def _undo(
-        self, transactional_id: str, producer: Producer, ending: Ending, error: StorageError
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        producer: Producer,
+        ending: Ending,
+        error: StorageError,
     ) -> Request[Identity]:
         """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
 
@@ -708,38 +744,22 @@ class TransactionCoordinator:
         """
         prepare = decide_undo(ending.plan.prepare, now_ms=self._host.now_ms())
         try:
-            undoing = yield from self._begin_end(transactional_id, plan(prepare))
+            undoing = yield from _begin_end(shard, transactional_id, plan(prepare))
         except StorageError:  # it is the coordinator's own log; the next start finishes the commit
-            self._retry_later(transactional_id, ending, error)
+            self._retry_later(shard, transactional_id, ending, error)
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        volatile = self._volatile(transactional_id)
-        assert volatile is not None, f"{transactional_id} is not at rest"
-        volatile.given_up = producer
-        yield from self._finish(transactional_id)
+        shard.state.volatile[transactional_id].given_up = producer
+        yield from self._finish(shard, transactional_id)
         is_sure = undoing.is_decided
         return _refused(
             ErrorCode.TRANSACTION_ABORTABLE if is_sure else ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
 
-    def _answer_to_refused_end(
-        self, transactional_id: str, producer: Producer, outcome: TxnResult, code: ErrorCode
-    ) -> Identity:
-        """Give the answer to a repeated EndTxn, whose first answer may have been lost."""
-        volatile = self._volatile(transactional_id)
-        if volatile is None:
-            return _refused(code)
-        ending = volatile.ending
-        if code is ErrorCode.CONCURRENT_TRANSACTIONS and ending is not None and ending.is_put_off:
-            return Identity(ending.plan.following)  # it is on the disk; a marker has to wait
-        if outcome is TxnResult.COMMIT and volatile.given_up == producer:
-            return _refused(ErrorCode.TRANSACTION_ABORTABLE)
-        return _refused(code)
-
     def _abort_for(
-        self, transactional_id: str, partition: TopicPartition, marker: Marker
+        self, shard: TxnShard, transactional_id: str, partition: TopicPartition, marker: Marker
     ) -> Request[ErrorCode]:
         """Abort a transaction of which an operator wants to abort a part."""
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         if txn is None or partition not in txn.partitions:  # it ended meanwhile
             return ErrorCode.NONE
         if marker.producer_epoch < txn.producer_epoch:
@@ -749,8 +769,8 @@ class TransactionCoordinator:
         if marker.is_commit:
             return ErrorCode.INVALID_TXN_STATE
         log.warning("txn.aborted_by_operator", transactional_id=transactional_id)
-        yield from self._fence(transactional_id)
-        fenced = self.transactions.get(transactional_id)
+        yield from self._fence(shard, transactional_id)
+        fenced = shard.state.transactions.get(transactional_id)
         if fenced is not None and fenced.state not in AT_REST:  # a disk refuses
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
@@ -762,14 +782,14 @@ class TransactionCoordinator:
                 return transactional_id
         return None
 
-    def _time_out(self, transactional_id: str) -> Request[None]:
+    def _time_out(self, shard: TxnShard, transactional_id: str) -> Request[None]:
         """Abort a transaction that is past its time (P5)."""
-        txn = self.transactions.get(transactional_id)
-        volatile = self._volatile(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
+        volatile = shard.state.volatile.get(transactional_id)
         if txn is None or volatile is None or txn.state is not TxnState.ONGOING:
             return
         if not timeouts.is_timed_out(txn, volatile.begun_ms, self._host.monotonic_ms()):
-            self._watch(transactional_id, txn, volatile)
+            self._watch(shard, transactional_id, txn, volatile)
             return
         log.warning(
             "txn.timed_out",
@@ -778,33 +798,35 @@ class TransactionCoordinator:
             producer_epoch=txn.producer_epoch,
             timeout_ms=txn.timeout_ms,
         )
-        yield from self._fence(transactional_id)
+        yield from self._fence(shard, transactional_id)
 
-    def _fence(self, transactional_id: str) -> Request[None]:
+    def _fence(self, shard: TxnShard, transactional_id: str) -> Request[None]:
         """Abort an open transaction under a later epoch."""
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         assert txn is not None, f"{transactional_id} is not known"
         try:
-            prepare = decide_fence(
+            end = decide_fence(
                 txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
             )
-            yield from self._begin_end(transactional_id, plan(prepare))
+            yield from _begin_end(shard, transactional_id, end)
         except StorageError as error:
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
-            self._watch_from(transactional_id, self._host.monotonic_ms() + RETRY_MS)
+            volatile = shard.state.volatile[transactional_id]
+            due_ms = self._host.monotonic_ms() + RETRY_MS
+            self._watch_from(shard, transactional_id, volatile, due_ms)
             return
-        yield from self._finish(transactional_id)
+        yield from self._finish(shard, transactional_id)
 
-    def _finish(self, transactional_id: str) -> Request[None]:
+    def _finish(self, shard: TxnShard, transactional_id: str) -> Request[None]:
         """Finish the end under way: markers, then Complete. Does nothing where there is none."""
-        volatile = self._volatile(transactional_id)
+        volatile = shard.state.volatile.get(transactional_id)
         ending = None if volatile is None else volatile.ending
         if ending is None:
             return
         try:
-            yield from finish(transactional_id, ending, partial(self._mark, transactional_id))
+            yield from finish(transactional_id, ending, partial(self._mark, shard))
         except StorageError as error:
-            self._retry_later(transactional_id, ending, error)
+            self._retry_later(shard, transactional_id, ending, error)
 
     def _hand_over(self, transactional_id: str, txn: Txn, kept: Txn) -> Request[None]:
         """Append that an open transaction is kept for another system to decide on.
@@ -863,7 +885,7 @@ class TransactionCoordinator:
             volatile.given_up = None
             if before is None or before.state is not TxnState.ONGOING:
                 volatile.begun_ms = self._host.monotonic_ms()
-            self._watch(transactional_id, txn, volatile)
+            self._watch(shard, transactional_id, txn, volatile)
 
     def _forces_answers_of(self, txn: Txn) -> bool:
         """Say whether answers to a transaction's client wait until their state is on the disk."""
@@ -884,12 +906,10 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ steps
 
-    def _mark(self, transactional_id: str, ending: Ending) -> Marked:
+    def _mark(self, shard: TxnShard, ending: Ending) -> Marked:
         """Write the markers that an end lacks, each to the log of its partition."""
         prepare = ending.plan.prepare
         is_commit = prepare.state is TxnState.PREPARE_COMMIT
-        shard = self._shard_of(transactional_id)
-        assert shard is not None, f"{transactional_id} has a Prepare"
         marker = Marker(*prepare.producer, shard.log.leader_epoch, is_commit, self._host.now_ms())
         sent = self._markers.send(sorted(ending.unmarked), marker)
         refused = to_be_retried(sent.refused, marker) if sent.refused else {}
@@ -969,15 +989,6 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ shards
 
-    def _run(
-        self, transactional_id: str, request: Request[T], refused: Refused[T]
-    ) -> Coroutine[Any, Any, T]:
-        """Run a request in the shard of its id."""
-        shard = self._shard_of(transactional_id)
-        if shard is None:
-            return _refused_by(request)
-        return shard.run(transactional_id, request, refused)
-
     def _shard_of(self, transactional_id: str) -> TxnShard | None:
         """The shard that keeps an id; None while there is no `__transaction_state`."""
         shards = self.transactions.shards
@@ -1006,21 +1017,11 @@ class TransactionCoordinator:
                 for shard in self.transactions.shards:
                     shard.activate()
 
-    def _volatile(self, transactional_id: str) -> Volatile | None:
-        """The state of an id that is in memory alone; None if there is none."""
-        shard = self._shard_of(transactional_id)
-        return None if shard is None else shard.state.volatile.get(transactional_id)
-
-    def _is_held(self, transactional_id: str) -> bool:
-        """Say whether a request for an id is under way."""
-        shard = self._shard_of(transactional_id)
-        return shard is not None and shard.is_held(transactional_id)
-
-    def _start(self, transactional_id: str, request: Request[None]) -> None:
-        """Run a request that nobody waits for."""
+    def _shard_with(self, transactional_id: str) -> TxnShard:
+        """The shard of an id that is known."""
         shard = self._shard_of(transactional_id)
         assert shard is not None, f"{transactional_id} is not known"
-        shard.start(transactional_id, request)
+        return shard
 
     def _unread(self) -> list[str]:
         """The partitions of `__transaction_state` that could not be read."""
@@ -1032,7 +1033,7 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ time
 
-    def _watch(self, transactional_id: str, txn: Txn, volatile: Volatile) -> None:
+    def _watch(self, shard: TxnShard, transactional_id: str, txn: Txn, volatile: Volatile) -> None:
         """Have an open transaction aborted when its time is up.
 
         Its timer is left alone when it ends: the next one of this id is due later and needs none.
@@ -1041,36 +1042,39 @@ class TransactionCoordinator:
             return
         due_ms = timeouts.deadline_ms(txn, volatile.begun_ms)
         if volatile.timer is None or due_ms < volatile.due_ms:
-            self._watch_from(transactional_id, due_ms)
+            self._watch_from(shard, transactional_id, volatile, due_ms)
 
-    def _watch_from(self, transactional_id: str, due_ms: int) -> None:
+    def _watch_from(
+        self, shard: TxnShard, transactional_id: str, volatile: Volatile, due_ms: int
+    ) -> None:
         """Look at an id that is not at rest at a time of the monotonic clock."""
-        volatile = self._volatile(transactional_id)
-        assert volatile is not None, f"{transactional_id} is not at rest"
         if volatile.timer is not None:
             volatile.timer.cancel()
         volatile.due_ms = due_ms
-        volatile.timer = self._host.call_at(due_ms, lambda: self._on_deadline(transactional_id))
+        volatile.timer = self._host.call_at(
+            due_ms, lambda: self._on_deadline(shard, transactional_id)
+        )
 
-    def _on_deadline(self, transactional_id: str) -> None:
-        shard = self._shard_of(transactional_id)
-        volatile = None if shard is None else shard.state.volatile.get(transactional_id)
-        if shard is None or volatile is None:  # the id has expired
+    def _on_deadline(self, shard: TxnShard, transactional_id: str) -> None:
+        volatile = shard.state.volatile.get(transactional_id)
+        if volatile is None:  # the id has expired
             return
         volatile.timer = None
         txn = shard.state.transactions.get(transactional_id)
         if txn is not None and txn.state in AT_REST and volatile.is_void:
             del shard.state.volatile[transactional_id]
             return
-        shard.start(transactional_id, self._time_out(transactional_id))
+        shard.start(transactional_id, self._time_out(shard, transactional_id))
 
-    def _retry_later(self, transactional_id: str, ending: Ending, error: StorageError) -> None:
+    def _retry_later(
+        self, shard: TxnShard, transactional_id: str, ending: Ending, error: StorageError
+    ) -> None:
         if ending.told != error.message:  # told once, tried for long
             ending.told = error.message
             log.error("txn.end_delayed", transactional_id=transactional_id, reason=error.message)
         self._host.call_at(
             self._host.monotonic_ms() + RETRY_MS,
-            lambda: self._start(transactional_id, self._finish(transactional_id)),
+            lambda: shard.start(transactional_id, self._finish(shard, transactional_id)),
         )
 
     def _sweep_later(self) -> None:
@@ -1096,27 +1100,28 @@ class TransactionCoordinator:
                 for transactional_id in shard.state.transactions.expired(
                     self._host.now_ms(), expiration_ms
                 )
-                if not shard.is_held(transactional_id) and transactional_id not in self._withheld
+                if not shard.is_held(transactional_id)
+                and transactional_id not in shard.state.withheld
             ]
-            unsynced = [name for name, _ in expired if self._has_unsynced(name)]
+            unsynced = [name for name, _ in expired if self._has_unsynced(shard, name)]
             if unsynced:
                 expired = [each for each in expired if each.transactional_id not in set(unsynced)]
             if expired:
                 _append_in_batches(shard, expired)
                 log.info("txn.expired", count=len(expired))
             for transactional_id in unsynced:
-                shard.start(transactional_id, self._sync_markers(transactional_id))
+                shard.start(transactional_id, self._sync_markers(shard, transactional_id))
 
-    def _has_unsynced(self, transactional_id: str) -> bool:
+    def _has_unsynced(self, shard: TxnShard, transactional_id: str) -> bool:
         """Say whether a power failure may take a marker of an id."""
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         if txn is None or self._host.durability is Durability.PROCESS:
             return False
         return not all(map(self._is_synced, txn.unsynced_markers))
 
-    def _sync_markers(self, transactional_id: str) -> Request[None]:
+    def _sync_markers(self, shard: TxnShard, transactional_id: str) -> Request[None]:
         """Sync the markers of an id, which is forgotten once they are on the disk."""
-        txn = self.transactions.get(transactional_id)
+        txn = shard.state.transactions.get(transactional_id)
         if txn is not None:
             yield from _forced(Synced(self._places_of(txn.unsynced_markers)))
 
@@ -1153,19 +1158,21 @@ class TransactionCoordinator:
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
             self._make_shards()
             for shard in self.transactions.shards:
-                self._load(shard)
+                if self._load(shard):
+                    shard.activate()
         self._is_loading = False
         if power_failed:
             self._decide_prepared()
         if power_failed or has_losses:
             self._write_lost_markers()
-        for transactional_id, txn in self.transactions.decoded():
-            if txn.state in PREPARED and not self._is_left(transactional_id):
-                self._resume(transactional_id, txn, power_failed=power_failed)
-                self._run_blocking(transactional_id, self._finish(transactional_id))
+        for shard in self.transactions.shards:
+            for transactional_id in self._resume_prepared(shard, power_failed=power_failed):
+                shard.run_blocking(self._finish(shard, transactional_id))
         unread = self._unread()
         if power_failed:
-            self._is_behind = bool(unread or self._undecided or self._withheld)
+            self._is_behind = bool(unread) or any(
+                shard.state.undecided or shard.state.withheld for shard in self.transactions.shards
+            )
             self._fence_everybody()
             known = [txn for _, txn in self.transactions.items()]
             self._hanging.end(stores, known, unread=unread)
@@ -1174,29 +1181,27 @@ class TransactionCoordinator:
             self._refuse_unexplained(stores, unread)
             if has_losses:
                 self._fence_everybody()
-        for transactional_id, txn in self.transactions.decoded():
-            if transactional_id in self._withheld:
-                continue
-            if txn.state is TxnState.ONGOING:
-                age_ms = timeouts.age_at_start(txn, self._host.now_ms())
-                volatile = self._volatile(transactional_id)
-                assert volatile is not None, f"{transactional_id} is open"
-                volatile.begun_ms = self._host.monotonic_ms() - age_ms
-                self._watch(transactional_id, txn, volatile)
-            self._sync_before_ack(None, txn)
-            self._let_in(transactional_id, txn)
-            if txn.is_two_phase:  # a process before this one may have promised less
-                self._run_blocking(transactional_id, _forced(Synced(txn.partitions)))
         for shard in self.transactions.shards:
+            self._go_on(shard)
+            for _, txn in shard.state.transactions.decoded():
+                if txn.is_two_phase:  # a process before this one may have promised less
+                    shard.run_blocking(_forced(Synced(txn.partitions)))
             if shard.phase is Phase.ACTIVE:
                 shard.run_blocking(_forced(COMMITTED, is_due=True))
         self._sweep_later()
 
-    def _run_blocking(self, transactional_id: str, request: Request[None]) -> None:
-        """Run a request of a start to its end."""
-        shard = self._shard_of(transactional_id)
-        assert shard is not None, f"{transactional_id} is known"
-        shard.run_blocking(request)
+    def _go_on(self, shard: TxnShard) -> None:
+        """Let the open transactions of a shard go on, each until its time is up."""
+        for transactional_id, txn in shard.state.transactions.decoded():
+            if transactional_id in shard.state.withheld:
+                continue
+            if txn.state is TxnState.ONGOING:
+                age_ms = timeouts.age_at_start(txn, self._host.now_ms())
+                volatile = shard.state.volatile[transactional_id]
+                volatile.begun_ms = self._host.monotonic_ms() - age_ms
+                self._watch(shard, transactional_id, txn, volatile)
+            self._sync_before_ack(None, txn)
+            self._let_in(transactional_id, txn)
 
     def _is_given_up(self, held: OpenTransaction, owner: Owner | None) -> bool:
         """Say whether an operator gave up a transaction's end, or its coordinator's records."""
@@ -1205,9 +1210,7 @@ class TransactionCoordinator:
         if owner is None:
             indexes = [shard.index for shard in self.transactions.shards]
         else:
-            shard = self._shard_of(owner.transactional_id)
-            assert shard is not None, f"{owner.transactional_id} is known"
-            indexes = [shard.index]
+            indexes = [self._shard_with(owner.transactional_id).index]
         return any(self._host.accepts_loss(TRANSACTIONS_TOPIC, index) for index in indexes)
 
     @property
@@ -1220,37 +1223,53 @@ class TransactionCoordinator:
         if not self._is_behind:
             self._hanging.call_when_ended(call)
 
-    def _load(self, shard: TxnShard) -> None:
-        """Replay a partition of `__transaction_state`, or do without it."""
+    def _load(self, shard: TxnShard) -> bool:
+        """Replay a partition of `__transaction_state`; False: do without it."""
         error = shard.load(lambda: self._replay(shard), Known)
         if error is not None:
-            shard.fail(shard.advice_on(error), Known())
+            advice = shard.advice_on(error)  # of this moment, before it is refused
             if isinstance(error, CorruptLogError):
                 self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
-            log.error(
-                "txn.ids_not_served",
-                partition=f"{TRANSACTIONS_TOPIC}-{shard.index}",
-                reason=shard.fault,
-            )
-            return
-        shard.activate()
+            self._fail(shard, advice)
+            return False
         for transactional_id, txn in shard.state.transactions.decoded():
             if txn.state not in AT_REST:
                 shard.state.volatile[transactional_id] = Volatile()
+        return True
 
-    def _resume(self, transactional_id: str, txn: Txn, *, power_failed: bool) -> None:
+    def _fail(self, shard: TxnShard, fault: str) -> None:
+        """Serve the ids of a partition no longer, until the next start."""
+        shard.fail(fault, Known())
+        log.error(
+            "txn.ids_not_served",
+            partition=f"{TRANSACTIONS_TOPIC}-{shard.index}",
+            reason=shard.fault,
+        )
+
+    def _resume_prepared(self, shard: TxnShard, *, power_failed: bool) -> list[str]:
+        """Plan the end of each prepared transaction of a shard; return their ids."""
+        prepared = [
+            (transactional_id, txn)
+            for transactional_id, txn in shard.state.transactions.decoded()
+            if txn.state in PREPARED and not shard.state.is_left(transactional_id)
+        ]
+        for transactional_id, txn in prepared:
+            self._resume(shard, transactional_id, txn, power_failed=power_failed)
+        return [transactional_id for transactional_id, _ in prepared]
+
+    def _resume(
+        self, shard: TxnShard, transactional_id: str, txn: Txn, *, power_failed: bool
+    ) -> None:
         """Plan the end of a transaction whose Prepare a start finds.
 
         Data that a power failure left is on the disk; data that cannot be read is not waited for.
         A partition that has a later transaction open has its marker: another one would end the
         later transaction.
         """
-        volatile = self._volatile(transactional_id)
-        assert volatile is not None, f"{transactional_id} is not at rest"
         end = plan(txn)
-        if (written := self._written_again.pop(transactional_id, None)) is not None:
+        if (written := shard.state.written_again.pop(transactional_id, None)) is not None:
             end = end._replace(complete=end.complete._replace(unsynced_markers=written))
-        ending = volatile.ending = Ending(end)
+        ending = shard.state.volatile[transactional_id].ending = Ending(end)
         unsynced = () if power_failed else self._opened_of(ending.data)
         ending.data = frozenset((store.topic, store.index) for store in unsynced)
         if txn.last_offsets:
@@ -1272,6 +1291,43 @@ class TransactionCoordinator:
                 later.add((store.topic, store.index))
         return later
 
+    # ------------------------------------------------------------ elections
+
+    def resign(self, index: int) -> None:
+        """Leave the ids of a partition to another broker.
+
+        Requests that wait are answered with NOT_COORDINATOR. What is known of connections and
+        clients stays: it is this broker's own, and no log has it.
+        """
+        shard = self.transactions.shards[index]
+        for volatile in shard.state.volatile.values():
+            if volatile.timer is not None:
+                volatile.timer.cancel()
+        shard.unload(Known())
+
+    async def elect(self, index: int) -> None:
+        """Coordinate the ids of a partition again: replay its log, then finish every Prepare.
+
+        Its records are synced first, as those of a start: requests may have been waiting for that.
+        Until then a request is answered with COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        shard = self.transactions.shards[index]
+        shard.begin_load()
+        if not self._load(shard):
+            return
+        if self._host.durability is not Durability.PROCESS:
+            try:
+                await self._host.sync([shard.log])
+            except StorageError as error:
+                self._fail(shard, shard.advice_on(error))
+                return
+            if shard.phase is not Phase.LOADING:  # it resigned meanwhile
+                return
+        shard.activate()
+        for transactional_id in self._resume_prepared(shard, power_failed=False):
+            shard.start(transactional_id, self._finish(shard, transactional_id))
+        self._go_on(shard)
+
     # ------------------------------------------------------------ power failures
 
     def _decide_prepared(self) -> None:
@@ -1285,7 +1341,7 @@ class TransactionCoordinator:
             for transactional_id, txn in shard.state.transactions.decoded():
                 has_lost = self._has_lost_records(txn) if is_to_decide(txn) else False
                 if has_lost is None:
-                    self._undecided.add(transactional_id)
+                    shard.state.undecided.add(transactional_id)
                 elif has_lost:
                     prepare = decide_undo(txn, now_ms=self._host.now_ms())
                     undone.append(TxnRecord(transactional_id, prepare))
@@ -1293,9 +1349,9 @@ class TransactionCoordinator:
             if undone:
                 _append_in_batches(shard, undone)
                 shard.run_blocking(_forced(COMMITTED, is_due=True))
-        for transactional_id in self._undecided:
-            log.error("txn.left_prepared", transactional_id=transactional_id)
-            self._decide_later(transactional_id)
+            for transactional_id in shard.state.undecided:
+                log.error("txn.left_prepared", transactional_id=transactional_id)
+                self._decide_later(shard, transactional_id)
 
     def _has_lost_records(self, prepare: Txn) -> bool | None:
         """Say whether a partition lacks records that a Prepare names; None: one cannot be read."""
@@ -1312,36 +1368,33 @@ class TransactionCoordinator:
                 return True
         return None if is_unknown else False
 
-    def _is_left(self, transactional_id: str) -> bool:
-        """Say whether a start ends nothing of an id, since a partition cannot be read."""
-        return transactional_id in self._undecided or transactional_id in self._withheld
-
-    def _decide_later(self, transactional_id: str) -> None:
+    def _decide_later(self, shard: TxnShard, transactional_id: str) -> None:
         self._host.call_at(
             self._host.monotonic_ms() + RETRY_MS,
-            lambda: self._start(transactional_id, self._decide_and_finish(transactional_id)),
+            lambda: shard.start(transactional_id, self._decide_and_finish(shard, transactional_id)),
         )
 
-    def _decide_and_finish(self, transactional_id: str) -> Request[None]:
+    def _decide_and_finish(self, shard: TxnShard, transactional_id: str) -> Request[None]:
         """Decide on a Prepare whose records could not be read at the start."""
-        txn = self.transactions.get(transactional_id)
-        assert txn is not None, f"{transactional_id} is prepared"
-        if transactional_id in self._withheld:
+        known = shard.state
+        if transactional_id not in known.undecided or transactional_id in known.withheld:
             return
+        txn = known.transactions.get(transactional_id)
+        assert txn is not None, f"{transactional_id} is prepared"
         has_lost = self._has_lost_records(txn)
         if has_lost is None:
-            self._decide_later(transactional_id)
+            self._decide_later(shard, transactional_id)
             return
         if has_lost:
             txn = decide_undo(txn, now_ms=self._host.now_ms())
             try:
                 yield Append([TxnRecord(transactional_id, txn)])
             except StorageError:
-                self._decide_later(transactional_id)
+                self._decide_later(shard, transactional_id)
                 return
-        self._undecided.discard(transactional_id)
-        self._resume(transactional_id, txn, power_failed=True)
-        yield from self._finish(transactional_id)
+        known.undecided.discard(transactional_id)
+        self._resume(shard, transactional_id, txn, power_failed=True)
+        yield from self._finish(shard, transactional_id)
 
     def _write_lost_markers(self) -> None:
         """Write the markers again that the power failure took, each before any later one.
@@ -1359,7 +1412,7 @@ class TransactionCoordinator:
                     continue
                 written = self._write_again(shard, transactional_id, txn, found)
                 if txn.state in PREPARED:
-                    self._written_again[transactional_id] = written
+                    shard.state.written_again[transactional_id] = written
                 else:
                     following = txn._replace(unsynced_markers=written)
                     renewed.append(TxnRecord(transactional_id, following))
@@ -1385,7 +1438,7 @@ class TransactionCoordinator:
                 log.error(
                     "txn.id_not_served", transactional_id=transactional_id, reason=error.message
                 )
-                self._withheld.add(transactional_id)
+                shard.state.withheld.add(transactional_id)
                 to_carry.append(each)
                 continue
             assert store is not None, f"{place} is there"
@@ -1465,16 +1518,16 @@ class TransactionCoordinator:
             fenced = [
                 TxnRecord(transactional_id, following)
                 for transactional_id, txn in shard.state.transactions.items()
-                if transactional_id not in self._withheld
+                if transactional_id not in shard.state.withheld
                 and (following := self._fenced(txn)) is not None
             ]
             _append_in_batches(shard, fenced)
             for transactional_id, txn in shard.state.transactions.decoded():
                 volatile = shard.state.volatile.get(transactional_id)
-                is_fenced = txn.state in PREPARED and not self._is_left(transactional_id)
+                is_fenced = txn.state in PREPARED and not shard.state.is_left(transactional_id)
                 if is_fenced and volatile is not None and volatile.ending is None:
                     volatile.ending = Ending(plan(txn))
-                    shard.run_blocking(self._finish(transactional_id))
+                    shard.run_blocking(self._finish(shard, transactional_id))
 
     def _fenced(self, txn: Txn) -> Txn | None:
         """The next state of an id after a power failure; None: it stays as it is."""
@@ -1495,14 +1548,34 @@ def _tell_not_durable(transactional_id: str, error: StorageError) -> None:
     log.error("txn.commit_not_durable", transactional_id=transactional_id, reason=error.message)
 
 
-async def _refused_by(request: Request[T]) -> T:
-    """The answer of a request for an id while no id is known."""
-    try:
-        step = next(request)
-    except StopIteration as refused:
-        answer: T = refused.value
-        return answer
-    raise AssertionError(f"{step} for an id of which nothing is known")
+def _the_code(code: ErrorCode) -> ErrorCode:
+    """The answer of a request that is answered with an error code alone."""
+    return code
+
+
+def _begin_end(shard: TxnShard, transactional_id: str, end: End) -> Request[Ending]:
+    """Append a Prepare; `finish` comes next. Raises StorageError: nothing changed."""
+    yield Append([TxnRecord(transactional_id, end.prepare)])
+    volatile = shard.state.volatile[transactional_id]
+    if volatile.following_timeout_ms is not None:
+        completed = end.complete._replace(timeout_ms=volatile.following_timeout_ms)
+        end = end._replace(complete=completed)
+    volatile.ending = Ending(end)
+    return volatile.ending
+
+
+def _answer_to_refused_end(
+    volatile: Volatile | None, producer: Producer, outcome: TxnResult, code: ErrorCode
+) -> Identity:
+    """Give the answer to a repeated EndTxn, whose first answer may have been lost."""
+    if volatile is None:
+        return _refused(code)
+    ending = volatile.ending
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and ending is not None and ending.is_put_off:
+        return Identity(ending.plan.following)  # it is on the disk; a marker has to wait
+    if outcome is TxnResult.COMMIT and volatile.given_up == producer:
+        return _refused(ErrorCode.TRANSACTION_ABORTABLE)
+    return _refused(code)
 
 
 def _append_in_batches(shard: TxnShard, records: Sequence[TxnRecord]) -> None:

@@ -5,7 +5,6 @@ Appends are synchronous and go to the page cache; only `sync` waits for the disk
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -29,8 +28,7 @@ class ProducerIdentity(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """The end of a transaction on one partition."""
 
     producer_id: int

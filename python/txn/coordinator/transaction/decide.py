@@ -99,9 +99,9 @@ class End(NamedTuple):
 
 
 class AbortFirst(NamedTuple):
-    """Write this Prepare and complete it, then decide the request again."""
+    """Abort the transaction that is open, by this plan; then decide the request again."""
 
-    txn: Txn
+    end: End
 
 
 # -------------------------------------------------------------------- InitProducerId
@@ -138,7 +138,7 @@ def decide_init(
         if keep_prepared:
             return Write(_kept(txn, timeout_ms, now_ms, new_producer_id))
         last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
-        return AbortFirst(_fence(txn, now_ms, new_producer_id, last_epoch))
+        return AbortFirst(plan(_fence(txn, now_ms, new_producer_id, last_epoch)))
     if expected is not None and expected != txn.producer:  # its answer was lost
         return Write(_empty(txn, txn.producer, expected.producer_epoch, timeout_ms, now_ms))
     last_epoch = NO_PRODUCER_EPOCH if expected is None else txn.producer_epoch
@@ -447,9 +447,9 @@ def decide_undo(prepare: Txn, *, now_ms: int) -> Txn:
     return prepare._replace(state=TxnState.PREPARE_ABORT, updated_ms=now_ms, last_offsets=())
 
 
-def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> Txn:
-    """The Prepare that aborts an open transaction and fences its producer."""
-    return _fence(txn, now_ms, new_producer_id, NO_PRODUCER_EPOCH)
+def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> End:
+    """The plan to abort an open transaction and fence its producer."""
+    return plan(_fence(txn, now_ms, new_producer_id, NO_PRODUCER_EPOCH))
 
 
 def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
@@ -479,7 +479,7 @@ def decide_after_power_failure(
     """
     if txn.state is TxnState.ONGOING:
         ongoing = _used_up(txn) if is_behind else txn
-        return decide_fence(ongoing, now_ms=now_ms, new_producer_id=new_producer_id)
+        return _fence(ongoing, now_ms, new_producer_id, NO_PRODUCER_EPOCH)
     assert txn.state not in PREPARED, "a Prepare is completed first"
     fenced = txn._replace(producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
     if txn.producer.is_exhausted or is_behind:

@@ -152,13 +152,15 @@ def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 
 def _encode_tagged(txn: Txn) -> bytes:
-    count, usual = _encode_usual_tagged(
+    count, usual, alone = _encode_usual_tagged(
         txn.previous_producer_id,
         txn.next_producer_id,
         txn.client_version,
         txn.next_producer_epoch,
         txn.last_producer_epoch,
     )
+    if not txn.last_offsets and not txn.unsynced_markers:
+        return alone
     parts = [usual]
     if txn.last_offsets:
         packed = [_LAST_OFFSET.pack(each.topic_id.bytes, *each[1:]) for each in txn.last_offsets]
@@ -182,8 +184,12 @@ def _encode_usual_tagged(
     client_version: int,
     next_producer_epoch: int,
     last_producer_epoch: int,
-) -> tuple[int, bytes]:
-    """Encode the tagged fields of one number each, and count them; most ids have the same."""
+) -> tuple[int, bytes, bytes]:
+    """Encode the tagged fields of one number each; most ids have the same.
+
+    Returns:
+        Their count, their bytes, and the bytes of all tagged fields where there are no others.
+    """
     fields = (
         (_PREVIOUS_PRODUCER_ID, "q", previous_producer_id, NO_PRODUCER_ID),
         (_NEXT_PRODUCER_ID, "q", next_producer_id, NO_PRODUCER_ID),
@@ -196,7 +202,8 @@ def _encode_usual_tagged(
         for tag, layout, value, default in fields
         if value != default
     ]
-    return len(present), b"".join(present)
+    usual = b"".join(present)
+    return len(present), usual, unsigned_varint(len(present)) + usual
 
 
 def at_rest_since_ms(data: bytes) -> int | None:
