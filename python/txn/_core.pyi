@@ -230,6 +230,15 @@ class PartitionLog:
         """Move the log start up to `offset`, never down; return the log start. Syncs; segments
         wholly below are removed. Raises IndexError beyond the high watermark, LogRefusedError, OSError.
         """
+    def append_records(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        timestamp_ms: int,
+        producer: tuple[int, int] | None,
+    ) -> int:
+        """Append (key, value) records of a coordinator as one batch; return its base offset. With a
+        producer id and epoch the batch is of its transaction. Raises LogRefusedError, OSError.
+        """
     def append(self, batch: bytes) -> int:
         """Append one encoded batch of a coordinator (origin 0); return its base offset. Raises
         LogRefusedError, OSError.

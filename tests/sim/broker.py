@@ -354,7 +354,7 @@ class Broker:
         codes: dict[int, int],
         answer: Callable[[Any], object],
     ) -> None:
-        """What the control loop does for a parked Produce."""
+        """Ask the coordinator for a parked Produce, as the control loop does."""
         assert self.node is not None, "it has started"
         places = [each.place for n, each in enumerate(request.batches) if n not in codes]
         verdicts = await self.node.verifier.join(

@@ -1,4 +1,4 @@
-"""The machine's disk below real files: what of their contents a power failure cannot take.
+"""The machine's disk below real files: the contents that a power failure cannot take.
 
 The files are real, in a directory in memory, and the Rust logs that write to them show every change
 beforehand (`_core.watch_disk`). So the files hold the page cache: a process that dies leaves them.

@@ -1227,10 +1227,9 @@ class TransactionCoordinator:
         """Replay a partition of `__transaction_state`; False: do without it."""
         error = shard.load(lambda: self._replay(shard), Known)
         if error is not None:
-            advice = shard.advice_on(error)  # of this moment, before it is refused
             if isinstance(error, CorruptLogError):
                 self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
-            self._fail(shard, advice)
+            self._fail(shard, shard.advice_on(error))
             return False
         for transactional_id, txn in shard.state.transactions.decoded():
             if txn.state not in AT_REST:

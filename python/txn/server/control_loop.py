@@ -218,12 +218,15 @@ class ControlLoop:
             return
         try:
             request: object = decode_request(api.request, api_key, api_version, body)
-        except MalformedRequestError as error:
-            self._on_malformed(token, context, error)
-        except Exception:
-            self._fail(token, context)
-        else:
-            self._start(self._finish(token, context, api.answer(request, context)), token)
+            answer = eager.step(api.answer(request, context))
+            if isinstance(answer, eager.Suspended):
+                self._start(self._finish(token, context, answer), token)
+            elif not isinstance(answer, bytes) and _is_large(answer):
+                self._start(self._reply_large(token, context, answer), token)
+            else:
+                self._reply(token, context, answer)
+        except Exception as error:
+            self._on_error(token, context, error)
 
     def _begin_session(self, client_host: str, connection: int) -> Session:
         """Make the session of a connection, and keep it for the connection's next requests."""
@@ -244,6 +247,15 @@ class ControlLoop:
             client_host=client_host,
         )
         self._server.disconnect(token)
+
+    def _on_error(self, token: int, context: Context, error: Exception) -> None:
+        """Close the connection of a request that cannot be answered; call in the handler."""
+        if isinstance(error, HangUpError):
+            self._hang_up(token, context, error)
+        elif isinstance(error, MalformedRequestError):
+            self._on_malformed(token, context, error)
+        else:
+            self._fail(token, context)
 
     def _hang_up(self, token: int, context: Context, hang_up: HangUpError) -> None:
         rare_log.warning(
@@ -291,10 +303,8 @@ class ControlLoop:
                 await self._reply_large(token, context, reply)
             else:
                 self._reply(token, context, reply)
-        except HangUpError as hang_up:
-            self._hang_up(token, context, hang_up)
-        except Exception:
-            self._fail(token, context)
+        except Exception as error:
+            self._on_error(token, context, error)
 
     def _reply(self, token: int, context: Context, reply: Reply) -> None:
         key, version = context.api_key, context.api_version

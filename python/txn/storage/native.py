@@ -212,18 +212,8 @@ class NativeLog:
         producer: ProducerIdentity | None = None,
     ) -> int:
         """Append (key, value) records as one batch; return its base offset."""
-        if producer is None:
-            batch = _core.encode_batch(records, timestamp_ms)
-        else:
-            batch = _core.encode_batch(
-                records,
-                timestamp_ms,
-                producer.producer_id,
-                producer.producer_epoch,
-                is_transactional=True,
-            )
         try:
-            return self.log.append(batch)
+            return self.log.append_records(records, timestamp_ms, producer)
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("append to", error) from error
 

@@ -186,7 +186,18 @@ def _body_writer(schema: type, plain: list[_Plain], names: list[str]) -> Put:
         for get, put in steps:
             put(out, get(body))
 
-    return put_body
+    def put_packed(out: bytearray, body: object) -> None:
+        if not isinstance(body, tuple):
+            raise TypeError(f"{schema.__qualname__} is no NamedTuple: {body!r}")
+        out += pack(*body)
+
+    is_one_run = [entry.name for entry in plain] == names and all(
+        entry.layout is not None for entry in plain
+    )
+    if not is_one_run:
+        return put_body
+    pack = struct.Struct(">" + "".join(entry.layout or "" for entry in plain)).pack
+    return put_packed
 
 
 def _run_writer(layouts: list[str]) -> Put:

@@ -486,6 +486,26 @@ impl PyPartitionLog {
         Ok(())
     }
 
+    #[allow(clippy::needless_pass_by_value)] // extracted from Python
+    fn append_records(
+        &self,
+        py: Python<'_>,
+        records: Vec<EncodedRecord>,
+        timestamp_ms: i64,
+        producer: Option<(i64, i16)>,
+    ) -> PyResult<i64> {
+        let mut builder = BatchBuilder::new(Codec::None);
+        if let Some((producer_id, producer_epoch)) = producer {
+            builder.producer_id = producer_id;
+            builder.producer_epoch = producer_epoch;
+            builder.is_transactional = true;
+        }
+        let mut batch = sealed(builder, &records, timestamp_ms)?;
+        py.detach(|| self.log.append(Origin::Coordinator, &mut batch))
+            .map(|appended| appended.base_offset)
+            .map_err(append_failed)
+    }
+
     fn append(&self, py: Python<'_>, batch: &[u8]) -> PyResult<i64> {
         let mut batch = batch.to_vec();
         py.detach(|| self.log.append(Origin::Coordinator, &mut batch))
@@ -841,28 +861,38 @@ fn bucket_bounds_s() -> Vec<f64> {
 #[allow(clippy::needless_pass_by_value)] // extracted from Python
 fn encode_batch(
     py: Python<'_>,
-    records: Vec<(Option<PyBackedBytes>, Option<PyBackedBytes>)>,
+    records: Vec<EncodedRecord>,
     timestamp_ms: i64,
     producer_id: i64,
     producer_epoch: i16,
     base_sequence: i32,
     is_transactional: bool,
 ) -> PyResult<Bound<'_, PyBytes>> {
-    if records.is_empty() {
-        return Err(PyValueError::new_err("a batch needs at least one record"));
-    }
     let mut builder = BatchBuilder::new(Codec::None);
     builder.producer_id = producer_id;
     builder.producer_epoch = producer_epoch;
     builder.base_sequence = base_sequence;
     builder.is_transactional = is_transactional;
-    for (key, value) in &records {
+    Ok(PyBytes::new(py, &sealed(builder, &records, timestamp_ms)?))
+}
+
+/// Key and value of a record to be written.
+type EncodedRecord = (Option<PyBackedBytes>, Option<PyBackedBytes>);
+
+/// The bytes of a batch of these records, all of one time.
+fn sealed(
+    mut builder: BatchBuilder,
+    records: &[EncodedRecord],
+    timestamp_ms: i64,
+) -> PyResult<Vec<u8>> {
+    if records.is_empty() {
+        return Err(PyValueError::new_err("a batch needs at least one record"));
+    }
+    for (key, value) in records {
         builder.push(timestamp_ms, key.as_deref(), value.as_deref(), &[]);
     }
-    let batch = builder
-        .seal()
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(PyBytes::new(py, &batch))
+    let batch = builder.seal();
+    batch.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// `DecodedBatch` of the stub.

@@ -1,6 +1,6 @@
 """The declaration of an API: its versions, its types, and the handler that answers it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Generic, TypeVar
 
 from txn.broker.host import Context
@@ -33,14 +33,16 @@ class Api(Generic[Service]):
         versions: tuple[int, int],
         request: type[Request],
         response: type[Response],
-        handler: Callable[[Service, Request, Context], Awaitable[Response | bytes]],
+        handler: Callable[[Service, Request, Context], Coroutine[object, None, Response | bytes]],
     ) -> None:
         self.key = key
         self.versions = versions
         self.request: type = request
         self.response: type = response
 
-        def answer(service: Service, decoded: object, context: Context) -> Awaitable[Reply]:
+        def answer(
+            service: Service, decoded: object, context: Context
+        ) -> Coroutine[object, None, Reply]:
             assert isinstance(decoded, request), f"api key {key}: {type(decoded).__qualname__}"
             return handler(service, decoded, context)
 

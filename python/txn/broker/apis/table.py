@@ -3,7 +3,7 @@
 ApiVersions announces the entries of this table and no others.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ class BoundApi(NamedTuple):
     versions: tuple[int, int]
     request: type
     response: type
-    answer: Callable[[object, Context], Awaitable[Reply]]
+    answer: Callable[[object, Context], Coroutine[object, None, Reply]]
 
     def serves(self, api_version: int) -> bool:
         """Say whether a version is answered."""

@@ -17,6 +17,7 @@ Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -68,6 +69,9 @@ TRANSACTION_ABORTABLE_FROM: Final[Mapping[int, int]] = {
 
 END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 """The first version whose clients abort at UNKNOWN_PRODUCER_ID."""
+
+RESULTS_KEPT_MAX: Final = 100
+"""The partitions of a request whose results are remembered, at most."""
 
 END_TXN_BUMPS_FROM: Final = 5
 ADD_PARTITIONS_BATCHED_FROM: Final = 4
@@ -154,8 +158,10 @@ async def add_partitions_to_txn(
         return AddPartitionsToTxnResponse(_topic_results(codes))
     code = await coordinator.add_partitions(transactional_id, producer, partitions)
     _note(coordinator, transactional_id, context, code)
-    codes = dict.fromkeys(partitions, _known_to(context, code))
-    return AddPartitionsToTxnResponse(_topic_results(codes))
+    code = _known_to(context, code)
+    if len(partitions) > RESULTS_KEPT_MAX:
+        return AddPartitionsToTxnResponse(_topic_results(dict.fromkeys(partitions, code)))
+    return AddPartitionsToTxnResponse(_results_alike(tuple(partitions), code))
 
 
 async def _looked_at(
@@ -232,6 +238,12 @@ def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic
         AddedTopic(topic, [AddedPartition(index, codes[topic, index]) for _, index in group])
         for topic, group in by_topic(codes)
     ]
+
+
+@lru_cache(maxsize=256)
+def _results_alike(partitions: tuple[TopicPartition, ...], code: ErrorCode) -> Sequence[AddedTopic]:
+    """The results where all are the same; a producer adds the same partitions again and again."""
+    return _topic_results(dict.fromkeys(partitions, code))
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> "groupby[str, TopicPartition]":
