@@ -210,6 +210,7 @@ def test_P9_a_kill_while_a_loss_is_carried_out_costs_nothing_more(
         return counted
 
     with monkeypatch.context() as killed:
+        killed.setattr(native.NativeStorage, "tick", lambda _: None)  # of another thread
         killed.setattr(native, "write_losses", stopping(losses.write_losses))
         killed.setattr(checkpoints, "write_checkpoint", stopping(checkpoints.write_checkpoint))
         with suppress(KilledError):
