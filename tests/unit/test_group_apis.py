@@ -345,6 +345,16 @@ def test_fetch_without_topics_before_version_8_answers_with_all_there_are(versio
     assert [topic.partitions[0].committed_offset for topic in response.topics] == [5, 6]
 
 
+def test_commit_whose_expiry_is_beyond_64_bits_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request with the longest retention time failed with a traceback in the log."""
+    node = GroupNode()
+    monkeypatch.setattr(type(node.host), "now_ms", lambda _: (1 << 63) - 1000)
+    commit(node, 2, offsets_of("orders", (0, 5)), retention_time=datetime.timedelta(days=1))
+    stored = node.groups.committed_offset(OffsetKey("g", "orders", 0))
+    assert stored is not None
+    assert stored.value.expire_timestamp_ms == (1 << 63) - 1
+
+
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_commit_with_a_retention_time_has_an_expiry_of_its_own(version: int) -> None:
     node = GroupNode()

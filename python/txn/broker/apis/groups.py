@@ -314,6 +314,10 @@ Place = tuple[int, int]
 """Position of a topic in a request, and of a partition in it: names may come twice."""
 
 
+LATEST_MS: Final = (1 << 63) - 1
+"""The latest time that a record holds."""
+
+
 async def _check_offsets(
     groups: GroupCoordinator, group_id: str, topics: CommitTopics, retention_ms: int = -1
 ) -> tuple[dict[Place, ErrorCode], dict[OffsetKey, OffsetValue]]:
@@ -322,7 +326,7 @@ async def _check_offsets(
     offsets: dict[OffsetKey, OffsetValue] = {}
     turns = Turns()
     now_ms = groups.host.now_ms()
-    expires_ms = NEVER if retention_ms < 0 else now_ms + retention_ms
+    expires_ms = NEVER if retention_ms < 0 else min(now_ms + retention_ms, LATEST_MS)
     for topic_position, topic in enumerate(topics):
         name, topic_id = _resolve(groups, topic.name, _topic_id(topic))
         for position, partition in enumerate(topic.partitions):
