@@ -149,9 +149,10 @@ def fill(servers: str, data: Path) -> dict[str, list[bytes]]:
     with Observer(servers) as observer:
         observer.await_settled()
     written = [f"{OFFSETS}-0", *(f"{topic}-0" for topic in TOPICS)]
+    both = HIGH_WATERMARKS, RECOVERY_POINTS
     _await(
-        lambda: checkpoint_of(data, HIGH_WATERMARKS).keys() >= {*written},
-        "the checkpoints tell of every partition",
+        lambda: all(checkpoint_of(data, name).keys() >= {*written} for name in both),
+        "both checkpoints tell of every partition",
     )
     return committed
 
