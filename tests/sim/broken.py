@@ -41,7 +41,7 @@ from sim.plan import (
 )
 from sim.segments import decoded
 from support import broken_rules
-from support.broken_rules import Breaking
+from support.broken_rules import Breaking, EndResult, end_with
 from support.seam import Seam
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.host import Timer
@@ -56,12 +56,9 @@ from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import (
     AbortFirst,
     Done,
-    End,
     NewProducerId,
     Refuse,
     Write,
-    decide_end,
-    decide_end_and_bump,
     decide_init,
 )
 from txn.coordinator.transaction.ending import Ending, WriteMarkers, finish
@@ -433,26 +430,10 @@ def _init_with(
 
 
 def _every_commit_is_answered_with_success(seam: Seam) -> None:
-    @seam.instead_of(decide_end)
-    def end(
-        txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
-    ) -> Refuse | Done | End:
-        decision = decide_end(txn, producer, outcome, now_ms=now_ms)
+    def success(decision: EndResult, txn: Txn | None) -> EndResult:
         return Done(txn) if isinstance(decision, Refuse) and txn is not None else decision
 
-    @seam.instead_of(decide_end_and_bump)
-    def end_and_bump(
-        txn: Txn | None,
-        producer: Producer,
-        outcome: TxnResult,
-        *,
-        now_ms: int,
-        new_producer_id: NewProducerId,
-    ) -> Refuse | Done | End:
-        decision = decide_end_and_bump(
-            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
-        )
-        return Done(txn) if isinstance(decision, Refuse) and txn is not None else decision
+    end_with(seam, result=success)
 
 
 def _what_is_prepared_is_not_kept(seam: Seam) -> None:
@@ -572,25 +553,7 @@ def _who_was_taken_over_ends_what_is_kept(seam: Seam) -> None:
         is_taken_over = txn is not None and txn.is_prepared and producer == txn.producer
         return txn.client if txn is not None and is_taken_over else producer
 
-    @seam.instead_of(decide_end)
-    def end(
-        txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
-    ) -> Refuse | Done | End:
-        return decide_end(txn, heir_of(txn, producer), outcome, now_ms=now_ms)
-
-    @seam.instead_of(decide_end_and_bump)
-    def end_and_bump(
-        txn: Txn | None,
-        producer: Producer,
-        outcome: TxnResult,
-        *,
-        now_ms: int,
-        new_producer_id: NewProducerId,
-    ) -> Refuse | Done | End:
-        producer = heir_of(txn, producer)
-        return decide_end_and_bump(
-            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
-        )
+    end_with(seam, producer_of=heir_of)
 
 
 def _a_commit_that_is_put_off_is_undone(seam: Seam) -> None:

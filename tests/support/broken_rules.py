@@ -32,6 +32,8 @@ from txn.partition.stable_offset import OpenTransactions
 Breaking = Callable[[Seam], None]
 """Breaks one rule of the broker."""
 
+EndResult = Refuse | Done | End
+
 
 def follow_the_newest_marker(seam: Seam) -> None:
     """The last stable offset goes to the newest marker, past transactions that are open."""
@@ -65,25 +67,7 @@ def fence_nobody(seam: Seam) -> None:
     def verify(txn: Txn | None, producer: Producer, partition: TopicPartition) -> Refuse | Done:
         return decide_verify(txn, _in_force(txn, producer), partition)
 
-    @seam.instead_of(decide_end)
-    def end(
-        txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
-    ) -> Refuse | Done | End:
-        return decide_end(txn, _in_force(txn, producer), outcome, now_ms=now_ms)
-
-    @seam.instead_of(decide_end_and_bump)
-    def end_and_bump(
-        txn: Txn | None,
-        producer: Producer,
-        outcome: TxnResult,
-        *,
-        now_ms: int,
-        new_producer_id: NewProducerId,
-    ) -> Refuse | Done | End:
-        producer = _in_force(txn, producer)
-        return decide_end_and_bump(
-            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
-        )
+    end_with(seam, producer_of=_in_force)
 
     @seam.instead_of(refusal)
     def admits_older_epochs(
@@ -107,6 +91,34 @@ def fence_nobody(seam: Seam) -> None:
             is_transactional,
             expected_epoch,
         )
+
+
+def end_with(
+    seam: Seam,
+    *,
+    producer_of: Callable[[Txn | None, Producer], Producer] = lambda _, producer: producer,
+    result: Callable[[EndResult, Txn | None], EndResult] = lambda decision, _: decision,
+) -> None:
+    """Have EndTxn decided otherwise, with and without a new epoch."""
+
+    @seam.instead_of(decide_end)
+    def end(txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int) -> EndResult:
+        return result(decide_end(txn, producer_of(txn, producer), outcome, now_ms=now_ms), txn)
+
+    @seam.instead_of(decide_end_and_bump)
+    def end_and_bump(
+        txn: Txn | None,
+        producer: Producer,
+        outcome: TxnResult,
+        *,
+        now_ms: int,
+        new_producer_id: NewProducerId,
+    ) -> EndResult:
+        producer = producer_of(txn, producer)
+        decision = decide_end_and_bump(
+            txn, producer, outcome, now_ms=now_ms, new_producer_id=new_producer_id
+        )
+        return result(decision, txn)
 
 
 def _in_force(txn: Txn | None, producer: Producer) -> Producer:
