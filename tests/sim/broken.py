@@ -6,7 +6,7 @@ by.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,6 +24,7 @@ from sim.plan import (
     make_copier_plan,
     make_damage_plan,
     make_election_plan,
+    make_first_ids_power_plan,
     make_late_plan,
     make_operator_plan,
     make_passed_abort_plan,
@@ -43,6 +44,7 @@ from sim.segments import decoded
 from support import broken_rules
 from support.broken_rules import Breaking, EndResult, end_with
 from support.seam import Seam
+from txn.broker.controller import LocalController
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.host import Timer
 from txn.broker.local_host import LocalHost
@@ -434,6 +436,19 @@ def _every_commit_is_answered_with_success(seam: Seam) -> None:
         return Done(txn) if isinstance(decision, Refuse) and txn is not None else decision
 
     end_with(seam, result=success)
+
+
+def _ids_are_given_out_before_their_block_is_durable(seam: Seam) -> None:
+    @seam.instead_of(LocalController)
+    class WaitsForNoDisk(LocalController):
+        @override
+        def allocate_producer_ids(self) -> Awaitable[range]:
+            start = self.image.next_producer_id
+            on_its_way = asyncio.ensure_future(super().allocate_producer_ids())
+            on_its_way.add_done_callback(lambda done: done.exception())
+            given: asyncio.Future[range] = asyncio.get_running_loop().create_future()
+            given.set_result(range(start, self.image.next_producer_id))
+            return given
 
 
 def _what_is_prepared_is_not_kept(seam: Seam) -> None:
@@ -974,6 +989,12 @@ RULES = (
     ),
     Broken(
         "every end is answered with success", "lost-write", _every_commit_is_answered_with_success
+    ),
+    Broken(
+        "producer ids are given out before their block is durable",
+        "id-reuse",
+        _ids_are_given_out_before_their_block_is_durable,
+        plans=make_first_ids_power_plan,
     ),
     Broken(
         "what is prepared is not kept",

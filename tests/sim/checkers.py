@@ -11,6 +11,7 @@ offset, the aborted transactions and the coordinators' state by themselves.
     lost-write           an acknowledged record, or one of a committed transaction, is missing
     torn-transaction     a transaction is shown in part
     duplicate            a value is stored twice
+    id-reuse             a producer id and epoch were given out twice (`history.py`)
     offset-split         offsets and the output written with them disagree
     inconsistent-offset  a group is told another offset than was committed last; or a cleaned log
                          shows at an offset another record than the one written there

@@ -209,6 +209,7 @@ class Sender(Client):
         """Go on with an identity; sequences of another start at 0."""
         if producer != self.producer:
             self.sequences.clear()
+            self.history.was_given(self.name, (producer.producer_id, producer.producer_epoch))
         self.producer = producer
 
     def number(self, place: Place, values: tuple[bytes, ...]) -> Batch:

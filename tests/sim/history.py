@@ -109,6 +109,8 @@ class History:
         self.plain: dict[bytes, PlainWrite] = {}
         self.seen_committed: dict[bytes, Place] = {}
         """Every value any read_committed reader ever saw."""
+        self.given: set[Identity] = set()
+        """Every identity that a client was given."""
         self.log_starts: dict[Place, int] = {}
         """Partition → the offset below which its records were deleted."""
         self.anomalies: list[Anomaly] = []
@@ -145,6 +147,13 @@ class History:
             if attempt.initialized_us < asked_us or attempt.identity < identity:
                 attempt.was_fenced = attempt.client != client
                 attempt.fate = Fate.NEVER
+
+    def was_given(self, client: str, identity: Identity) -> None:
+        """A client was given an identity, which nobody had before it (P7)."""
+        if identity in self.given:
+            text = f"{client} is {identity[0]}/{identity[1]}, which was given out before"
+            self.found("id-reuse", text)
+        self.given.add(identity)
 
     def deleted(self, place: Place, log_start_offset: int) -> None:
         """Records below an offset were deleted, and are never shown again."""

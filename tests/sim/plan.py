@@ -417,6 +417,19 @@ def make_power_plan(seed: int) -> Plan:
     return Plan(seed, Durability.COMMIT, writers, (fault,), ())
 
 
+def make_first_ids_power_plan(seed: int) -> Plan:
+    """A plan in which the power fails just after producers got the first ids of a block."""
+    chance = random.Random(seed)
+    step = Transaction(((PLACES[0], 1),), "commit", 20 * US_PER_MS)
+    writers = tuple(
+        Script(f"plain-{number}", "plain", "", chance.randrange(5_000), (step,) * 2)
+        for number in range(3)
+    )
+    fault = Fault("power", chance.randrange(10_000), down_us=US_PER_MS)
+    late = Script("plain-3", "plain", "", 100 * US_PER_MS, (step,))
+    return Plan(seed, chance.choice(tuple(Durability)), (*writers, late), (fault,), ())
+
+
 def make_two_power_plan(seed: int) -> Plan:
     """A plan in which the power fails in the midst of commits, and again in the start after it."""
     plan = make_power_plan(seed)

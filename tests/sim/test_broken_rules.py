@@ -8,6 +8,7 @@ from sim.broken import RULES, Broken
 from sim.plan import (
     Plan,
     make_copier_plan,
+    make_first_ids_power_plan,
     make_late_plan,
     make_prepared_power_plan,
     make_prepared_refusal_plan,
@@ -62,3 +63,8 @@ def test_P2_what_is_prepared_is_committed_whatever_the_disk_does(
     results = [run_plan(make(seed)) for seed in range(60)]
     assert not [result for result in results if result.anomalies]
     assert sum(result.committed for result in results) > 60 * 2
+
+
+def test_P7_no_producer_id_is_given_out_twice_where_power_fails_at_the_first_of_a_block() -> None:
+    results = [run_plan(make_first_ids_power_plan(seed)) for seed in range(100)]
+    assert not [result for result in results if result.anomalies]
