@@ -1,8 +1,10 @@
 """txn beside a real Apache Kafka 4.2, in turns, in one run: `make bench`.
 
-    python -m benches.compare [--quick] [--case NAME]... [--rounds 5] [--alone] [--json FILE]
+    python -m benches.compare [--quick] [--case NAME]... [--rounds 5] [--json FILE]
+                              [--alone | --against CHECKOUT]
 
-Both brokers stay up and take turns (A B A B); the same native client loads both. A broker's cost is
+The peer may be another commit of txn instead: a checkout where `make setup` was run. Both brokers
+stay up and take turns (A B A B); the same native client loads both. A broker's cost is
 read from `/proc`, so neighbours disturb it less than they disturb times. The first round finds
 Kafka cold. Then it is warmed up with twelve million records, because its JIT needs some ten million
 before its cost settles. Medians of the rounds after that are compared. The machine's best is
@@ -17,16 +19,16 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benches.application_cases import APPLICATION_CASES, client_limits
-from benches.cases import CASES, FULL, QUICK, Case, Scale, in_a_place, limits, warm_up
-from benches.contestants import ROOT, Contestant, Kafka, Txn
+from benches.cases import CASES, FULL, QUICK, Case, Make, Scale, in_a_place, limits, warm_up
+from benches.contestants import KAFKA, ROOT, TXN, Contestant, Kafka, Txn, commit_of, python_of
 from benches.report import page
 from benches.results import Line, Results, shown
 from rich.console import Console
@@ -47,14 +49,15 @@ def main() -> None:
     if not arguments.case:
         minutes = QUICK_MINUTES if arguments.quick else FULL_MINUTES
         console.print(f"{len(wanted)} cases, {rounds} rounds: about {minutes} minutes")
-    results = Results(_machine(), _commit(), rounds, arguments.quick)
-    run = _Run(results, scale, rounds, console, is_alone=arguments.alone)
+    make_peer, peer_name = _peer(arguments)
+    results = Results(_machine(), commit_of(ROOT), peer_name, rounds, arguments.quick)
+    run = _Run(results, scale, rounds, console, make_peer)
     run.steady([case for case in wanted if case.is_steady])
     run.others([case for case in wanted if not case.is_steady])
     Console(width=None if os.isatty(1) else 160).print(_table(results, wanted))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(vars(results), indent=1))
-    if not arguments.case:
+    if not arguments.case and results.is_beside_kafka:
         REPORT.write_text(page(results, wanted))
         console.print(f"charts: {REPORT}")
 
@@ -67,22 +70,44 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="less of everything; not to quote")
     parser.add_argument("--case", action="append", choices=names, help="only this one")
     parser.add_argument("--rounds", type=int, help="how many are compared (5; quick: 2)")
-    parser.add_argument("--alone", action="store_true", help="txn only")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument("--alone", action="store_true", help="txn only")
+    beside.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="the txn of another checkout, not Kafka"
+    )
     parser.add_argument("--json", type=Path, help="write every value there")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.against and not (python := python_of(arguments.against.absolute())).exists():
+        parser.error(f"there is no {python}: run `make setup` in {arguments.against}")
+    return arguments
+
+
+def _peer(arguments: argparse.Namespace) -> tuple[Make | None, str]:
+    """The maker of the peer, if there is one, and its name."""
+    if arguments.alone:
+        return None, KAFKA
+    if arguments.against is None:
+        return Kafka, KAFKA
+    checkout: Path = arguments.against.absolute()
+    return partial(Txn, checkout=checkout), f"{TXN} {commit_of(checkout)}"
 
 
 class _Run:
     """One run of the benches, with its progress."""
 
     def __init__(
-        self, results: Results, scale: Scale, rounds: int, console: Console, *, is_alone: bool
+        self,
+        results: Results,
+        scale: Scale,
+        rounds: int,
+        console: Console,
+        make_peer: Make | None,
     ) -> None:
         self._results = results
         self._scale = scale
         self._rounds = rounds
         self._console = console
-        self._kinds: Sequence[type[Txn] | type[Kafka]] = (Txn,) if is_alone else (Txn, Kafka)
+        self._makes: Sequence[Make] = (Txn, make_peer) if make_peer else (Txn,)
         self._began = time.monotonic()
 
     def steady(self, cases: list[Case]) -> None:
@@ -93,9 +118,9 @@ class _Run:
             prefix="txn-bench-", dir=os.environ.get("TXN_BENCH_DIR")
         ) as folder:
             place = Path(folder)
-            brokers: list[Contestant] = [kind(place) for kind in self._kinds]
+            brokers: list[Contestant] = [make(place) for make in self._makes]
             if any(case.is_durable for case in cases):
-                brokers.append(Txn(place, durability="commit"))
+                brokers += [each.made_durable() for each in brokers if isinstance(each, Txn)]
             for broker in brokers:
                 self._say(f"starting {broker.name}")
                 broker.start()
@@ -109,8 +134,8 @@ class _Run:
         for case in cases:
             for broker in _taking_part(case, brokers):
                 figures = self._measure(case, broker, "cold")
-                if broker.name == Kafka.name:
-                    self._results.kafka_cold[case.name] = figures
+                if isinstance(broker, Kafka):
+                    self._results.peer_cold[case.name] = figures
         for broker in brokers:
             self._say(f"warming up {broker.name}")
             warm_up(broker, self._scale)
@@ -135,13 +160,13 @@ class _Run:
         """Cases that start brokers of their own."""
         for case in cases:
             for number in range(1, self._rounds + 1):
-                for kind in self._kinds:
-                    if kind is Kafka and not case.for_peer:
+                for make, name in zip(self._makes, (TXN, self._results.peer_name), strict=False):
+                    if make is Kafka and not case.for_peer:
                         continue
-                    figures = in_a_place(kind, case.measure, self._scale)
-                    self._results.note(kind.name, case, figures)
+                    figures = in_a_place(make, case.measure, self._scale)
+                    self._results.note(name, case, figures)
                     when = f"round {number}/{self._rounds}"
-                    self._say(f"{when}  {case.name}  {kind.name}: {_in_short(case, figures)}")
+                    self._say(f"{when}  {case.name}  {name}: {_in_short(case, figures)}")
 
     def _say(self, what: str) -> None:
         self._console.print(f"[{time.monotonic() - self._began:5.0f} s] {what}", markup=False)
@@ -166,11 +191,11 @@ def _in_short(case: Case, figures: dict[str, float]) -> str:
 def _table(results: Results, cases: list[Case]) -> Table:
     busy = statistics.median(results.busy) if results.busy else os.getloadavg()[0]
     title = (
-        f"txn {results.commit} beside Apache Kafka 4.2, medians of {results.rounds} rounds; "
+        f"txn {results.commit} beside {results.peer_name}, medians of {results.rounds} rounds; "
         f"{results.machine}; load average {busy:.1f}"
     )
     table = Table(title=title, title_justify="left")
-    for column in ("case", "figure", "txn", "Kafka, warm", "cold", "ratio", "limit", "target", ""):
+    for column in ("case", "figure", "txn", "peer, warm", "cold", "ratio", "limit", "target", ""):
         table.add_column(column, justify="left" if column in ("case", "figure") else "right")
     for case in cases:
         for figure in case.figures:
@@ -185,9 +210,9 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         line.figure.title,
         f"{shown(line.txn)} {line.figure.unit}".rstrip(),
-        shown(line.kafka),
-        shown(line.kafka_cold),
-        f"{line.ratio:.1f} ×" if line.ratio else "",
+        shown(line.peer),
+        shown(line.peer_cold),
+        f"{shown(line.ratio)} ×" if line.ratio else "",
         shown(line.limit),
         line.target,
         {True: "met", False: "missed", None: ""}[line.is_met],
@@ -204,17 +229,6 @@ def _machine() -> str:
         platform.machine(),
     )
     return f"{os.cpu_count()} × {model}, Python {platform.python_version()}"
-
-
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

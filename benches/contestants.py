@@ -1,4 +1,4 @@
-"""The two brokers, as processes that are started, loaded and looked at from outside.
+"""The brokers, as processes that are started, loaded and looked at from outside.
 
 A broker's cost is read from `/proc`: CPU of all its threads, resident memory, open files.
 """
@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -38,17 +37,31 @@ PROPERTIES: Final = {
     "auto.create.topics.enable": "false",
 }
 
-Figures = Mapping[str, float]
+TXN: Final = "txn"
+"""Name of the contestant that is this checkout."""
+KAFKA: Final = "Apache Kafka 4.2"
 
 
-def as_installed() -> str:
+def python_of(checkout: Path) -> Path:
+    """The interpreter that runs a checkout's txn."""
+    return Path(sys.executable) if checkout == ROOT else checkout / ".venv" / "bin" / "python"
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout, and whether it was changed since."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=checkout, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def as_installed(checkout: Path) -> str:
     """The module path of a txn without the packages that only its tests need.
 
     Its modules are compiled, as pip does when it installs: brokers may be forbidden to.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     hidden = str(ROOT / "benches" / "as_installed")
-    compileall.compile_dir(ROOT / "python" / "txn", quiet=1)
+    compileall.compile_dir(checkout / "python" / "txn", quiet=1)
     return os.pathsep.join([hidden, *(path for path in given if path not in ("", hidden))])
 
 
@@ -74,12 +87,16 @@ class Contestant(Protocol):
 
 
 class Txn:
-    """`txn serve`, by default with the durability of Apache Kafka on one node: the page cache."""
+    """`txn serve`, by default with the durability of Apache Kafka on one node: the page cache.
 
-    name = "txn"
+    `checkout` is a built tree of txn: this one, or an earlier commit's.
+    """
 
-    def __init__(self, place: Path, durability: str = "process") -> None:
-        os.environ["PYTHONPATH"] = as_installed()
+    def __init__(self, place: Path, durability: str = "process", *, checkout: Path = ROOT) -> None:
+        os.environ["PYTHONPATH"] = as_installed(checkout)
+        self.name = TXN if checkout == ROOT else f"{TXN} {commit_of(checkout)}"
+        self.python = python_of(checkout)
+        self._checkout = checkout
         self._place = place
         self._durability = durability
         self.is_durable = durability != "process"
@@ -98,15 +115,21 @@ class Txn:
     def pid(self) -> int:
         return self._running.pid
 
+    def made_durable(self) -> "Txn":
+        """The same txn with `durability=commit`."""
+        return Txn(self._place, "commit", checkout=self._checkout)
+
     @property
     def data(self) -> Path:
-        return self._place / f"txn-{self._durability}"
+        return self._place / f"{self.name.replace(' ', '-')}-{self._durability}"
 
     def start(self) -> None:
         if self._process is None:
             self._place.mkdir(parents=True, exist_ok=True)
             options = [f"{name}={value}" for name, value in PROPERTIES.items()]
-            self._process = BrokerProcess(self.data, *options, durability=self._durability)
+            self._process = BrokerProcess(
+                self.data, *options, durability=self._durability, python=self.python
+            )
         else:
             self._process.restart()
 
@@ -131,11 +154,11 @@ with txn.Broker(sys.argv[1], durability="commit") as broker:
 class CountedTxn:
     """A broker with `durability=commit` that tells how often it forced a file to the disk."""
 
-    name = "txn"
+    name = TXN
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, python: Path, data: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", COUNTED, str(data)],
+            [str(python), "-c", COUNTED, str(data)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -168,7 +191,7 @@ class CountedTxn:
 class Kafka:
     """An Apache Kafka 4.2 node with the JVM flags of its own start script."""
 
-    name = "Apache Kafka"
+    name = KAFKA
 
     def __init__(self, place: Path) -> None:
         os.environ["JDK_JAVA_OPTIONS"] = KAFKA_FLAGS

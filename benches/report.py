@@ -5,6 +5,7 @@ from html import escape
 from typing import Final
 
 from benches.cases import Case
+from benches.contestants import KAFKA
 from benches.results import Line, Results, shown
 
 STYLE: Final = """
@@ -36,7 +37,7 @@ def page(results: Results, cases: list[Case]) -> str:
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>txn beside Apache Kafka</title>
 <style>{STYLE}</style>
-<h1>txn {escape(results.commit)} beside Apache Kafka 4.2</h1>
+<h1>txn {escape(results.commit)} beside {escape(KAFKA)}</h1>
 {warning}
 <p>{escape(results.machine)}. Medians of {results.rounds} rounds in which the brokers took turns;
 load average of the machine before each round: {busy or "not measured"}. Kafka was warmed up with
@@ -53,7 +54,7 @@ do at best, measured in the same rounds. Both brokers acknowledge from the page 
 def _section(results: Results, case: Case) -> str:
     lines = [results.line(case, figure) for figure in case.figures]
     rows = "\n".join(_row(line) for line in lines)
-    charts = "\n".join(_chart(line) for line in lines if line.kafka is not None)
+    charts = "\n".join(_chart(line) for line in lines if line.peer is not None)
     return f"""<h2>{escape(case.title)}</h2>
 <table><tr><th><th>txn<th>Kafka, warm<th>cold<th>ratio<th>limit<th>target<th></tr>
 {rows}</table>
@@ -63,13 +64,13 @@ def _section(results: Results, case: Case) -> str:
 def _row(line: Line) -> str:
     verdict = {True: "met", False: "missed", None: ""}[line.is_met]
     unit = f" {line.figure.unit}" if line.figure.unit else ""
-    ratio = f"{line.ratio:.1f} ×" if line.ratio else ""
+    ratio = f"{shown(line.ratio)} ×" if line.ratio else ""
     cells = "".join(
         f"<td>{escape(cell)}"
         for cell in (
             shown(line.txn) + unit,
-            shown(line.kafka),
-            shown(line.kafka_cold),
+            shown(line.peer),
+            shown(line.peer_cold),
             ratio,
             shown(line.limit),
             line.target,
@@ -84,8 +85,8 @@ def _chart(line: Line) -> str:
         (name, value, colour)
         for name, value, colour in (
             ("txn", line.txn, "--txn"),
-            ("Kafka, warm", line.kafka, "--kafka"),
-            ("Kafka, cold", line.kafka_cold, "--cold"),
+            ("Kafka, warm", line.peer, "--kafka"),
+            ("Kafka, cold", line.peer_cold, "--cold"),
         )
         if value is not None
     ]

@@ -33,6 +33,7 @@ class BrokerProcess:
         durability: str = "process",
         program: Sequence[str] = ("-m", "txn"),
         descriptors: int | None = None,
+        python: Path = Path(sys.executable),
     ) -> None:
         """`descriptors`: hard limit of open files, for the process's whole life."""
         self.data = data
@@ -40,6 +41,7 @@ class BrokerProcess:
         self._options = options
         self._durability = durability
         self._descriptors = descriptors
+        self._python = python
         self.port = 0
         self._start()
 
@@ -90,7 +92,7 @@ class BrokerProcess:
 
     def _command(self) -> list[str]:
         return [
-            *(sys.executable, *self._program, "serve", "--data", str(self.data)),
+            *(str(self._python), *self._program, "serve", "--data", str(self.data)),
             *("--listen", f"127.0.0.1:{self.port}", "--durability", self._durability),
             *(word for option in self._options for word in ("-o", option)),
         ]
