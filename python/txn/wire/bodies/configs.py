@@ -1,16 +1,16 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import request_body
 
 CLIENT_METRICS: Final = 16
 """The only kind of resource that ListConfigResources 0 asks for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeConfigsResource:
     """A topic or broker, and the names of wanted settings; none or null: all."""
 
@@ -19,7 +19,7 @@ class DescribeConfigsResource:
     configuration_keys: tuple[str, ...] | None = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeConfigsRequest:
     """Asks for settings."""
 
@@ -65,7 +65,7 @@ class DescribeConfigsResponse(NamedTuple):
     results: Sequence[DescribeConfigsResult]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AlterableConfig:
     """A setting and its new value."""
 
@@ -73,7 +73,7 @@ class AlterableConfig:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AlterConfigsResource:
     """All own settings that a resource is to have."""
 
@@ -82,7 +82,7 @@ class AlterConfigsResource:
     configs: tuple[AlterableConfig, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AlterConfigsRequest:
     """Replaces the settings of resources."""
 
@@ -90,7 +90,7 @@ class AlterConfigsRequest:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class IncrementalConfig:
     """A setting, an operation and its operand."""
 
@@ -99,7 +99,7 @@ class IncrementalConfig:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class IncrementalAlterConfigsResource:
     """Operations on the settings of one resource."""
 
@@ -108,7 +108,7 @@ class IncrementalAlterConfigsResource:
     configs: tuple[IncrementalConfig, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class IncrementalAlterConfigsRequest:
     """Changes some settings of resources."""
 
@@ -131,7 +131,7 @@ class AlterConfigsResponse(NamedTuple):
     responses: Sequence[AlteredResource]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ListConfigResourcesRequest:
     """Asks for resources that have settings; no type asks for all types."""
 

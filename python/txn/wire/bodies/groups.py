@@ -1,12 +1,12 @@
 """Classic groups and committed offsets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from txn.wire.error_codes import ErrorCode
-from txn.wire.requests import called
+from txn.wire.requests import called, request_body
 
 NO_GENERATION: Final = -1
 NO_LEADER_EPOCH: Final = -1
@@ -18,7 +18,7 @@ OPERATIONS_NOT_ASKED: Final = -(2**31)
 # ---------------------------------------------------------------- members
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class JoinGroupProtocol:
     """An assignor and the member's metadata for it."""
 
@@ -26,7 +26,7 @@ class JoinGroupProtocol:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class JoinGroupRequest:
     """Joins a group. Version 0 has no rebalance timeout: the session's counts."""
 
@@ -61,7 +61,7 @@ class JoinGroupResponse(NamedTuple):
     members: Sequence[JoinGroupMember]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class SyncGroupAssignment:
     """The assignment of one member."""
 
@@ -69,7 +69,7 @@ class SyncGroupAssignment:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class SyncGroupRequest:
     """Asks for the member's assignment; the leader's gives all assignments."""
 
@@ -91,7 +91,7 @@ class SyncGroupResponse(NamedTuple):
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class HeartbeatRequest:
     """Prolongs a member's session."""
 
@@ -107,7 +107,7 @@ class HeartbeatResponse(NamedTuple):
     error_code: ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class LeavingMember:
     """A member that leaves."""
 
@@ -116,7 +116,7 @@ class LeavingMember:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class LeaveGroupRequest:
     """Removes `members` from a group; before version 3 the one of `member_id`."""
 
@@ -143,7 +143,7 @@ class LeaveGroupResponse(NamedTuple):
 # ---------------------------------------------------------------- offsets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetCommitPartition:
     """An offset to commit."""
 
@@ -153,7 +153,7 @@ class OffsetCommitPartition:
     committed_metadata: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetCommitTopic:
     """Offsets of one topic: its name before version 10, its id from then on."""
 
@@ -162,7 +162,7 @@ class OffsetCommitTopic:
     partitions: tuple[OffsetCommitPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetCommitRequest:
     """Commits offsets of a group."""
 
@@ -176,7 +176,7 @@ class OffsetCommitRequest:
     topics: tuple[OffsetCommitTopic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class TxnOffsetCommitTopic:
     """Offsets of one topic."""
 
@@ -184,7 +184,7 @@ class TxnOffsetCommitTopic:
     partitions: tuple[OffsetCommitPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class TxnOffsetCommitRequest:
     """Commits offsets of a group as part of a transaction."""
 
@@ -219,7 +219,7 @@ class OffsetCommitResponse(NamedTuple):
     topics: Sequence[CommittedTopic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetFetchTopic:
     """Partitions of one topic: its name before version 10, its id from then on."""
 
@@ -228,7 +228,7 @@ class OffsetFetchTopic:
     partition_indexes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetFetchGroup:
     """A group and the topics of wanted offsets; null: all."""
 
@@ -238,7 +238,7 @@ class OffsetFetchGroup:
     topics: tuple[OffsetFetchTopic, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetFetchRequest:
     """Asks for the committed offsets of `groups`; before version 8 of the one `group_id`."""
 
@@ -282,14 +282,14 @@ class OffsetFetchResponse(NamedTuple):
     groups: Sequence[FetchedGroup] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetDeletePartition:
     """A partition whose offset is to be deleted."""
 
     partition_index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetDeleteTopic:
     """Partitions of one topic."""
 
@@ -297,7 +297,7 @@ class OffsetDeleteTopic:
     partitions: tuple[OffsetDeletePartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetDeleteRequest:
     """Deletes committed offsets of a group."""
 
@@ -329,7 +329,7 @@ class OffsetDeleteResponse(NamedTuple):
 # ---------------------------------------------------------------- groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeGroupsRequest:
     """Asks for the state and members of groups."""
 
@@ -367,7 +367,7 @@ class DescribeGroupsResponse(NamedTuple):
     groups: Sequence[DescribedGroup]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ListGroupsRequest:
     """Asks for the groups that pass both filters."""
 
@@ -391,7 +391,7 @@ class ListGroupsResponse(NamedTuple):
     groups: Sequence[ListedGroup]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DeleteGroupsRequest:
     """Deletes groups."""
 

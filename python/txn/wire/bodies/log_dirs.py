@@ -1,13 +1,13 @@
 """DescribeLogDirs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import request_body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribableLogDirTopic:
     """Partitions of one topic."""
 
@@ -15,7 +15,7 @@ class DescribableLogDirTopic:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeLogDirsRequest:
     """Asks for the sizes of partitions; null asks for all."""
 

@@ -1,11 +1,11 @@
 """Metadata, FindCoordinator, DescribeCluster; CreateTopics, DeleteTopics, CreatePartitions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import request_body
 
 GROUP_KEY: Final = 0
 BROKERS_ENDPOINT: Final = 1
@@ -14,7 +14,7 @@ NO_OPERATIONS: Final = -(2**31)
 """Authorized operations were not asked for, or are not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class MetadataRequestTopic:
     """A topic by its name or by its id."""
 
@@ -22,7 +22,7 @@ class MetadataRequestTopic:
     name: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class MetadataRequest:
     """Asks for the brokers and for topics; null asks for all topics."""
 
@@ -71,7 +71,7 @@ class MetadataResponse(NamedTuple):
     error_code: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class FindCoordinatorRequest:
     """Asks for the coordinators of keys: one key before version 4."""
 
@@ -102,7 +102,7 @@ class FindCoordinatorResponse(NamedTuple):
     coordinators: Sequence[Coordinator] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeClusterRequest:
     """Asks for the brokers."""
 
@@ -132,7 +132,7 @@ class DescribeClusterResponse(NamedTuple):
     cluster_authorized_operations: int = NO_OPERATIONS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreatableReplicaAssignment:
     """The brokers of one partition."""
 
@@ -140,7 +140,7 @@ class CreatableReplicaAssignment:
     broker_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreatableTopicConfig:
     """One setting of a topic."""
 
@@ -148,7 +148,7 @@ class CreatableTopicConfig:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreatableTopic:
     """A topic to create; -1 stands for the default number of partitions or replicas."""
 
@@ -159,7 +159,7 @@ class CreatableTopic:
     configs: tuple[CreatableTopicConfig, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreateTopicsRequest:
     """Creates topics, or checks if they could be created."""
 
@@ -196,7 +196,7 @@ class CreateTopicsResponse(NamedTuple):
     topics: Sequence[CreatedTopic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DeleteTopicState:
     """A topic by its name or by its id."""
 
@@ -204,7 +204,7 @@ class DeleteTopicState:
     topic_id: UUID | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DeleteTopicsRequest:
     """Deletes topics: `topic_names` before version 6, `topics` from then on."""
 
@@ -228,14 +228,14 @@ class DeleteTopicsResponse(NamedTuple):
     responses: Sequence[DeletedTopic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreatePartitionsAssignment:
     """The brokers of one new partition."""
 
     broker_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreatePartitionsTopic:
     """A topic and the number of partitions that it is to have."""
 
@@ -244,7 +244,7 @@ class CreatePartitionsTopic:
     assignments: tuple[CreatePartitionsAssignment, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class CreatePartitionsRequest:
     """Adds partitions to topics, or checks if they could be added."""
 

@@ -1,17 +1,17 @@
 """ListOffsets, DeleteRecords and OffsetForLeaderEpoch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import request_body
 
 NO_LEADER_EPOCH = -1
 CONSUMER_REPLICA = -1
 DEBUGGING_REPLICA = -2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ListOffsetsPartition:
     """A partition and a time, or one of the special timestamps."""
 
@@ -20,7 +20,7 @@ class ListOffsetsPartition:
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ListOffsetsTopic:
     """Partitions of one topic."""
 
@@ -28,7 +28,7 @@ class ListOffsetsTopic:
     partitions: tuple[ListOffsetsPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ListOffsetsRequest:
     """Asks for offsets at both ends of partitions, or by time."""
 
@@ -61,7 +61,7 @@ class ListOffsetsResponse(NamedTuple):
     topics: Sequence[ListedOffsets]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DeleteRecordsPartition:
     """A partition and its wanted log start offset."""
 
@@ -69,7 +69,7 @@ class DeleteRecordsPartition:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DeleteRecordsTopic:
     """Partitions of one topic."""
 
@@ -77,7 +77,7 @@ class DeleteRecordsTopic:
     partitions: tuple[DeleteRecordsPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DeleteRecordsRequest:
     """Moves log start offsets up."""
 
@@ -106,7 +106,7 @@ class DeleteRecordsResponse(NamedTuple):
     topics: Sequence[DeletedRecordsOfTopic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetForLeaderPartition:
     """A partition and the leader epoch whose end is wanted."""
 
@@ -115,7 +115,7 @@ class OffsetForLeaderPartition:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetForLeaderTopic:
     """Partitions of one topic."""
 
@@ -123,7 +123,7 @@ class OffsetForLeaderTopic:
     partitions: tuple[OffsetForLeaderPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class OffsetForLeaderEpochRequest:
     """Asks where leader epochs end."""
 

@@ -1,17 +1,17 @@
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from txn.wire.error_codes import ErrorCode
-from txn.wire.requests import called
+from txn.wire.requests import called, request_body
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class InitProducerIdRequest:
     """Asks for a producer id and epoch, or for the next epoch of those it names."""
 
@@ -33,7 +33,7 @@ class InitProducerIdResponse(NamedTuple):
     ongoing_txn_producer_epoch: int = NO_PRODUCER_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AddPartitionsToTxnTopic:
     """Partitions of one topic."""
 
@@ -41,7 +41,7 @@ class AddPartitionsToTxnTopic:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AddPartitionsToTxnTransaction:
     """A transaction and the partitions that join it, or that are verified."""
 
@@ -52,7 +52,7 @@ class AddPartitionsToTxnTransaction:
     topics: tuple[AddPartitionsToTxnTopic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AddPartitionsToTxnRequest:
     """Joins partitions to one transaction; from version 4 on to each of `transactions`."""
 
@@ -96,7 +96,7 @@ class AddPartitionsToTxnResponse(NamedTuple):
     results_by_transaction: Sequence[AddedToTransaction] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class AddOffsetsToTxnRequest:
     """Joins the partition of `__consumer_offsets` that keeps a group to a transaction."""
 
@@ -112,7 +112,7 @@ class AddOffsetsToTxnResponse(NamedTuple):
     error_code: ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class EndTxnRequest:
     """Commits or aborts a transaction."""
 

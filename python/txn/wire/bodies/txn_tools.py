@@ -1,13 +1,13 @@
 """DescribeTransactions, ListTransactions, DescribeProducers and WriteTxnMarkers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import request_body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeTransactionsRequest:
     """Asks for the state of transactional ids."""
 
@@ -40,7 +40,7 @@ class DescribeTransactionsResponse(NamedTuple):
     transaction_states: Sequence[DescribedTransaction]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ListTransactionsRequest:
     """Asks for the transactional ids that pass all filters."""
 
@@ -66,7 +66,7 @@ class ListTransactionsResponse(NamedTuple):
     transaction_states: Sequence[ListedTransaction]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeProducersTopic:
     """Partitions of one topic."""
 
@@ -74,7 +74,7 @@ class DescribeProducersTopic:
     partition_indexes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class DescribeProducersRequest:
     """Asks for the producers that partitions know."""
 
@@ -114,7 +114,7 @@ class DescribeProducersResponse(NamedTuple):
     topics: Sequence[ProducersOfTopic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class WritableTxnMarkerTopic:
     """Partitions of one topic."""
 
@@ -122,7 +122,7 @@ class WritableTxnMarkerTopic:
     partition_indexes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class WritableTxnMarker:
     """A producer, the end of its transaction, and the partitions to write a marker into."""
 
@@ -134,7 +134,7 @@ class WritableTxnMarker:
     transaction_version: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class WriteTxnMarkersRequest:
     """Ends transactions in partitions."""
 

@@ -1,13 +1,13 @@
 """ApiVersions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import request_body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_body
 class ApiVersionsRequest:
     """Asks for APIs and features; names the client's software."""
 
