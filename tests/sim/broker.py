@@ -315,7 +315,8 @@ class Broker:
         context = Context(key, version, "client", session(connection=connection))
         try:
             eager.run(
-                self.loop, self._answer(self._table[key].answer(request, context), answer, hang_up)
+                self.loop,
+                self._answer(self._table[key].answerer.answer(request, context), answer, hang_up),
             )
         except Exception as error:
             self.failures.note(error)

@@ -7,9 +7,8 @@ import pytest
 from _pytest.mark import ParameterSet
 from kio.index import load_request_schema
 
-from txn.broker.apis import groups
 from txn.broker.apis.api import Api
-from txn.broker.apis.table import API_VERSIONS_RANGE, APIS_OF_NODE, APIS_OF_TRANSACTIONS
+from txn.broker.apis.table import API_VERSIONS_RANGE, AREAS_OF_NODE, AREAS_OF_TRANSACTIONS, GROUPS
 from txn.server.requests import decode_request
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import ApiVersionsRequest
@@ -17,12 +16,12 @@ from txn.wire.bodies.versions import ApiVersionsRequest
 Versions = dict[int, tuple[int, int]]
 """API key → first and last version."""
 
-EVERY_API: Final[list[Api[Any]]] = [*APIS_OF_NODE, *APIS_OF_TRANSACTIONS, *groups.APIS]
-APIS: Final = {api.key: api for api in EVERY_API}
+AREAS: Final[list[Any]] = [*AREAS_OF_NODE, *AREAS_OF_TRANSACTIONS, GROUPS]
+APIS: Final[dict[int, Api[Any]]] = {key: api for area in AREAS for key, api in area.apis.items()}
 
 SERVED_IN_PYTHON: Final[Versions] = {
     ApiKey.API_VERSIONS: API_VERSIONS_RANGE,
-    **{key: api.versions for key, api in APIS.items()},
+    **{key: versions for area in AREAS for key, versions in area.versions.items()},
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 from kio.index import load_request_schema, load_response_schema
 
-from support.served import APIS
+from support.served import APIS, versions_of
 from txn.broker.apis.api import Api
 from txn.wire.bodies.configs import ListConfigResourcesRequest
 from txn.wire.encoding import own_name, structure_writer
@@ -19,7 +19,7 @@ EACH_API = [pytest.param(api, id=api.request.__name__) for api in APIS.values()]
 EACH_VERSION = [
     pytest.param(api, version, id=f"{api.request.__name__}-{version}")
     for api in APIS.values()
-    for version in range(api.versions[0], api.versions[1] + 1)
+    for version in versions_of(api.key)
 ]
 
 IMPLIED_BY_VERSION_0 = (ListConfigResourcesRequest, "resource_types")
@@ -27,8 +27,7 @@ IMPLIED_BY_VERSION_0 = (ListConfigResourcesRequest, "resource_types")
 
 
 def schemas(api: Api[Any], load: Any) -> Iterator[type]:
-    low, high = api.versions
-    for version in range(low, high + 1):
+    for version in versions_of(api.key):
         yield load(api.key, version)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.sessions import LISTENER
 from txn import _core
-from txn.broker.apis.table import BoundApi
+from txn.broker.apis.table import Answerer, BoundApi
 from txn.broker.host import Durability
 from txn.broker.syncs import synced
 from txn.config import BrokerSettings
@@ -86,9 +86,10 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
             went.append("closed")
         return b""
 
-    api = BoundApi(
-        (0, 0), DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
+    answerer = Answerer(
+        DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
     )
+    api = BoundApi((0, 0), lambda: answerer)
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
@@ -114,9 +115,10 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     async def answer() -> bytes:
         return b"at once"
 
-    api = BoundApi(
-        (0, 0), DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
+    answerer = Answerer(
+        DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
     )
+    api = BoundApi((0, 0), lambda: answerer)
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server = Mock()

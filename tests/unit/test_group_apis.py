@@ -12,7 +12,7 @@ from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
 from support.group_host import TOPICS, GroupNode
-from support.served import APIS, decode
+from support.served import APIS, decode, versions_of
 from support.sessions import session
 from txn.broker.host import Context, Durability
 from txn.coordinator.group.records import OffsetKey
@@ -25,8 +25,7 @@ RANGE = [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x01\x00\x06orders"
 
 
 def versions(api_key: int, since: int = 0) -> list[int]:
-    low, high = APIS[api_key].versions
-    return list(range(max(low, since), high + 1))
+    return [version for version in versions_of(api_key) if version >= since]
 
 
 def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:

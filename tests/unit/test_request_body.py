@@ -25,7 +25,14 @@ def test_an_absent_field_has_its_default() -> None:
 def test_requests_are_equal_by_class_and_fields() -> None:
     assert Asked(topic="orders") == Asked(topic="orders", timeout_ms=7)
     assert Asked(topic="orders") != Asked(topic="sales")
-    assert Asked(topic="orders") != Told(topic="orders")
+    told: object = Told(topic="orders")
+    assert Asked(topic="orders") != told
+
+
+def test_equal_requests_have_one_answer_in_a_cache() -> None:
+    answers = {Asked(topic="orders"): "first"}
+    assert answers[Asked(topic="orders", timeout_ms=7)] == "first"
+    assert Asked(topic="sales") not in answers
 
 
 def test_a_request_shows_its_fields() -> None:

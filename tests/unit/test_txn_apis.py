@@ -11,9 +11,8 @@ from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
 from support.flights import TOPIC, coordinator_on, flights_host
-from support.served import decode
+from support.served import APIS, decode, versions_of
 from support.sessions import session
-from txn.broker.apis.table import APIS_OF_TRANSACTIONS
 from txn.broker.host import Context
 from txn.coordinator.transaction.states import Producer, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
@@ -21,8 +20,6 @@ from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
-
-APIS = {api.key: api for api in APIS_OF_TRANSACTIONS}
 
 
 class Api:
@@ -81,11 +78,6 @@ class Api:
             producer_epoch=epoch,
             committed=committed,
         )
-
-
-def versions_of(key: int) -> range:
-    first, last = APIS[key].versions
-    return range(first, last + 1)
 
 
 @pytest.mark.parametrize("version", versions_of(INIT))

@@ -217,8 +217,9 @@ class ControlLoop:
             self._start(self._serve_large(token, api, context, body), token)
             return
         try:
-            request: object = decode_request(api.request, api_key, api_version, body)
-            answer = eager.step(api.answer(request, context))
+            answerer = api.answerer
+            request: object = decode_request(answerer.request, api_key, api_version, body)
+            answer = eager.step(answerer.answer(request, context))
             if isinstance(answer, eager.Suspended):
                 self._start(self._finish(token, context, answer), token)
             elif not isinstance(answer, bytes) and _is_large(answer):
@@ -285,9 +286,9 @@ class ControlLoop:
         try:
             async with under_way:
                 request: object = await self._loop.run_in_executor(
-                    None, decode_request, api.request, key, version, body
+                    None, decode_request, api.answerer.request, key, version, body
                 )
-                answer = api.answer(request, context)
+                answer = api.answerer.answer(request, context)
                 del request, body
                 if key not in WAITING:
                     await self._finish(token, context, answer)

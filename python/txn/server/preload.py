@@ -1,9 +1,9 @@
 """Loads, right after the start, the modules that the first request of each kind needs.
 
-Schemas of messages are modules, and reading one takes a file descriptor. A process that has none
-left at that moment would fail a request that it could answer otherwise. All of them at the start
-would make it some 300 ms longer. So a thread loads them once the broker answers. It loads a little
-at a time, so that requests go first.
+Handlers, and schemas of messages, are modules, and reading one takes a file descriptor. A process
+that has none left at that moment would fail a request that it could answer otherwise. All of them
+at the start would make it some 300 ms longer. So a thread loads them once the broker answers. It
+loads a little at a time, so that requests go first.
 """
 
 import gc
@@ -79,7 +79,15 @@ class Preload:
         for key, api in self._apis.items():
             first, last = api.versions
             for version in range(first, last + 1):
-                yield partial(load_request, api.request, key, version)
-                yield partial(load_response, api.response, key, version)
+                yield partial(_load_request, api, key, version)
+                yield partial(_load_response, api, key, version)
         for name in LATER:
             yield partial(import_module, name)
+
+
+def _load_request(api: BoundApi, key: int, version: int) -> None:
+    load_request(api.answerer.request, key, version)
+
+
+def _load_response(api: BoundApi, key: int, version: int) -> None:
+    load_response(api.answerer.response, key, version)

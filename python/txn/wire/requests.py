@@ -9,9 +9,11 @@ view's class, which hide the slots.
 Durations are whole milliseconds: kio's `timeout` is `timeout_ms` here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Final, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -57,20 +59,29 @@ def _init(self: object, **values: object) -> None:
         raise TypeError(f"{type(self).__qualname__} has no field {', '.join(values)}")
 
 
-def _values(body: object) -> dict[str, object]:
-    return {each.name: getattr(body, each.name) for each in _fields(body)}
+@cache
+def _values_of(kind: type) -> Callable[[object], object]:
+    return attrgetter(*(each.name for each in fields(kind)))
+
+
+def _values(body: object) -> object:
+    return _values_of(type(body))(body)  # type: ignore[arg-type]
 
 
 def _eq(self: object, other: object) -> bool:
     return type(self) is type(other) and _values(self) == _values(other)
 
 
+def _hash(self: object) -> int:
+    return hash(_values(self))
+
+
 def _repr(self: object) -> str:
-    shown = ", ".join(f"{name}={value!r}" for name, value in _values(self).items())
+    shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in _fields(self))
     return f"{type(self).__qualname__}({shown})"
 
 
-METHODS: Final = {"__init__": _init, "__eq__": _eq, "__repr__": _repr, "__hash__": None}
+METHODS: Final = {"__init__": _init, "__eq__": _eq, "__hash__": _hash, "__repr__": _repr}
 
 
 def called(kafka_name: str) -> Mapping[str, str]:

@@ -1,4 +1,7 @@
-"""The declaration of an API: its versions, its types, and the handler that answers it."""
+"""The declaration of an API: its types, and the handler that answers it.
+
+`table.py` has its versions.
+"""
 
 from collections.abc import Callable, Coroutine
 from typing import Generic, TypeVar
@@ -19,24 +22,21 @@ class Api(Generic[Service]):
 
     Args:
         key: Kafka's number of the API.
-        versions: First and last version that the handler answers.
         request: The class of its requests, see `txn.wire.requests`.
         response: The class of its responses, see `txn.wire.encoding`.
         handler: Answers a request by a service: the node, or one of its coordinators.
     """
 
-    __slots__ = ("answer", "key", "request", "response", "versions")
+    __slots__ = ("answer", "key", "request", "response")
 
     def __init__(
         self,
         key: int,
-        versions: tuple[int, int],
         request: type[Request],
         response: type[Response],
         handler: Callable[[Service, Request, Context], Coroutine[object, None, Response | bytes]],
     ) -> None:
         self.key = key
-        self.versions = versions
         self.request: type = request
         self.response: type = response
 

@@ -323,22 +323,19 @@ async def list_config_resources(
 APIS: Final[tuple[Api[Node], ...]] = (
     Api(
         ApiKey.DESCRIBE_CONFIGS,
-        (1, 4),
         DescribeConfigsRequest,
         DescribeConfigsResponse,
         describe_configs,
     ),
-    Api(ApiKey.ALTER_CONFIGS, (0, 2), AlterConfigsRequest, AlterConfigsResponse, alter_configs),
+    Api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, alter_configs),
     Api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        (0, 1),
         IncrementalAlterConfigsRequest,
         AlterConfigsResponse,
         incremental_alter_configs,
     ),
     Api(
         ApiKey.LIST_CONFIG_RESOURCES,
-        (0, 1),
         ListConfigResourcesRequest,
         ListConfigResourcesResponse,
         list_config_resources,

@@ -657,27 +657,25 @@ def _lowered(words: Iterable[str]) -> set[str]:
 
 
 APIS: Final[tuple[Api[GroupCoordinator], ...]] = (
-    Api(ApiKey.OFFSET_COMMIT, (2, 10), OffsetCommitRequest, OffsetCommitResponse, offset_commit),
-    Api(ApiKey.OFFSET_FETCH, (1, 10), OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
-    Api(ApiKey.JOIN_GROUP, (0, 9), JoinGroupRequest, JoinGroupResponse, join_group),
-    Api(ApiKey.HEARTBEAT, (0, 4), HeartbeatRequest, HeartbeatResponse, heartbeat),
-    Api(ApiKey.LEAVE_GROUP, (0, 5), LeaveGroupRequest, LeaveGroupResponse, leave_group),
-    Api(ApiKey.SYNC_GROUP, (0, 5), SyncGroupRequest, SyncGroupResponse, sync_group),
+    Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, offset_commit),
+    Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
+    Api(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, join_group),
+    Api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, heartbeat),
+    Api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, leave_group),
+    Api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, sync_group),
     Api(
         ApiKey.DESCRIBE_GROUPS,
-        (0, 6),
         DescribeGroupsRequest,
         DescribeGroupsResponse,
         describe_groups,
     ),
-    Api(ApiKey.LIST_GROUPS, (0, 5), ListGroupsRequest, ListGroupsResponse, list_groups),
+    Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, list_groups),
     Api(
         ApiKey.TXN_OFFSET_COMMIT,
-        (0, 5),
         TxnOffsetCommitRequest,
         OffsetCommitResponse,
         txn_offset_commit,
     ),
-    Api(ApiKey.DELETE_GROUPS, (0, 2), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
-    Api(ApiKey.OFFSET_DELETE, (0, 0), OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
+    Api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
+    Api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
 )

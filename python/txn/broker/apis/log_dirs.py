@@ -72,7 +72,6 @@ def _size(node: Node, topic: str, index: int) -> int:
 APIS: Final[tuple[Api[Node], ...]] = (
     Api(
         ApiKey.DESCRIBE_LOG_DIRS,
-        (1, 4),
         DescribeLogDirsRequest,
         DescribeLogDirsResponse,
         describe_log_dirs,

@@ -579,26 +579,23 @@ def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
 
 
 APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.METADATA, (0, 13), MetadataRequest, MetadataResponse, metadata),
+    Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, metadata),
     Api(
         ApiKey.FIND_COORDINATOR,
-        (0, 6),
         FindCoordinatorRequest,
         FindCoordinatorResponse,
         find_coordinator,
     ),
-    Api(ApiKey.CREATE_TOPICS, (2, 7), CreateTopicsRequest, CreateTopicsResponse, create_topics),
-    Api(ApiKey.DELETE_TOPICS, (1, 6), DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
+    Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, create_topics),
+    Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
     Api(
         ApiKey.CREATE_PARTITIONS,
-        (0, 3),
         CreatePartitionsRequest,
         CreatePartitionsResponse,
         create_partitions,
     ),
     Api(
         ApiKey.DESCRIBE_CLUSTER,
-        (0, 2),
         DescribeClusterRequest,
         DescribeClusterResponse,
         describe_cluster,

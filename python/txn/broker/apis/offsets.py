@@ -228,11 +228,10 @@ def _deletion_fault(node: Node, store: PartitionLog, offset: int) -> ErrorCode:
 
 
 APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.LIST_OFFSETS, (1, 11), ListOffsetsRequest, ListOffsetsResponse, list_offsets),
-    Api(ApiKey.DELETE_RECORDS, (0, 2), DeleteRecordsRequest, DeleteRecordsResponse, delete_records),
+    Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, list_offsets),
+    Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, delete_records),
     Api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        (2, 4),
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
         offset_for_leader_epoch,

@@ -1,25 +1,19 @@
 """Every API this broker answers: its versions and its handler.
 
-ApiVersions announces the entries of this table and no others.
+ApiVersions announces the entries of this table and no others. A module of handlers is loaded for
+its first request, or by `txn.server.preload`: all of them would make a start a fifth longer.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import cached_property, partial
+from typing import Final, Generic, NamedTuple
 
-from txn.broker.apis import (
-    configs,
-    groups,
-    log_dirs,
-    metadata,
-    offsets,
-    txn,
-    txn_tools,
-)
 from txn.broker.apis.api import Api, Reply, Service
+from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
 from txn.broker.metadata_log import FEATURES
 from txn.broker.node import Node
+from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import (
     ApiVersion,
@@ -31,7 +25,10 @@ from txn.wire.bodies.versions import (
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 
-SERVED_BY_REACTORS: dict[int, tuple[int, int]] = {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
+Versions = tuple[int, int]
+"""First and last version."""
+
+SERVED_BY_REACTORS: Final[dict[int, Versions]] = {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
 """Answered in Rust, without Python."""
 
 PRODUCE_ANNOUNCED_FROM = 0
@@ -39,9 +36,6 @@ PRODUCE_ANNOUNCED_FROM = 0
 that cannot do later versions (KAFKA-18659)."""
 
 API_VERSIONS_RANGE = (0, 4)
-
-APIS_OF_NODE = (*metadata.APIS, *offsets.APIS, *configs.APIS, *log_dirs.APIS)
-APIS_OF_TRANSACTIONS = (*txn.APIS, *txn_tools.APIS)
 
 OLDEST_LEVELS = {"metadata.version": 7, "transaction.version": 0}
 """The oldest level of each feature that an Apache Kafka 4 supports."""
@@ -51,38 +45,197 @@ FEATURES_FROM_LEVEL_0 = 4
 ask in version 3, as Java's before 3.8, cannot read it (KAFKA-17011, KAFKA-17492)."""
 
 
-class BoundApi(NamedTuple):
-    """One API with the service that answers it."""
+class Answerer(NamedTuple):
+    """The types of an API, and the function that answers it."""
 
-    versions: tuple[int, int]
     request: type
     response: type
     answer: Callable[[object, Context], Coroutine[object, None, Reply]]
+
+
+class BoundApi:
+    """One API with the service that answers it.
+
+    Args:
+        versions: First and last version that is answered.
+        load: Loads the rest with the first request.
+    """
+
+    def __init__(self, versions: Versions, load: Callable[[], Answerer]) -> None:
+        self.versions = versions
+        self._load = load
 
     def serves(self, api_version: int) -> bool:
         """Say whether a version is answered."""
         return self.versions[0] <= api_version <= self.versions[1]
 
+    @cached_property
+    def answerer(self) -> Answerer:
+        """The types and the handler. Raises OSError where their module cannot be read."""
+        return self._load()
+
+
+class Area(Generic[Service]):
+    """The APIs of one module.
+
+    Args:
+        versions: First and last version of each API.
+        load: Loads the module; returns its APIs.
+    """
+
+    def __init__(
+        self, versions: Mapping[int, Versions], load: Callable[[], Iterable[Api[Service]]]
+    ) -> None:
+        self.versions = versions
+        self._load = load
+
+    @cached_property
+    def apis(self) -> Mapping[int, Api[Service]]:
+        """The APIs by their keys. Raises OSError where the module cannot be read."""
+        apis = {api.key: api for api in self._load()}
+        assert apis.keys() == self.versions.keys(), f"{self._load.__name__}: {sorted(apis)}"
+        return apis
+
+    def bound(self, service: Service) -> dict[int, BoundApi]:
+        """The APIs, answered by a service."""
+        return {
+            key: BoundApi(versions, partial(self._answerer, key, service))
+            for key, versions in self.versions.items()
+        }
+
+    def _answerer(self, key: int, service: Service) -> Answerer:
+        api = self.apis[key]
+        return Answerer(api.request, api.response, partial(api.answer, service))
+
+
+def _metadata() -> Iterable[Api[Node]]:
+    from txn.broker.apis import metadata
+
+    return metadata.APIS
+
+
+def _offsets() -> Iterable[Api[Node]]:
+    from txn.broker.apis import offsets
+
+    return offsets.APIS
+
+
+def _configs() -> Iterable[Api[Node]]:
+    from txn.broker.apis import configs
+
+    return configs.APIS
+
+
+def _log_dirs() -> Iterable[Api[Node]]:
+    from txn.broker.apis import log_dirs
+
+    return log_dirs.APIS
+
+
+def _txn() -> Iterable[Api[TransactionCoordinator]]:
+    from txn.broker.apis import txn
+
+    return txn.APIS
+
+
+def _txn_tools() -> Iterable[Api[TransactionCoordinator]]:
+    from txn.broker.apis import txn_tools
+
+    return txn_tools.APIS
+
+
+def _groups() -> Iterable[Api[GroupCoordinator]]:
+    from txn.broker.apis import groups
+
+    return groups.APIS
+
+
+AREAS_OF_NODE: Final = (
+    Area(
+        {
+            ApiKey.METADATA: (0, 13),
+            ApiKey.FIND_COORDINATOR: (0, 6),
+            ApiKey.CREATE_TOPICS: (2, 7),
+            ApiKey.DELETE_TOPICS: (1, 6),
+            ApiKey.CREATE_PARTITIONS: (0, 3),
+            ApiKey.DESCRIBE_CLUSTER: (0, 2),
+        },
+        _metadata,
+    ),
+    Area(
+        {
+            ApiKey.LIST_OFFSETS: (1, 11),
+            ApiKey.DELETE_RECORDS: (0, 2),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+        },
+        _offsets,
+    ),
+    Area(
+        {
+            ApiKey.DESCRIBE_CONFIGS: (1, 4),
+            ApiKey.ALTER_CONFIGS: (0, 2),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+            ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
+        },
+        _configs,
+    ),
+    Area(
+        {
+            ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+        },
+        _log_dirs,
+    ),
+)
+AREAS_OF_TRANSACTIONS: Final = (
+    Area(
+        {
+            ApiKey.INIT_PRODUCER_ID: (0, 6),
+            ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+            ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+            ApiKey.END_TXN: (0, 5),
+        },
+        _txn,
+    ),
+    Area(
+        {
+            ApiKey.WRITE_TXN_MARKERS: (1, 2),
+            ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+            ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+            ApiKey.LIST_TRANSACTIONS: (0, 2),
+        },
+        _txn_tools,
+    ),
+)
+GROUPS: Final = Area(
+    {
+        ApiKey.OFFSET_COMMIT: (2, 10),
+        ApiKey.OFFSET_FETCH: (1, 10),
+        ApiKey.JOIN_GROUP: (0, 9),
+        ApiKey.HEARTBEAT: (0, 4),
+        ApiKey.LEAVE_GROUP: (0, 5),
+        ApiKey.SYNC_GROUP: (0, 5),
+        ApiKey.DESCRIBE_GROUPS: (0, 6),
+        ApiKey.LIST_GROUPS: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.OFFSET_DELETE: (0, 0),
+    },
+    _groups,
+)
+
 
 def build_table(node: Node) -> Mapping[int, BoundApi]:
     """Bind every API to the service that answers it."""
-    apis = [
-        *(_bound(api, node) for api in APIS_OF_NODE),
-        *(_bound(api, node.transactions) for api in APIS_OF_TRANSACTIONS),
-        *(_bound(api, node.groups) for api in groups.APIS),
+    bound = [
+        *(area.bound(node) for area in AREAS_OF_NODE),
+        *(area.bound(node.transactions) for area in AREAS_OF_TRANSACTIONS),
+        GROUPS.bound(node.groups),
     ]
-    table = dict(apis)
-    assert len(table) == len(apis), "an api key has two handlers"
-    versions = _ApiVersions(node, table)
-    table[ApiKey.API_VERSIONS] = BoundApi(
-        API_VERSIONS_RANGE, ApiVersionsRequest, ApiVersionsResponse, versions
-    )
+    table = {key: api for apis in bound for key, api in apis.items()}
+    assert len(table) == sum(map(len, bound)), "an api key has two handlers"
+    answerer = Answerer(ApiVersionsRequest, ApiVersionsResponse, _ApiVersions(node, table))
+    table[ApiKey.API_VERSIONS] = BoundApi(API_VERSIONS_RANGE, lambda: answerer)
     return table
-
-
-def _bound(api: Api[Service], service: Service) -> tuple[int, BoundApi]:
-    answer = partial(api.answer, service)
-    return api.key, BoundApi(api.versions, api.request, api.response, answer)
 
 
 class _ApiVersions:
@@ -127,7 +280,7 @@ def unsupported_api_versions(table: Mapping[int, BoundApi]) -> bytes:
 
     franz-go opens every connection this way. Source: KIP-511.
     """
-    answer = table[ApiKey.API_VERSIONS].answer
+    answer = table[ApiKey.API_VERSIONS].answerer.answer
     assert isinstance(answer, _ApiVersions)
     return encode_response(
         ApiKey.API_VERSIONS, 0, answer.response(0, ErrorCode.UNSUPPORTED_VERSION)

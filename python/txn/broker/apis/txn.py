@@ -293,24 +293,21 @@ async def end_txn(
 APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
     Api(
         ApiKey.INIT_PRODUCER_ID,
-        (0, 6),
         InitProducerIdRequest,
         InitProducerIdResponse,
         init_producer_id,
     ),
     Api(
         ApiKey.ADD_PARTITIONS_TO_TXN,
-        (0, 5),
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnResponse,
         add_partitions_to_txn,
     ),
     Api(
         ApiKey.ADD_OFFSETS_TO_TXN,
-        (0, 4),
         AddOffsetsToTxnRequest,
         AddOffsetsToTxnResponse,
         add_offsets_to_txn,
     ),
-    Api(ApiKey.END_TXN, (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
+    Api(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse, end_txn),
 )

@@ -270,28 +270,24 @@ def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[WrittenMarke
 APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
     Api(
         ApiKey.WRITE_TXN_MARKERS,
-        (1, 2),
         WriteTxnMarkersRequest,
         WriteTxnMarkersResponse,
         write_txn_markers,
     ),
     Api(
         ApiKey.DESCRIBE_PRODUCERS,
-        (0, 0),
         DescribeProducersRequest,
         DescribeProducersResponse,
         describe_producers,
     ),
     Api(
         ApiKey.DESCRIBE_TRANSACTIONS,
-        (0, 0),
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
         describe_transactions,
     ),
     Api(
         ApiKey.LIST_TRANSACTIONS,
-        (0, 2),
         ListTransactionsRequest,
         ListTransactionsResponse,
         list_transactions,
