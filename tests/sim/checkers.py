@@ -30,6 +30,7 @@ offset, the aborted transactions and the coordinators' state by themselves.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
 
 from sim.broker import Broker
 from sim.cleaning import DELETE_RETENTION_MS, is_tombstone, key_of
@@ -69,6 +70,7 @@ def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Ano
         *judge_logs(broker, committed),
         *judge_coordinator(broker),
         *judge_groups(broker),
+        *_judge_producer_states(broker),
     ]
 
 
@@ -220,7 +222,6 @@ def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
                 "txnindex-mismatch",
                 f"{_text(place)}: readers miss {missing[:3]} or see more than its markers allow",
             )
-        yield from _judge_producer_state(log)
 
 
 def _is_left_of(
@@ -295,18 +296,20 @@ def _judge_batches(log: SimLog) -> Iterator[Anomaly]:
         yield Anomaly("lost-write", f"{_text(log.place)}: not stored as written: {missing[:3]}")
 
 
-def _judge_producer_state(log: SimLog) -> Iterator[Anomaly]:
-    """A producer state that replays the log equals the live one (P8).
+def _judge_producer_states(broker: Broker) -> Iterator[Anomaly]:
+    """A producer state that replays its log equals the live one (P8).
 
     But for the aborted transactions of a cleaned log, of which nothing but the markers may be left.
     """
-    live, replayed = log.state(), log.replayed().state()
-    if log.is_cleaned:
-        live, replayed = live._replace(aborted=[]), replayed._replace(aborted=[])
-    if live != replayed:
-        yield Anomaly(
-            "recovery-divergence", f"{_text(log.place)}: {live} lives, replay gives {replayed}"
-        )
+    lives = {place: log.state() for place, log in broker.storage.logs.items()}
+    for place, live in lives.items():
+        log = broker.storage.logs[place]
+        replayed = log.replayed().state()
+        if log.is_cleaned:
+            live, replayed = live._replace(aborted=[]), replayed._replace(aborted=[])
+        if live != replayed:
+            text = f"{_text(place)}: {live} lives, replay gives {replayed}"
+            yield Anomaly("recovery-divergence", text)
 
 
 # -------------------------------------------------------------------- coordinators
@@ -345,8 +348,14 @@ def _stored_transactions(broker: Broker) -> dict[str, Txn]:
                 if record.value is None:
                     replayed.pop(transactional_id, None)
                 else:
-                    replayed[transactional_id] = decode_value(record.value)
+                    replayed[transactional_id] = _decoded(record.value)
     return replayed
+
+
+@lru_cache(maxsize=1_000)
+def _decoded(value: bytes) -> Txn:
+    """The transaction of a record; every start of a run reads the same ones."""
+    return decode_value(value)
 
 
 def first_without_marker(broker: Broker, place: Place) -> int | None:

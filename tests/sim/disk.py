@@ -11,18 +11,16 @@ those of the product.
 
 import errno
 import random
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from sim.agenda import Crash
 from sim.cleaning import Cleaning, key_of, stored_value
-from sim.machine import Machine, Marks, write_all
+from sim.machine import Machine, Marks
 from sim.segments import Found, batches_of, decoded
 from support.memory import MEMORY
 from support.python_syncs import sync_in_turn
@@ -41,7 +39,6 @@ from txn.storage.base import (
     Space,
     StoredBatch,
 )
-from txn.storage.checkpoints import LOG_STARTS
 from txn.storage.cleaned_ends import CleanedEnds
 from txn.storage.native import LogStarts, NativeLog, RecoveryPoints
 from txn.storage.strays import Stray
@@ -64,12 +61,20 @@ def name_of(place: Place) -> str:
     return f"{place[0]}-{place[1]}"
 
 
+@cache
+def place_of(directory: str) -> Place | None:
+    """The partition of a directory; None for another one."""
+    topic, _, index = directory.rpartition("-")
+    return (topic, int(index)) if index.isdigit() else None
+
+
 class File:
     """The knowledge about one partition's files that outlives a process."""
 
     def __init__(self, disk: "Disk", place: Place, topic_id: uuid.UUID) -> None:
         self._disk = disk
         self.place = place
+        self.directory = name_of(place)
         self.topic_id = topic_id
         self.originals: list[StoredBatch] = []
         """Every batch as it was written, for the checkers: the cleaner passes none of it."""
@@ -99,10 +104,6 @@ class File:
         self._first_segment = 0
         self._active_segment = ""
         self._batches: list[StoredBatch] | None = None
-
-    @property
-    def directory(self) -> str:
-        return name_of(self.place)
 
     @property
     def checkpointed_end(self) -> int | None:
@@ -335,8 +336,7 @@ class Disk:
         watcher = self.watcher
         if watcher is not None and watcher.is_dead:
             return 0, errno.EIO
-        topic, _, index = directory.rpartition("-")
-        place = (topic, int(index)) if index.isdigit() else None
+        place = place_of(directory)
         if self.cleaning is not None:
             self.cleaning.before(kind, directory, name)
             if watcher is not None and watcher.is_dead:
@@ -371,26 +371,16 @@ class Disk:
         for file in self.files.values():
             file.is_full = file.is_unsyncable = False
 
-    @contextmanager
-    def copy_of(self, place: Place) -> Iterator[Path]:
-        """A directory with a copy of one partition and the checkpoints.
+    def forget_snapshots(self, place: Place) -> None:
+        """Remove a partition's snapshots of producers, so that all batches are replayed.
 
-        It has no snapshots of producers, so that all batches are replayed, unless the first of them
-        were removed, or one is damaged: then they may tell more than the batches.
+        They stay where a segment was removed, or a batch is damaged: then they may tell more than
+        the batches.
         """
-        copy = Path(tempfile.mkdtemp(prefix="sim-", dir=self.root.parent))
-        try:
-            files = self.machine.files(name_of(place))
-            file = self.files.get(place)
-            if file is not None and not file.damaged and file.first_segment() == 0:
-                files = {each: data for each, data in files.items() if ".snapshot" not in each}
-            if files:
-                write_all(f"{copy}/{name_of(place)}", files)
-            if (self.root / LOG_STARTS).exists():
-                shutil.copy(self.root / LOG_STARTS, copy)
-            yield copy
-        finally:
-            shutil.rmtree(copy)
+        file = self.files.get(place)
+        if file is not None and not file.damaged and file.first_segment() == 0:
+            for path in (self.root / file.directory).glob("*.snapshot*"):
+                path.unlink()
 
 
 class Checkpoints:
@@ -426,6 +416,7 @@ class SimLog(NativeLog):
         power_failed: bool = False,
     ) -> None:
         self._disk = disk
+        self.place = topic, index
         self.topic_id = topic_id
         self.watcher: Watcher | None = None
         self._is_diverged = False
@@ -457,7 +448,7 @@ class SimLog(NativeLog):
         self._synced_end = self.log.recovery_point
         self._unverified: set[int] = set()
         """Base offsets of batches that are read with their checksum when somebody wants them."""
-        if file is not None and checkpoints.root == disk.root:
+        if file is not None:
             file.opened(self.log_end_offset)
             self._unverified = self._believed(file)
 
@@ -471,10 +462,6 @@ class SimLog(NativeLog):
             for each in found
             if ends[each.name] <= file.recovery_point and each.name != file.active_segment()
         }
-
-    @property
-    def place(self) -> Place:
-        return self.topic, self.index
 
     @property
     def has_failed(self) -> bool:
@@ -512,9 +499,11 @@ class SimLog(NativeLog):
         )
 
     def replayed(self) -> "SimLog":
-        """The log opened on a copy of its files."""
-        with self._disk.copy_of(self.place) as copy:
-            return SimLog(self._disk, self.topic, self.index, self.topic_id, Checkpoints(copy))
+        """The log opened again on its own files, when the run is over and nobody uses this one."""
+        self._disk.watcher = None
+        self._disk.forget_snapshots(self.place)
+        checkpoints = Checkpoints(self._disk.root)
+        return SimLog(self._disk, self.topic, self.index, self.topic_id, checkpoints)
 
     def aborted(self) -> list[tuple[int, ...]]:
         """The aborted transactions that its producer state knows, as far as a replay can tell.

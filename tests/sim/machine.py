@@ -14,8 +14,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,6 +163,25 @@ class Marks:
         self.is_forced = True
 
 
+class Deferred:
+    """A block in which a machine collects the marks of syncs. Every tick of every log is one."""
+
+    __slots__ = ("_before", "_machine")
+
+    def __init__(self, machine: "Machine") -> None:
+        self._machine = machine
+        self._before: Marks | None = None
+
+    def __enter__(self) -> Marks:
+        machine = self._machine
+        self._before = machine.marks
+        marks = machine.marks = Marks()
+        return marks
+
+    def __exit__(self, *_: object) -> None:
+        self._machine.marks = self._before
+
+
 Refuses = Callable[[str, str, str], tuple[float, int] | None]
 """From a change's kind, directory and file: None, or the part of a write that arrives and the
 error.
@@ -175,52 +193,49 @@ class Machine:
 
     def __init__(self, root: Path, refuses: Refuses) -> None:
         self.root = root
+        self._root = str(root)
         self._refuses = refuses
         self._directories: dict[str, Directory] = {}
         self._names = Directory()
         """The root's entries; their files stand for directories."""
-        self._marks: Marks | None = None
+        self.marks: Marks | None = None
+        """Collects the syncs; None: each counts at once."""
         self.versions: Counter[str] = Counter()
         """Number of changes in each directory so far."""
-        _core.watch_disk(str(root), self._before)
+        _core.watch_disk(self._root, self._before)
 
     def release(self) -> None:
         """Watch no longer, and remove the files."""
-        _core.release_disk(str(self.root))
+        _core.release_disk(self._root)
         shutil.rmtree(self.root)
 
-    @contextmanager
-    def deferred(self) -> Iterator[Marks]:
+    def deferred(self) -> "Deferred":
         """Collect the marks of the syncs in the block, which do not count until they are forced."""
-        before, self._marks = self._marks, Marks()
-        try:
-            yield self._marks
-        finally:
-            self._marks = before
+        return Deferred(self)
 
     def _before(
         self, kind: str, path: str, target: str, position: int, data: bytes
     ) -> tuple[int, int] | None:
         parent, _, name = path.rpartition("/")
-        whole = path if kind == "sync_directory" else parent
-        refusal = self._refuses(kind, _last(whole), name)
+        whole = _last(path if kind == "sync_directory" else parent)
+        refusal = self._refuses(kind, whole, name)
         if refusal is not None:
             part, error = refusal
             written = int(len(data) * part)
             if written and kind == "write":
-                self._note("write", parent, name, "", position, data[:written])
+                self._note("write", whole, name, "", position, data[:written])
             return written, error
         if kind == "sync_directory":
-            self._mark(self._names if path == str(self.root) else self._directory(path))
+            self._mark(self._names if path == self._root else self._directory(whole))
         else:
-            self._note(kind, parent, name, target, position, data)
+            self._note(kind, whole, name, target, position, data)
         return None
 
     def _note(
-        self, kind: str, parent: str, name: str, target: str, position: int, data: bytes
+        self, kind: str, whole: str, name: str, target: str, position: int, data: bytes
     ) -> None:
-        directory = self._directory(parent)
-        self.versions[_last(parent)] += 1
+        directory = self._directory(whole)
+        self.versions[whole] += 1
         inode = directory.entries.get(name)
         match kind:
             case "sync":
@@ -240,14 +255,13 @@ class Machine:
                     inode.since.append(Change(kind, position, data))
 
     def _mark(self, held: Inode | Directory) -> None:
-        marks = self._marks
+        marks = self.marks
         if marks is None:
             held.force(held.changes)
         else:
             marks.note(held)
 
-    def _directory(self, path: str) -> Directory:
-        name = _last(path)
+    def _directory(self, name: str) -> Directory:
         directory = self._directories.get(name)
         if directory is None:
             directory = self._directories[name] = Directory()
@@ -285,7 +299,7 @@ class Machine:
     def put(self, name: str, files: dict[str, bytes]) -> None:
         """Have a directory hold these files, on the disk."""
         self._remove(name)
-        write_all(f"{self.root}/{name}", files)
+        write_all(f"{self._root}/{name}", files)
         directory = self._directories[name] = Directory()
         for each, content in files.items():
             directory.sure[each] = directory.entries[each] = Inode(content)
@@ -295,7 +309,7 @@ class Machine:
 
     def replace(self, directory: str, name: str, content: bytes) -> None:
         """Have a file hold something else, not synced."""
-        inode = self._directory(f"{self.root}/{directory}").entries[name]
+        inode = self._directory(directory).entries[name]
         inode.since += Change("truncate", 0, b""), Change("write", 0, content)
         self.versions[directory] += 1
         (self.root / directory / name).write_bytes(content)
@@ -311,11 +325,11 @@ class Machine:
 
     def files(self, name: str, suffix: str = "") -> dict[str, bytes]:
         """The files of a directory as they are, or those whose names end so."""
-        return read_all(f"{self.root}/{name}", suffix)
+        return read_all(f"{self._root}/{name}", suffix)
 
     def _remove(self, name: str) -> None:
         self.versions[name] += 1
-        shutil.rmtree(f"{self.root}/{name}", ignore_errors=True)
+        shutil.rmtree(f"{self._root}/{name}", ignore_errors=True)
 
 
 def _last(path: str) -> str:
