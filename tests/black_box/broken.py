@@ -24,8 +24,8 @@ from support.broken_rules import (
 )
 from support.seam import Seam
 from txn.broker.local_host import LocalHost
-from txn.coordinator.operations import Remote, Request
-from txn.coordinator.transaction.ending import Ending, WriteMarkers, decide, finish
+from txn.coordinator.operations import Request
+from txn.coordinator.transaction.ending import Ending, WriteMarkers, WriteState, decide, finish
 from txn.coordinator.transaction.unsynced import is_to_decide
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -43,12 +43,12 @@ def mark_before_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def mark_and_finish(
-        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
     ) -> Request[None]:
-        marked = yield Remote(lambda: write_markers(ending))
+        marked = write_markers(ending)
         ending.unmarked = frozenset(marked.refused)
         yield from decide(ending)
-        yield from finish(transactional_id, ending, write_markers, answer)
+        yield from finish(ending, write_markers, write, answer)
 
 
 def believe_every_prepare(seam: Seam) -> None:

@@ -63,7 +63,7 @@ from txn.coordinator.transaction.decide import (
     Write,
     decide_init,
 )
-from txn.coordinator.transaction.ending import Ending, WriteMarkers, finish
+from txn.coordinator.transaction.ending import Ending, WriteMarkers, WriteState, finish
 from txn.coordinator.transaction.open_transactions import unexplained
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import (
@@ -261,10 +261,10 @@ def _recovery_forgets_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_unless_it_starts(
-        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
     ) -> Request[None]:
         if not start.is_under_way:
-            yield from finish(transactional_id, ending, write_markers, answer)
+            yield from finish(ending, write_markers, write, answer)
 
 
 def _an_election_forgets_prepare(seam: Seam) -> None:
@@ -282,10 +282,10 @@ def _an_election_forgets_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_unless_it_is_elected(
-        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
     ) -> Request[None]:
         if not electing:
-            yield from finish(transactional_id, ending, write_markers, answer)
+            yield from finish(ending, write_markers, write, answer)
 
 
 def _recovery_aborts_prepared_commits(seam: Seam) -> None:
@@ -314,11 +314,11 @@ def _prepare_ends_a_later_transaction(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_everywhere(
-        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
     ) -> Request[None]:
         if start.is_under_way:
             ending.unmarked = ending.plan.prepare.partitions
-        yield from finish(transactional_id, ending, write_markers, answer)
+        yield from finish(ending, write_markers, write, answer)
 
 
 def _records_carry_no_markers(seam: Seam) -> None:
@@ -328,13 +328,13 @@ def _records_carry_no_markers(seam: Seam) -> None:
 def _an_abort_is_not_synced(seam: Seam) -> None:
     @seam.instead_of(finish)
     def finish_without_sync(
-        transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
     ) -> Request[None]:
         prepare = ending.plan.prepare
         if prepare.state is not TxnState.PREPARE_COMMIT:
             unnamed = prepare._replace(partitions=frozenset())
             ending.plan = ending.plan._replace(prepare=unnamed)
-        yield from finish(transactional_id, ending, write_markers, answer)
+        yield from finish(ending, write_markers, write, answer)
 
 
 def _lost_markers_stay_lost(seam: Seam) -> None:

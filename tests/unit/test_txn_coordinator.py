@@ -12,6 +12,7 @@ from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
+from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key
@@ -99,6 +100,39 @@ async def let_run() -> None:
 
 
 # ---------------------------------------------------------------- a transaction's life
+
+
+@pytest.mark.parametrize("outcome", TxnResult)
+@pytest.mark.parametrize("durability", Durability)
+def test_an_end_leaves_its_request_at_most_three_times(
+    durability: Durability, outcome: TxnResult
+) -> None:
+    """For the disk, for its answer, and once more for the disk."""
+    left: list[object] = []
+    end = TransactionCoordinator._end
+
+    def watched(*arguments: Any) -> Request[Identity | None]:
+        request = end(*arguments)
+        try:
+            while True:
+                left.append(next(request))
+                yield left[-1]  # type: ignore[misc]
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def main() -> None:
+        host = flights_host(durability)
+        coordinator = TransactionCoordinator(host, LocalMarkerSender(host.partition, Mock()))
+        coordinator.recover(stores=host.stores())
+        producer = (await coordinator.init_producer_id("pay", TIMEOUT_MS, None)).producer
+        assert await coordinator.join("pay", *producer, TV2, [P0, P1]) == {P0: 0, P1: 0}
+        ended = await coordinator.end("pay", producer, outcome, bumps_epoch=True)
+        assert ended.code is ErrorCode.NONE
+        await let_run()
+
+    with patch.object(TransactionCoordinator, "_end", watched):
+        asyncio.run(main())
+    assert 0 < len(left) <= 3, left
 
 
 def test_P3_a_commit_writes_its_decision_then_markers_then_completion() -> None:

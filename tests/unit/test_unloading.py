@@ -12,7 +12,7 @@ from txn.broker.host import Durability
 from txn.broker.runtime import Phase, Shard
 from txn.coordinator.group.classic import GroupState
 from txn.coordinator.group.records import OffsetKey
-from txn.coordinator.operations import COMMITTED, Append, Later, Request
+from txn.coordinator.operations import COMMITTED, Later, Request
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.testing import FakeHost
@@ -35,14 +35,14 @@ def shard_on(host: FakeHost) -> Words:
     return shard
 
 
-def written(word: str) -> Request[ErrorCode]:
-    yield Append([word])
+def written(shard: Words, word: str) -> Request[ErrorCode]:
+    shard.append([word])
     yield COMMITTED
     return ErrorCode.NONE
 
 
 async def asked(shard: Words, word: str, key: str | None = "key") -> ErrorCode:
-    return await shard.run(key, written(word), lambda code: code)
+    return await shard.run(key, written(shard, word), lambda code: code)
 
 
 def start(work: Coroutine[Any, Any, ErrorCode]) -> "asyncio.Task[ErrorCode]":
@@ -91,7 +91,7 @@ def test_a_request_at_the_head_of_its_line_is_answered_too() -> None:
         shard = shard_on(host)
 
         def last_of_its_shard() -> Request[ErrorCode]:
-            yield Append(["first"])
+            shard.append(["first"])
             yield COMMITTED
             asyncio.get_running_loop().call_soon(shard.unload, [])
             return ErrorCode.NONE
@@ -133,7 +133,7 @@ def test_work_that_nobody_waits_for_is_dropped_with_its_shard() -> None:
     host = flights_host()
     shard = shard_on(host)
     shard.unload([])
-    shard.start("key", written("late timer"))
+    shard.start("key", written(shard, "late timer"))
     assert host.store(OFFSETS_TOPIC, 0).stored == []
 
 

@@ -60,7 +60,7 @@ from txn.coordinator.group.records import (
     OffsetRecord,
     OffsetValue,
 )
-from txn.coordinator.operations import COMMITTED, Append, Later, Reply, Request
+from txn.coordinator.operations import COMMITTED, Later, Reply, Request
 from txn.coordinator.transaction.connections import Role
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
@@ -439,7 +439,7 @@ class GroupCoordinator:
         before = self.group(group_id)
         group, answers, record = self._stamped(before, transition)
         if record is not None:
-            yield Append([GroupRecord(GroupKey(group_id), record)])
+            self._shard_of(group_id).append([GroupRecord(GroupKey(group_id), record)])
         if group is not None:
             self._log_move(before, group)
             self._shard_of(group_id).state.note_size(group)

@@ -28,16 +28,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from txn.broker.host import CoordinatorPartitions, Durability, Host
 from txn.broker.syncs import not_synced
-from txn.coordinator.operations import (
-    Append,
-    Committed,
-    Later,
-    Operation,
-    Remote,
-    Reply,
-    Request,
-    Synced,
-)
+from txn.coordinator.operations import Committed, Later, Reply, Request, Synced
 from txn.errors import CorruptLogError, StorageError
 from txn.storage.base import PartitionLog, ProducerIdentity
 from txn.wire.error_codes import ErrorCode
@@ -60,6 +51,10 @@ Refused = Callable[[ErrorCode], T]
 """Makes a request's answer from a refusal."""
 
 _NOT_YET: Final = object()
+
+# Asked for several times in each transaction. By its class, a member takes CPython 3.11 0.1 us.
+_PROCESS: Final = Durability.PROCESS
+_UNLOADED: Final = Phase.UNLOADED
 
 LOADS_MAX: Final = 2
 """Number of times that a start reads a shard's log, while a disk keeps it from being read."""
@@ -190,7 +185,7 @@ class Shard(Generic[S, R]):
 
         Raises StorageError: nothing changed.
         """
-        if self.phase is Phase.UNLOADED:
+        if self.phase is _UNLOADED:
             raise self._unloaded()
         encode, replay = self._encode, self._replay
         encoded = []
@@ -291,25 +286,21 @@ class Shard(Generic[S, R]):
         self, running: "_Running", failure: StorageError | None = None
     ) -> Iterable[PartitionLog] | None:
         """Go on to the next wait, and return the logs to wait for; None at the end."""
-        request, result = running.request, None
+        request = running.request
         try:
             while True:
-                step = request.send(result) if failure is None else request.throw(failure)
-                result = failure = None
-                kind = step.__class__
-                try:
-                    if kind is Append:
-                        result = self.append(*step)
-                    elif kind is Remote:
-                        result = step.call()  # type: ignore[union-attr]
-                    elif kind is Reply:
-                        self._reply(running, *step)
-                    elif self._host.durability is not Durability.PROCESS and (
-                        logs := self._logs_of(step)
-                    ):
-                        return logs
-                except StorageError as error:
-                    failure = error
+                step = request.send(None) if failure is None else request.throw(failure)
+                failure = None
+                if isinstance(step, Reply):
+                    self._reply(running, *step)
+                elif self._host.durability is not _PROCESS:
+                    try:
+                        logs = self._logs_of(step)
+                    except StorageError as error:
+                        failure = error
+                    else:
+                        if logs:
+                            return logs
         except StopIteration as end:
             running.deliver(end.value)
             return None
@@ -322,12 +313,11 @@ class Shard(Generic[S, R]):
         if promise is not None and not promise.done():  # done: the broker stops
             promise.set_result(value)
 
-    def _logs_of(self, step: Operation) -> Sequence[PartitionLog]:
+    def _logs_of(self, step: Committed | Synced) -> Sequence[PartitionLog]:
         """The logs that have to be forced to the disk before a request goes on.
 
         Raises StorageError: one cannot be opened.
         """
-        assert isinstance(step, Committed | Synced), f"{step} is no operation"
         found = (self._host.partition(*partition) for partition in sorted(step.partitions))
         logs = [log for log in found if log is not None]  # None: its topic was deleted
         if isinstance(step, Committed):

@@ -1,30 +1,21 @@
 """The operations of a coordinator's request: a generator that yields them to its runtime.
 
-A request decides by pure rules and changes nothing itself. Each operation is done before the
-generator goes on; the runtime sends back its result, or raises StorageError at the yield.
+A request decides by pure rules, appends to its shard, and yields where it has to wait or answers
+before its end. Each operation is done before the generator goes on, or StorageError is raised at
+the yield.
 
-    Append(records)        append to the shard's log and replay each record into its state
     COMMITTED              wait until the shard's log is as durable as promised
     Committed(partitions)  the same for it and partitions that clients write to, together
     Synced(partitions)     the same for those partitions alone
-    Remote(call)           ask a partition or a coordinator, here or on another broker
     Reply(value)           answer now and go on behind the answer
 
 `txn.broker.runtime` carries them out. Pure.
 """
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Collection, Generator
 from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
-
-
-class Append(NamedTuple):
-    """Append records as one batch, then replay them. Raises StorageError: nothing changed."""
-
-    records: Sequence[Any]
-    producer: tuple[int, int] | None = None
-    """Producer id and epoch, where the records count when its transaction commits."""
 
 
 class Committed(NamedTuple):
@@ -50,12 +41,6 @@ class Synced(NamedTuple):
     partitions: Collection[tuple[str, int]]
 
 
-class Remote(NamedTuple):
-    """Make a call that another broker may have to serve one day; its result is sent back."""
-
-    call: Callable[[], Any]
-
-
 class Reply(NamedTuple):
     """Answer now; the request goes on behind it. Only the first answer counts.
 
@@ -66,9 +51,9 @@ class Reply(NamedTuple):
     ticket: int | None = None
 
 
-Operation = Append | Committed | Synced | Remote | Reply
+Operation = Committed | Synced | Reply
 
-Request = Generator[Operation, Any, T]
+Request = Generator[Operation, None, T]
 """A request in progress; its return value is its answer, unless it replied before."""
 
 

@@ -62,6 +62,9 @@ TV1: Final = 0
 """The number that Kafka stores for clients of transaction version 0 and 1 alike."""
 TV2: Final = 2
 
+_ENDED: Final = PREPARED | COMPLETED
+_ONGOING: Final = TxnState.ONGOING
+
 NewProducerId = Callable[[], int]
 """Gives a producer id that nobody had; asked only when one is needed."""
 
@@ -236,18 +239,25 @@ def decide_add(
     if refused is not None:
         return refused
     assert txn is not None, "an unknown id was refused"
-    is_open = txn.state is TxnState.ONGOING
+    is_open = txn.state is _ONGOING
     if is_open and txn.partitions.issuperset(partitions):
         return Done(txn)
     return Write(
-        txn._replace(
-            state=TxnState.ONGOING,
-            partitions=txn.partitions.union(partitions),
-            start_ms=txn.start_ms if is_open else now_ms,
-            updated_ms=now_ms,
-            previous_producer_id=NO_PRODUCER_ID,
-            last_producer_epoch=NO_PRODUCER_EPOCH,
-            client_version=client_version,
+        Txn(  # all fields in order: `_replace` takes CPython three times as long
+            txn.producer_id,
+            txn.producer_epoch,
+            txn.timeout_ms,
+            _ONGOING,
+            txn.partitions.union(partitions),
+            txn.start_ms if is_open else now_ms,
+            now_ms,
+            NO_PRODUCER_ID,
+            txn.next_producer_id,
+            NO_PRODUCER_EPOCH,
+            client_version,
+            txn.next_producer_epoch,
+            txn.last_offsets,
+            txn.unsynced_markers,
         )
     )
 
@@ -296,7 +306,7 @@ def decide_end(
     if refused is not None:
         return refused
     assert txn is not None, "an unknown id was refused"
-    if txn.state is TxnState.ONGOING:
+    if txn.state is _ONGOING:
         return plan(txn._replace(state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
     if txn.state is COMPLETE[outcome]:
         return Done(txn)
@@ -378,7 +388,7 @@ def plan(prepare: Txn) -> End:
 
 def ended_as(txn: Txn, producer: Producer) -> bool:
     """Say whether a producer shows the identity under which this transaction was ended."""
-    if txn.client_version < TV2 or txn.state not in PREPARED | COMPLETED:
+    if txn.client_version < TV2 or txn.state not in _ENDED:
         return False
     return producer == _identity_before_end(txn)
 
@@ -395,21 +405,30 @@ def _identity_before_end(txn: Txn) -> Producer:
 def _prepare_and_bump(
     txn: Txn, outcome: TxnResult, now_ms: int, new_producer_id: NewProducerId
 ) -> Txn:
-    prepared = txn._replace(
-        producer_epoch=txn.producer_epoch + 1,
-        state=PREPARE[outcome],
-        updated_ms=now_ms,
-        previous_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=NO_PRODUCER_EPOCH,
-        client_version=TV2,
+    prepared = Txn(  # as in `decide_add`
+        txn.producer_id,
+        txn.producer_epoch + 1,
+        txn.timeout_ms,
+        PREPARE[outcome],
+        txn.partitions,
+        txn.start_ms,
+        now_ms,
+        NO_PRODUCER_ID,
+        txn.next_producer_id,
+        NO_PRODUCER_EPOCH,
+        TV2,
+        txn.next_producer_epoch,
+        txn.last_offsets,
+        txn.unsynced_markers,
     )
-    following = _following(txn.client, new_producer_id)
-    is_new_id = following.producer_id != txn.client.producer_id
+    client = txn.client
+    following = _following(client, new_producer_id)
+    is_new_id = following.producer_id != client.producer_id
     if not txn.is_prepared:
         return prepared._replace(next_producer_id=following.producer_id) if is_new_id else prepared
     return prepared._replace(
-        previous_producer_id=txn.client.producer_id if is_new_id else NO_PRODUCER_ID,
-        last_producer_epoch=txn.client.producer_epoch,
+        previous_producer_id=client.producer_id if is_new_id else NO_PRODUCER_ID,
+        last_producer_epoch=client.producer_epoch,
         next_producer_id=following.producer_id,
         next_producer_epoch=following.producer_epoch,
     )
@@ -417,11 +436,21 @@ def _prepare_and_bump(
 
 def complete(txn: Txn, *, now_ms: int) -> Txn:
     """The Complete that follows a Prepare once every partition has its marker."""
-    completed = txn._replace(
-        state=COMPLETION[txn.state],
-        partitions=frozenset(),
-        updated_ms=now_ms,
-        last_offsets=(),
+    completed = Txn(  # as in `decide_add`
+        txn.producer_id,
+        txn.producer_epoch,
+        txn.timeout_ms,
+        COMPLETION[txn.state],
+        frozenset(),
+        txn.start_ms,
+        now_ms,
+        txn.previous_producer_id,
+        txn.next_producer_id,
+        txn.last_producer_epoch,
+        txn.client_version,
+        txn.next_producer_epoch,
+        (),
+        txn.unsynced_markers,
     )
     if txn.next_producer_id < 0:
         return completed

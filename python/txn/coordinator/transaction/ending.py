@@ -23,13 +23,20 @@ Pure.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from txn.coordinator.operations import COMMITTED, Append, Committed, Remote, Reply, Request, Synced
+from txn.coordinator.operations import COMMITTED, Committed, Reply, Request, Synced
 from txn.coordinator.transaction.decide import End
-from txn.coordinator.transaction.records import TxnRecord
-from txn.coordinator.transaction.states import TopicPartition, TxnState, UnsyncedMarker
+from txn.coordinator.transaction.states import (
+    PREPARE,
+    TopicPartition,
+    Txn,
+    TxnResult,
+    UnsyncedMarker,
+)
 from txn.errors import StorageError
+
+_PREPARE_COMMIT: Final = PREPARE[TxnResult.COMMIT]
 
 
 class Marked(NamedTuple):
@@ -72,13 +79,16 @@ class Ending:
 
     def __post_init__(self) -> None:
         prepare = self.plan.prepare
-        is_with_data = prepare.state is TxnState.PREPARE_COMMIT and bool(prepare.last_offsets)
+        is_with_data = prepare.last_offsets and prepare.state is _PREPARE_COMMIT
         self.data = prepare.partitions if is_with_data else frozenset()
         self.unmarked = prepare.partitions
 
 
 WriteMarkers = Callable[[Ending], Marked]
 """Appends the markers that an ending lacks, to one partition after the other."""
+
+WriteState = Callable[[Txn], object]
+"""Appends the next state of the id, and replays it. Raises StorageError: nothing changed."""
 
 
 def decide(ending: Ending) -> Request[None]:
@@ -93,21 +103,22 @@ def decide(ending: Ending) -> Request[None]:
 
 
 def finish(
-    transactional_id: str, ending: Ending, write_markers: WriteMarkers, answer: object = None
+    ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
 ) -> Request[None]:
     """Carry a Prepare that is in the log to its Complete.
 
     Args:
-        transactional_id: Whose transaction.
-        ending: Its plan, and how far an earlier try came.
+        ending: The plan, and how far an earlier try came.
         write_markers: Writes the markers that are left.
+        write: Writes the Complete.
         answer: Given once every partition was asked to take its marker; None: nobody waits.
 
     Raises:
         StorageError: a disk refused; try again with the same `ending`.
     """
-    yield from decide(ending)
-    marked: Marked = yield Remote(lambda: write_markers(ending))
+    if not ending.is_decided:
+        yield from decide(ending)
+    marked = write_markers(ending)
     ending.unmarked = frozenset(marked.refused)
     ending.is_put_off = bool(marked.refused)
     if answer is not None:
@@ -115,13 +126,13 @@ def finish(
     for error in marked.refused.values():
         raise error
     prepare = ending.plan.prepare
-    is_commit = prepare.state is TxnState.PREPARE_COMMIT
+    is_commit = prepare.state is _PREPARE_COMMIT
     to_sync = marked.to_sync if is_commit else marked.to_sync | prepare.partitions
     if to_sync:
         yield Synced(to_sync)
     completed = ending.plan.complete
     if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
         completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
-    yield Append([TxnRecord(transactional_id, completed)])
+    write(completed)
     if is_commit and not prepare.last_offsets:
         yield COMMITTED

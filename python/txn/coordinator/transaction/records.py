@@ -84,6 +84,8 @@ _UNSYNCED_MARKERS: Final = 10_002
 _LAST_OFFSET: Final = struct.Struct(">16siiq")
 _UNSYNCED_MARKER: Final = struct.Struct(">16siqqhb")
 
+_EMPTY: Final = TxnState.EMPTY
+
 _USUAL_TAGGED_BYTES: Final = 64
 """Tagged fields of more bytes are of one id alone."""
 
@@ -98,6 +100,7 @@ class TxnRecord(NamedTuple):
     txn: Txn | bytes | None
 
 
+@lru_cache(maxsize=1024)
 def encode_key(transactional_id: str) -> bytes:
     """Encode the key of an id's records; at most `TRANSACTIONAL_ID_BYTES_MAX` bytes of it."""
     text = transactional_id.encode()
@@ -125,12 +128,11 @@ def decode_key(data: bytes) -> str | None:
 
 def encode_value(txn: Txn) -> bytes:
     """Encode the state of an id, in version 1."""
+    state = txn.state
     return b"".join(
         (
-            _HEAD.pack(
-                VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state
-            ),
-            b"\0" if txn.state is TxnState.EMPTY else _encode_partitions(txn.partitions),
+            _HEAD.pack(VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, state),
+            b"\0" if state is _EMPTY else _encode_partitions(txn.partitions),
             _TIMES.pack(txn.updated_ms, txn.start_ms),
             _encode_tagged(txn),
         )
