@@ -52,26 +52,19 @@ class TopicPartitions:
         self._topic = topic
         self._open_store = open_store
         self._now_ms = now_ms
-        self._stores: list[PartitionLog | None] = [None] * topic.partition_count
+        self.stores: list[PartitionLog | None] = [None] * topic.partition_count
+        """Those that are open, None for the others; only this class changes it."""
         self._failures: dict[int, Failure] = {}
         self._withdrawn: list[PartitionLog] = []
         self._is_closed = False
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._stores)
+        return len(self.stores)
 
     def has(self, index: int) -> bool:
         """Say whether there is one of that number; it is not opened."""
-        return 0 <= index < len(self._stores)
-
-    def get(self, index: int) -> PartitionLog | None:
-        """A partition, None if there is none of that number. Raises as `__getitem__`."""
-        stores = self._stores
-        if not 0 <= index < len(stores):
-            return None
-        store = stores[index]  # the common case without a call: a transaction asks nine times
-        return self[index] if store is None else store
+        return 0 <= index < len(self.stores)
 
     def __getitem__(self, index: int) -> PartitionLog:
         """A partition.
@@ -80,13 +73,13 @@ class TopicPartitions:
             IndexError: there is none of that number, or the topic was deleted.
             StorageError: it cannot be opened now.
         """
-        store = self._stores[index]
+        store = self.stores[index]
         if store is not None:
             return store
         with self._lock:
             if self._is_closed:
                 raise IndexError(f"topic {self._topic.name} was deleted")
-            store = self._stores[index]
+            store = self.stores[index]
             return self._open(index) if store is None else store
 
     def __iter__(self) -> Iterator[PartitionLog]:
@@ -95,7 +88,7 @@ class TopicPartitions:
 
     def is_untouched(self, index: int) -> bool:
         """Say whether there is one of that number that nothing has tried to open yet."""
-        is_there = 0 <= index < len(self._stores) and self._stores[index] is None
+        is_there = 0 <= index < len(self.stores) and self.stores[index] is None
         return is_there and index not in self._failures
 
     def take_in(self, index: int, store: PartitionLog) -> None:
@@ -111,7 +104,7 @@ class TopicPartitions:
     def withdraw(self, index: int, error: CorruptLogError) -> None:
         """Take one out of service until the next start; it need not be open."""
         with self._lock:
-            store, self._stores[index] = self._stores[index], None
+            store, self.stores[index] = self.stores[index], None
             if store is not None:
                 self._withdrawn.append(store)
             self._note_failure(index, error)
@@ -119,17 +112,17 @@ class TopicPartitions:
     def grow(self) -> None:
         """Have as many as the topic has by now."""
         with self._lock:
-            self._stores += [None] * (self._topic.partition_count - len(self._stores))
+            self.stores += [None] * (self._topic.partition_count - len(self.stores))
 
     def opened(self) -> list[PartitionLog]:
         """Partitions that are in use; one that is opened later begins with the settings of now."""
         with self._lock:
-            return [store for store in self._stores if store is not None]
+            return [store for store in self.stores if store is not None]
 
     def opened_by_index(self) -> list[tuple[int, PartitionLog]]:
         """Those that are in use, with their numbers."""
         with self._lock:
-            return [(at, store) for at, store in enumerate(self._stores) if store is not None]
+            return [(at, store) for at, store in enumerate(self.stores) if store is not None]
 
     @property
     def failure_count(self) -> int:
@@ -154,7 +147,7 @@ class TopicPartitions:
 
     def leader_epoch(self, index: int) -> int:
         """The epoch in which one is led."""
-        store = self._stores[index]
+        store = self.stores[index]
         return self._topic.leader_epoch(index) if store is None else store.leader_epoch
 
     def _open(self, index: int) -> PartitionLog:
@@ -191,4 +184,4 @@ class TopicPartitions:
 
     def _take_in(self, index: int, store: PartitionLog) -> None:
         store.lead(self._topic.leader_epoch(index))
-        self._stores[index] = store
+        self.stores[index] = store

@@ -57,7 +57,13 @@ class ReplicaManager:
         Raises StorageError: it cannot be opened now.
         """
         partitions = self.partitions.get(topic)
-        return None if partitions is None else partitions.get(index)
+        if partitions is None:
+            return None
+        stores = partitions.stores
+        if 0 <= index < len(stores):
+            store = stores[index]  # the common case without a call: a transaction asks nine times
+            return partitions[index] if store is None else store
+        return None
 
     def has(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition; it is not opened."""

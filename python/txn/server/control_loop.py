@@ -330,7 +330,9 @@ class ControlLoop:
         verdicts = await self._node.verifier.join(
             transactional_id, producer_id, producer_epoch, transaction_version, partitions
         )
-        refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]
+        refused = []
+        if any(verdicts.values()):
+            refused = [(topic, index, code) for (topic, index), code in verdicts.items() if code]
         self._server.resume(token, refused)
 
     def _start(self, work: Coroutine[Any, Any, None], token: int) -> None:

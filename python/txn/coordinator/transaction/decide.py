@@ -288,6 +288,8 @@ def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
 def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
     if txn is None:
         return Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if txn.next_producer_id < 0 and txn[:2] == producer:  # the usual case, without `client`
+        return None
     client = txn.client
     if client == producer:
         return None
@@ -333,6 +335,7 @@ class EndDecision(Enum):
     INVALID = ErrorCode.INVALID_TXN_STATE
 
 
+_AGAIN, _NOW, _END = Shown.AGAIN, Shown.NOW, EndDecision.END
 _FENCED, _CONCURRENT, _INVALID = EndDecision.FENCED, EndDecision.CONCURRENT, EndDecision.INVALID
 
 END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[Shown, TxnResult], EndDecision]]] = {
@@ -365,18 +368,18 @@ def decide_end_and_bump(
     """Decide how EndTxn v5 (TV2) ends a transaction, by `END_AND_BUMP`."""
     if txn is None:
         return Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    shown = Shown.AGAIN if ended_as(txn, producer) else Shown.NOW
-    if shown is Shown.NOW:
+    shown = _AGAIN if ended_as(txn, producer) else _NOW
+    if shown is _NOW:
         refused = _refusal_of_stranger(txn, producer)
         if refused is not None:
             return refused
     decision = END_AND_BUMP[txn.state][shown, outcome]
-    if decision is EndDecision.DONE:
-        return Done(txn)
-    if decision is EndDecision.ABORT_NOTHING:
+    if decision is not _END:
+        if decision is EndDecision.DONE:
+            return Done(txn)
+        if decision is not EndDecision.ABORT_NOTHING:
+            return Refuse(decision.value)
         txn = txn._replace(start_ms=now_ms)
-    elif decision is not EndDecision.END:
-        return Refuse(decision.value)
     return plan(_prepare_and_bump(txn, outcome, now_ms, new_producer_id))
 
 

@@ -128,13 +128,37 @@ def decode_key(data: bytes) -> str | None:
 
 def encode_value(txn: Txn) -> bytes:
     """Encode the state of an id, in version 1."""
-    state = txn.state
+    (
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        state,
+        partitions,
+        start_ms,
+        updated_ms,
+        previous_producer_id,
+        next_producer_id,
+        last_producer_epoch,
+        client_version,
+        next_producer_epoch,
+        last_offsets,
+        unsynced_markers,
+    ) = txn
+    count, usual, tagged = _encode_usual_tagged(
+        previous_producer_id,
+        next_producer_id,
+        client_version,
+        next_producer_epoch,
+        last_producer_epoch,
+    )
+    if last_offsets or unsynced_markers:
+        tagged = _encode_tagged(count, usual, last_offsets, unsynced_markers)
     return b"".join(
         (
-            _HEAD.pack(VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, state),
-            b"\0" if state is _EMPTY else _encode_partitions(txn.partitions),
-            _TIMES.pack(txn.updated_ms, txn.start_ms),
-            _encode_tagged(txn),
+            _HEAD.pack(VALUE_VERSION, producer_id, producer_epoch, timeout_ms, state),
+            b"\0" if state is _EMPTY else _encode_partitions(partitions),
+            _TIMES.pack(updated_ms, start_ms),
+            tagged,
         )
     )
 
@@ -153,23 +177,20 @@ def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     return b"".join(parts)
 
 
-def _encode_tagged(txn: Txn) -> bytes:
-    count, usual, alone = _encode_usual_tagged(
-        txn.previous_producer_id,
-        txn.next_producer_id,
-        txn.client_version,
-        txn.next_producer_epoch,
-        txn.last_producer_epoch,
-    )
-    if not txn.last_offsets and not txn.unsynced_markers:
-        return alone
+def _encode_tagged(
+    count: int,
+    usual: bytes,
+    last_offsets: tuple[LastOffset, ...],
+    unsynced_markers: tuple[UnsyncedMarker, ...],
+) -> bytes:
+    """Encode all tagged fields, those of `_encode_usual_tagged` first."""
     parts = [usual]
-    if txn.last_offsets:
-        packed = [_LAST_OFFSET.pack(each.topic_id.bytes, *each[1:]) for each in txn.last_offsets]
+    if last_offsets:
+        packed = [_LAST_OFFSET.pack(each.topic_id.bytes, *each[1:]) for each in last_offsets]
         parts.append(_encode_field(_LAST_OFFSETS, b"".join(packed)))
-    if txn.unsynced_markers:
+    if unsynced_markers:
         packed = [
-            _UNSYNCED_MARKER.pack(each.topic_id.bytes, *each[1:]) for each in txn.unsynced_markers
+            _UNSYNCED_MARKER.pack(each.topic_id.bytes, *each[1:]) for each in unsynced_markers
         ]
         parts.append(_encode_field(_UNSYNCED_MARKERS, b"".join(packed)))
     return unsigned_varint(count + len(parts) - 1) + b"".join(parts)
