@@ -1,6 +1,7 @@
 """The coordinator's records, their order, and its answers meanwhile."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 from unittest.mock import Mock, patch
@@ -15,8 +16,9 @@ from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionC
 from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
-from txn.coordinator.transaction.records import decode_value, encode_key
+from txn.coordinator.transaction.records import decode_value, encode_key, encode_value
 from txn.coordinator.transaction.states import NOBODY, Producer, Txn, TxnResult, TxnState
+from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
@@ -28,6 +30,7 @@ P0, P1 = (TOPIC, 0), (TOPIC, 1)
 OFFSETS = (OFFSETS_TOPIC, 1)
 COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 TIMEOUT_MS = 60_000
+LAST_EPOCH = 32_766
 
 
 class Bench:
@@ -1186,6 +1189,101 @@ def test_P5_after_a_restart_the_stored_start_counts_up_to_the_timeout(
     assert restarted.state() is expected
     restarted.host.advance(1)
     assert restarted.state() is TxnState.COMPLETE_ABORT
+
+
+# ---------------------------------------------------------------- producer ids
+
+
+def with_epochs_used_up() -> Bench:
+    """A broker that has just started on an open transaction, and was given no producer ids yet."""
+    host = flights_host()
+    host.create_topic(TRANSACTIONS_TOPIC, 2)
+    txn = Txn(
+        producer_id=1_000,
+        producer_epoch=LAST_EPOCH - 1,
+        timeout_ms=TIMEOUT_MS,
+        state=TxnState.EMPTY,
+        partitions=frozenset(),
+        start_ms=-1,
+        updated_ms=host.now,
+    )
+    store = host.store(TRANSACTIONS_TOPIC, coordinator_partition("pay", 2))
+    store.append([(encode_key("pay"), encode_value(txn))], timestamp_ms=host.now)
+    bench = Bench(host)
+    producer = bench.init()
+    assert producer == Producer(1_000, LAST_EPOCH)
+    bench.write(producer, P0, 0, b"x")
+    restarted = Bench(host.after_crash())
+    restarted.host.unfinished_allocations = []
+    return restarted
+
+
+def give_block(bench: Bench, block: range | StorageError) -> None:
+    """Let a block of producer ids arrive; one is on its way."""
+    assert bench.host.unfinished_allocations is not None
+    (arrive,) = bench.host.unfinished_allocations
+    bench.host.unfinished_allocations.clear()
+    arrive(block)
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[int]:
+    return [record.levelno for record in caplog.records]
+
+
+def test_P5_a_timed_out_transaction_waits_for_its_producer_id_and_for_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It looked again after a second, and told an operator of an error each time."""
+
+    async def main() -> None:
+        bench = with_epochs_used_up()
+        caplog.clear()
+        bench.host.advance(TIMEOUT_MS)
+        await let_run()
+        assert bench.state() is TxnState.ONGOING
+        assert levels(caplog) == []
+        give_block(bench, range(5_000, 5_010))
+        await let_run()
+        bench.host.advance(0)
+        assert bench.state() is TxnState.COMPLETE_ABORT
+        assert bench.init() == Producer(5_000, 1)
+        assert levels(caplog) == [logging.WARNING]  # txn.timed_out
+
+    asyncio.run(main())
+
+
+def test_P5_a_timed_out_transaction_asks_again_for_a_block_that_was_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        bench = with_epochs_used_up()
+        caplog.clear()
+        bench.host.advance(TIMEOUT_MS)
+        await let_run()
+        give_block(bench, StorageError("the disk refuses"))
+        await let_run()
+        assert levels(caplog) == [logging.ERROR]
+        bench.host.advance(RETRY_MS)
+        await let_run()
+        give_block(bench, range(5_000, 5_010))
+        await let_run()
+        bench.host.advance(0)
+        assert bench.state() is TxnState.COMPLETE_ABORT
+
+    asyncio.run(main())
+
+
+@in_loop
+async def test_an_operators_abort_waits_for_the_producer_id_of_the_next_transaction() -> None:
+    """It was refused, as if the disk were broken."""
+    bench = with_epochs_used_up()
+    marker = Marker(1_000, LAST_EPOCH, 0, is_commit=False, timestamp_ms=0)
+    aborted = bench.coordinator.write_marker(P0, marker, must_bump=False)
+    await let_run()
+    assert not aborted.done()
+    give_block(bench, range(5_000, 5_010))
+    assert await aborted is ErrorCode.NONE
+    assert bench.state() is TxnState.COMPLETE_ABORT
 
 
 # ---------------------------------------------------------------- loading

@@ -480,8 +480,13 @@ class TransactionCoordinator:
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
             shard = self._shard_with(owner)
-            request = self._abort_for(shard, owner, partition, marker)
-            return await shard.run(owner, request, _the_code)
+            while True:
+                request = self._abort_for(shard, owner, partition, marker)
+                code = await shard.run(owner, request, _the_code)
+                if code is not None:
+                    return code
+                if not await self._producer_ids.ready():
+                    return ErrorCode.KAFKA_STORAGE_ERROR
         try:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
@@ -781,8 +786,8 @@ class TransactionCoordinator:
 
     def _abort_for(
         self, shard: TxnShard, transactional_id: str, partition: TopicPartition, marker: Marker
-    ) -> Request[ErrorCode]:
-        """Abort a transaction of which an operator wants to abort a part."""
+    ) -> Request[ErrorCode | None]:
+        """Abort a transaction of which an operator wants to abort a part; None: as `_end`."""
         txn = shard.state.transactions.get(transactional_id)
         if txn is None or partition not in txn.partitions:  # it ended meanwhile
             return ErrorCode.NONE
@@ -792,8 +797,12 @@ class TransactionCoordinator:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if marker.is_commit:
             return ErrorCode.INVALID_TXN_STATE
+        try:
+            end = self._decide_fence(txn)
+        except NoProducerIdError:
+            return None
         log.warning("txn.aborted_by_operator", transactional_id=transactional_id)
-        yield from self._fence(shard, transactional_id)
+        yield from self._fence(shard, transactional_id, end)
         fenced = shard.state.transactions.get(transactional_id)
         if fenced is not None and fenced.state not in AT_REST:  # a disk refuses
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -815,6 +824,11 @@ class TransactionCoordinator:
         if not timeouts.is_timed_out(txn, volatile.begun_ms, self._host.monotonic_ms()):
             self._watch(shard, transactional_id, txn, volatile)
             return
+        try:
+            end = self._decide_fence(txn)
+        except NoProducerIdError:
+            self._host.spawn(self._time_out_with_an_id(shard, transactional_id))
+            return
         log.warning(
             "txn.timed_out",
             transactional_id=transactional_id,
@@ -822,16 +836,27 @@ class TransactionCoordinator:
             producer_epoch=txn.producer_epoch,
             timeout_ms=txn.timeout_ms,
         )
-        yield from self._fence(shard, transactional_id)
+        yield from self._fence(shard, transactional_id, end)
 
-    def _fence(self, shard: TxnShard, transactional_id: str) -> Request[None]:
+    async def _time_out_with_an_id(self, shard: TxnShard, transactional_id: str) -> None:
+        """Look at a time-out again once there is a producer id, or its block is refused."""
+        due_ms = 0  # at once
+        if not await self._producer_ids.ready():
+            reason = "no producer ids can be allocated"
+            log.error("txn.abort_failed", transactional_id=transactional_id, reason=reason)
+            due_ms = self._host.monotonic_ms() + RETRY_MS
+        volatile = shard.state.volatile.get(transactional_id)
+        if volatile is not None:
+            self._watch_from(shard, transactional_id, volatile, due_ms)
+
+    def _decide_fence(self, txn: Txn) -> End:
+        """Raises NoProducerIdError."""
+        now_ms = self._host.now_ms()
+        return decide_fence(txn, now_ms=now_ms, new_producer_id=self._producer_ids.take)
+
+    def _fence(self, shard: TxnShard, transactional_id: str, end: End) -> Request[None]:
         """Abort an open transaction under a later epoch."""
-        txn = shard.state.transactions.get(transactional_id)
-        assert txn is not None, f"{transactional_id} is not known"
         try:
-            end = decide_fence(
-                txn, now_ms=self._host.now_ms(), new_producer_id=self._producer_ids.take
-            )
             _begin_end(shard, transactional_id, end)
         except StorageError as error:
             log.error("txn.abort_failed", transactional_id=transactional_id, reason=error.message)
