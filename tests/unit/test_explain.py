@@ -211,6 +211,9 @@ class Facts:
     def unread(self) -> list[str]:
         return self.unread_logs
 
+    def at_start(self, held: OpenTransaction) -> None:
+        return None
+
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         found = (
             each.batch.base_offset

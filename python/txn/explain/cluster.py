@@ -127,6 +127,9 @@ class Cluster:
         known = starts.keys() & stable.keys() & ends.keys()
         return {p: Ends(starts[p], stable[p], ends[p]) for p in sorted(known)}
 
+    def at_start(self, held: OpenTransaction) -> None:
+        """None: the last start has dealt with every power failure."""
+
     def unread(self) -> list[str]:
         """The partitions of `__transaction_state` that no broker can read."""
         partitions = [

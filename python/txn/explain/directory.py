@@ -7,6 +7,7 @@ A broker may be at work on the files; the result is then their present content, 
 broker itself tells more.
 """
 
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -15,13 +16,29 @@ from typing import Final
 
 from txn.clock import now_ms
 from txn.coordinator.transaction.records import decode_key
-from txn.coordinator.transaction.states import TopicPartition
+from txn.coordinator.transaction.states import (
+    LastOffset,
+    Producer,
+    TopicPartition,
+    Txn,
+    UnsyncedMarker,
+)
+from txn.coordinator.transaction.unsynced import is_ended_by, is_there, is_to_decide
 from txn.errors import CorruptLogError, DirectoryError
-from txn.explain.facts import Ends, LoggedBatch, OpenTransaction, Owner, StateRecord, state_record
+from txn.explain.facts import (
+    AtStart,
+    Ends,
+    LoggedBatch,
+    OpenTransaction,
+    Owner,
+    StateRecord,
+    state_record,
+)
 from txn.explain.fetched import logged, records_in
 from txn.inspect import segments, texts
 from txn.inspect.files import read_named, read_text
 from txn.inspect.layout import (
+    METADATA_TOPIC,
     PartitionFiles,
     State,
     list_partition,
@@ -29,10 +46,11 @@ from txn.inspect.layout import (
     partitions_in,
     state_of,
 )
+from txn.inspect.verify import read_metadata
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ProducerStateManager, ReplayedBatch
 from txn.storage.checkpoints import LOG_STARTS
-from txn.storage.directory import META
+from txn.storage.directory import LOCK, META, has_rebooted
 
 READ_BYTES: Final = 1 << 23
 
@@ -127,6 +145,67 @@ class Directory:
             self._replayed[partition] = Replayed(files, log_starts.get(partition, 0))
         return self._replayed[partition]
 
+    # ------------------------------------------------------------ after a power failure
+
+    def at_start(self, held: OpenTransaction) -> AtStart | None:
+        """How the next start ends a transaction, where power took a trace of its decision."""
+        if not self._has_lost_power:
+            return None
+        for transactional_id in self._histories:
+            txn = self._newest(transactional_id)
+            if txn is None:
+                continue
+            is_prepared = txn.producer_id == held.producer_id and held.partition in txn.partitions
+            if is_prepared and is_to_decide(txn) and self._has_lost_records(txn):
+                return AtStart.ABORTED
+            for marker in txn.unsynced_markers:
+                producer = Producer(held.producer_id, held.producer_epoch)
+                is_here = self._place_of(marker) == held.partition
+                if is_here and is_ended_by(marker, producer, held.first_offset):
+                    return AtStart.COMMITTED_AGAIN if marker.is_commit else AtStart.ABORTED_AGAIN
+        return None
+
+    @cached_property
+    def _has_lost_power(self) -> bool:
+        """Whether the next start takes the directory for one that the power failed under."""
+        boot = b""
+        with suppress(OSError):
+            boot = (self._root / LOCK).read_bytes()
+        return self.state is State.LEFT and has_rebooted(boot)
+
+    def _has_lost_records(self, prepare: Txn) -> bool:
+        """Say whether a partition that can be read lacks records that a Prepare names."""
+        for last in prepare.last_offsets:
+            place = self._place_of(last)
+            if place is None:  # its topic was deleted
+                continue
+            with suppress(CorruptLogError):
+                if not is_there(last, self._log(place)):
+                    return True
+        return False
+
+    def _log(self, place: TopicPartition) -> "_Log":
+        if place not in self._directories:  # power took all of it
+            return _Log(Ends(0, 0, 0), [])
+        epochs: list[tuple[int, int]] = []
+        with suppress(FileNotFoundError, ValueError):
+            path = self._directories[place] / "leader-epoch-checkpoint"
+            epochs = texts.read_leader_epochs(read_text(path))
+        # A start adds the epochs of batches that the file does not know.
+        for each in self.batches(place, epochs[-1][1] if epochs else 0):
+            if not epochs or each.batch.leader_epoch > epochs[-1][0]:
+                epochs.append((each.batch.leader_epoch, each.batch.base_offset))
+        return _Log(self._replay(place).ends, epochs)
+
+    def _place_of(self, named: LastOffset | UnsyncedMarker) -> TopicPartition | None:
+        """A named partition; None if its topic is unknown."""
+        topic = self._topic_names.get(named.topic_id)
+        return None if topic is None else (topic, named.partition)
+
+    @cached_property
+    def _topic_names(self) -> Mapping[uuid.UUID, str]:
+        return read_metadata(self._root / f"{METADATA_TOPIC}-0").names
+
     # ------------------------------------------------------------ transactional ids
 
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
@@ -140,8 +219,7 @@ class Directory:
 
     def owner(self, transactional_id: str) -> Owner | None:
         """One transactional id, None if it is not known."""
-        history = self._histories.get(transactional_id)
-        txn = history[-1].txn if history else None
+        txn = self._newest(transactional_id)
         if txn is None:
             return None
         return Owner(
@@ -154,6 +232,10 @@ class Directory:
             txn.partitions,
             txn.updated_ms,
         )
+
+    def _newest(self, transactional_id: str) -> Txn | None:
+        history = self._histories.get(transactional_id)
+        return history[-1].txn if history else None
 
     def history(self, transactional_id: str) -> list[StateRecord]:
         """Records of an id that `__transaction_state` still has, oldest first."""
@@ -185,6 +267,23 @@ class Directory:
                             decoded = state_record(index, record)
                             histories.setdefault(transactional_id, []).append(decoded)
         return histories
+
+
+class _Log:
+    """A log as `is_there` looks at it.
+
+    Args:
+        ends: Where it begins and ends.
+        epochs: Its leader epochs and their first offsets, both growing.
+    """
+
+    def __init__(self, ends: Ends, epochs: Sequence[tuple[int, int]]) -> None:
+        self.log_start_offset, self.log_end_offset = ends.log_start_offset, ends.end_offset
+        self._epochs = epochs
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was written; -1 if none is known."""
+        return max((epoch for epoch, first in self._epochs if first <= offset), default=-1)
 
 
 class Replayed:

@@ -10,6 +10,7 @@ the epoch, by the broker's clock; None is *not known*.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from txn.coordinator.transaction.records import decode_value
@@ -109,6 +110,14 @@ class Completion:
     at_ms: int | None
 
 
+class AtStart(Enum):
+    """What a start does about a power failure that took a trace of a decided transaction."""
+
+    ABORTED = "power took records of this commit, which was never answered: it is aborted"
+    COMMITTED_AGAIN = "it is committed, and power took its marker, which is written again"
+    ABORTED_AGAIN = "it is aborted, and power took its marker, which is written again"
+
+
 @dataclass(frozen=True, slots=True)
 class StateRecord:
     """A record of `__transaction_state`; `txn` is None where the id was forgotten."""
@@ -190,6 +199,10 @@ class Source(Protocol):
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset with a record at least as young as a time; None without one."""
+        ...
+
+    def at_start(self, held: OpenTransaction) -> AtStart | None:
+        """How the next start ends a transaction, where power took a trace of its decision."""
         ...
 
     def unread(self) -> list[str]:

@@ -195,6 +195,7 @@ def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
             is_running=source.is_running,
             completed=completed,
             unread=unread,
+            at_start=source.at_start(each),
         )
         since_ms = (
             owner.start_ms if owner is not None and is_owned else _first_timestamp(source, each)

@@ -26,7 +26,7 @@ from shlex import quote
 from typing import Final
 
 from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
-from txn.explain.facts import Completion, OpenTransaction, Owner
+from txn.explain.facts import AtStart, Completion, OpenTransaction, Owner
 
 GRACE_MS: Final = 30_000
 """The delay that a coordinator may have: Apache Kafka looks every 10 s for timed-out transactions,
@@ -88,6 +88,7 @@ def judge(
     is_running: bool,
     completed: Completion | None = None,
     unread: Sequence[str] = (),
+    at_start: AtStart | None = None,
 ) -> Verdict:
     """Say how an open transaction stands.
 
@@ -99,7 +100,11 @@ def judge(
         completed: How the coordinator completed a transaction of its producer id and epoch, as
             its records tell; None where they do not, or were not read.
         unread: The partitions of `__transaction_state` that cannot be read.
+        at_start: How the next start ends it, if power took a trace of its decision.
     """
+    if at_start is not None:
+        ends = f"the next start: {at_start.value}"
+        return Verdict(Standing.ENDING, ends, None, "start the broker", None)
     if owner is None or not owns(owner, held):
         completed = completed or _completion_by_state(held, owner)
         if completed is not None:

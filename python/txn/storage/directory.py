@@ -37,6 +37,11 @@ NOTHING_LOCKED = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 """The same bytes, unlocked."""
 
 
+def has_rebooted(boot: bytes) -> bool:
+    """Say whether the machine was started anew since a broker noted `boot` in a lock file."""
+    return boot not in (b"", BOOT_ID.read_bytes())
+
+
 class DataDirectory:
     """A data directory, locked for this object's life.
 
@@ -93,8 +98,7 @@ class DataDirectory:
             boot = os.pread(self._lock, 4096, 0)
             self.was_left_by_kafka = boot == b""
             """Nobody who notes the boot has used it yet."""
-            has_rebooted = boot not in (b"", BOOT_ID.read_bytes())
-            self.power_failed = not self.was_clean and has_rebooted
+            self.power_failed = not self.was_clean and has_rebooted(boot)
             if self.was_clean and takes_over:
                 self._take_clean_mark()
         except BaseException:
