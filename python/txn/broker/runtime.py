@@ -196,10 +196,8 @@ class Shard(Generic[S, R]):
         identity = None if producer is None else ProducerIdentity(*producer)
         log = self._logs[self.index]
         offset = log.append(encoded, timestamp_ms=self._host.now_ms(), producer=identity)
-        at = offset
-        for record in records:
+        for at, record in enumerate(records, offset):
             replay(self, record, at)
-            at += 1
         return offset
 
     def _require_size(self, records: Sequence[tuple[bytes, bytes | None]], largest: int) -> None:
@@ -235,8 +233,8 @@ class Shard(Generic[S, R]):
         """
         running = _Running(key, request, refused)
         self._enter(running)
-        answer: T = await running.promise() if running.answer is _NOT_YET else running.answer
-        return answer
+        answer: T = running.answer
+        return await running.promise() if answer is _NOT_YET else answer
 
     async def run_or_wait(self, request: Request[T | Later], refused: "Refused[T]") -> T:
         """Run a request without a key; wait for the answer if another request gives it."""

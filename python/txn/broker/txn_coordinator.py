@@ -109,6 +109,7 @@ _ALWAYS: Final = Durability.ALWAYS
 _COMMIT: Final = Durability.COMMIT
 _PROCESS: Final = Durability.PROCESS
 _NONE: Final = ErrorCode.NONE
+_EMPTY: Final = TxnState.EMPTY
 _ONGOING: Final = TxnState.ONGOING
 _PREPARE_COMMIT: Final = TxnState.PREPARE_COMMIT
 _UNKNOWN_TOPIC_OR_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -913,22 +914,23 @@ class TransactionCoordinator:
         """Fold in a record that was appended; start or end its timer and its acknowledgements."""
         transactional_id, txn = record
         known = shard.state
-        transactions = known.transactions
-        before = transactions.get(transactional_id) if txn is not None else None
-        transactions.replay(record)
         if txn is None:
+            known.transactions.replay(record)
             known.volatile.pop(transactional_id, None)
             self.clients.forget(transactional_id)
             self._connections.forget(transactional_id)
             return
         assert not isinstance(txn, bytes), f"{transactional_id} was read, not decided on"
-        self._sync_before_ack(before, txn)
+        before = known.transactions.get(transactional_id)
+        known.transactions.replay(record)
+        if self._host.durability is _COMMIT:
+            self._sync_before_ack(before, txn)
         volatile = known.volatile.get(transactional_id)
         state = txn.state
         if state in AT_REST:
             if volatile is not None:
                 volatile.ending = volatile.following_timeout_ms = None
-                if state is TxnState.EMPTY:
+                if state is _EMPTY:
                     volatile.given_up = None
                 if volatile.is_void:
                     del known.volatile[transactional_id]
@@ -950,8 +952,6 @@ class TransactionCoordinator:
 
     def _sync_before_ack(self, before: Txn | None, txn: Txn) -> None:
         """Have the answers to Produce wait likewise, from a transaction's beginning to its end."""
-        if self._host.durability is not _COMMIT:
-            return
         if txn.state not in AT_REST:
             if txn.is_two_phase:
                 self._host.sync_before_ack(txn.producer_id, is_forced=True)
@@ -1259,7 +1259,8 @@ class TransactionCoordinator:
                 volatile = shard.state.volatile[transactional_id]
                 volatile.begun_ms = self._host.monotonic_ms() - age_ms
                 self._watch(shard, transactional_id, txn, volatile)
-            self._sync_before_ack(None, txn)
+            if self._host.durability is _COMMIT:
+                self._sync_before_ack(None, txn)
             self._let_in(transactional_id, txn)
 
     def _is_given_up(self, held: OpenTransaction, owner: Owner | None) -> bool:

@@ -42,7 +42,8 @@ class TxnStore:
     def replay(self, record: TxnRecord) -> None:
         """Fold in a record that is in the log: one just appended, or one a start reads."""
         transactional_id, txn = record
-        self._encoded.pop(transactional_id, None)
+        if self._encoded:
+            self._encoded.pop(transactional_id, None)
         if txn is None:
             self._decoded.pop(transactional_id, None)
         elif isinstance(txn, bytes):
