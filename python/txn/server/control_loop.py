@@ -172,6 +172,9 @@ class ControlLoop:
 
     def _let_reactors_decide(self) -> None:
         """Have reactors stand in for the loop; the server holds it weakly, see `ServerCatalog`."""
+        api_keys = decided_by_reactors(self._node.durability)
+        if not api_keys:
+            return
         held = ref(self)
 
         def decide(requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> bool:
@@ -181,7 +184,7 @@ class ControlLoop:
             control._loop.stand_in(control._serve, requests, joins)
             return True
 
-        self._server.let_reactors_decide(decided_by_reactors(self._node.durability), decide)
+        self._server.let_reactors_decide(api_keys, decide)
 
     def _serve(self, requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> None:
         for request in requests:

@@ -1,19 +1,29 @@
 """The routing of requests: which of them a reactor may decide while the control loop sleeps.
 
-Reactors decide the frequent requests of transactions that need a moment each. EndTxn is one of
-them only where it waits for no disk. The end of a wait wakes the loop anyway, so a reactor would
-gain nothing. See `docs/decisions/0005-reactors-stand-in-for-the-control-loop.md`.
+A reactor decides the frequent requests of transactions that wait for no disk. The end of a wait
+wakes the loop anyway, so a reactor that began such a request would gain nothing.
+See `docs/decisions/0005-reactors-stand-in-for-the-control-loop.md`.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from txn.broker.host import Durability
 from txn.wire.api_keys import ApiKey
 
-QUICK: Final = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
-"""Decided in a moment with every `durability`."""
+_JOINS: Final = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
+
+QUICK: Final[Mapping[Durability, tuple[ApiKey, ...]]] = {
+    Durability.PROCESS: (*_JOINS, ApiKey.END_TXN),
+    Durability.COMMIT: _JOINS,
+    Durability.ALWAYS: (),
+}
+"""The frequent requests that wait for no disk."""
 
 
 def decided_by_reactors(durability: Durability) -> list[int]:
-    """List the API keys of the requests that a reactor may decide."""
-    return [*QUICK, ApiKey.END_TXN] if durability is Durability.PROCESS else [*QUICK]
+    """List the API keys of the requests that a reactor may decide.
+
+    Where there are some, a reactor may decide on a parked Produce too.
+    """
+    return [*QUICK[durability]]
