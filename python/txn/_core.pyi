@@ -46,6 +46,9 @@ SealedSegment = tuple[int, int, int, int, int]
 """(base_offset, end_offset, size in bytes, timestamp of the first batch, largest timestamp);
 timestamps are -1 where there is none."""
 
+Expired = tuple[int, int]
+"""(log start without the expired segments, number of the log's truncations so far)."""
+
 AdmitResult = tuple[int, int, AbortedTxn | None]
 """A producer state's decision on one batch: (kind, value, aborted).
 
@@ -134,6 +137,7 @@ class PartitionLog:
         recovery_point: int = 0,
         high_watermark: int = 0,
         log_start_offset: int | None = None,
+        was_left_by_kafka: bool = False,
         cleaned_end: int | None = None,
         role: Literal["sole_replica", "leader", "follower"] = "sole_replica",
         syncs_before_close: bool = True,
@@ -146,6 +150,7 @@ class PartitionLog:
         recovery_point, high_watermark, log_start_offset: the log's entries in Kafka's checkpoints.
         They prove how far it has come: a log that ends below is damaged, unless the power failed.
         power_failed: unsynced bytes may be torn anywhere, or missing.
+        was_left_by_kafka: segments may be gone below which its log start was not noted yet.
         cleaned_end: its entry there: it was compacted up to here, so offsets may be missing between
         batches.
         role: its role in its partition from the start. Unless it is the sole replica,
@@ -203,6 +208,9 @@ class PartitionLog:
         """Remove everything of a follower and begin at `offset`; return it. The rest is as with
         `truncate_to`.
         """
+    @property
+    def truncations(self) -> int:
+        """Number of times that offsets were taken back since it was opened."""
     def raise_high_watermark(self, high_watermark: int) -> bool:
         """Raise the high watermark, to the log end at most; return whether it rose."""
     @property
@@ -226,9 +234,13 @@ class PartitionLog:
         """All segments but the active one, oldest first. Raises CorruptLogError, OSError."""
     def configure(self, settings: dict[str, Any]) -> None:
         """Change all settings, as they are given to the constructor, for the appends that follow."""
-    def delete_records(self, offset: int) -> int:
-        """Move the log start up to `offset`, never down; return the log start. Syncs; segments
-        wholly below are removed. Raises IndexError beyond the high watermark, LogRefusedError, OSError.
+    def delete_records(self, offset: int, note_start: Callable[[int], object]) -> int:
+        """Move the log start up to `offset`, never down; return the log start. Segments wholly
+        below are removed.
+
+        `note_start` is called before, once everything below is on the disk, under a lock of the
+        log. It notes the log start durably, and must not remove of the log. Raises IndexError
+        beyond the high watermark, LogRefusedError, OSError.
         """
     def append_records(
         self,
@@ -280,9 +292,13 @@ class PartitionLog:
 
         Raises OSError.
         """
-    def retain(self, now_ms: int) -> int:
-        """Remove the segments that retention no longer keeps; return how many. Raises
-        CorruptLogError, LogRefusedError, OSError.
+    def find_expired(self, now_ms: int) -> Expired | None:
+        """Find the segments that retention no longer keeps. Raises CorruptLogError,
+        LogRefusedError, OSError.
+        """
+    def remove_expired(self, expired: Expired, note_start: Callable[[int], object]) -> int:
+        """Remove segments that were found to be expired; return how many. None go if the log was
+        truncated since. `note_start` is as in `delete_records`. Raises LogRefusedError, OSError.
         """
     def close(self) -> None:
         """Sync, write the producer snapshot, and close. Later calls raise LogRefusedError."""
@@ -391,8 +407,9 @@ def examine_log(
 def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlan:
     """Find the longest sound beginning of a log, and where it has to go on. Raises OSError."""
 
-def carry_out_loss(directory: str, plan: LossPlan) -> None:
-    """Give up the parts that a plan does not keep, durably; may be repeated. Raises OSError."""
+def carry_out_loss(directory: str, plan: LossPlan) -> int:
+    """Give up the parts that a plan does not keep, durably; may be repeated. Return the base offset
+    of the first segment of the rest. Raises OSError."""
 
 def encode_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],

@@ -200,12 +200,12 @@ def test_P9_a_kill_while_a_loss_is_carried_out_costs_nothing_more(
         pass
 
     def stopping(call: Callable[..., object]) -> Callable[..., object]:
-        def counted(*given: object) -> object:
+        def counted(*given: object, **named: object) -> object:
             nonlocal calls
             calls += 1
             if calls == step + 1:
                 raise KilledError
-            return call(*given)
+            return call(*given, **named)
 
         return counted
 

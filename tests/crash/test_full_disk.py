@@ -6,11 +6,13 @@ them mount one.
 """
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from support.brokers import BrokerProcess
 from support.clients import (
@@ -26,6 +28,7 @@ from support.clients import (
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn.inspect.verify import verify
+from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
 
 pytestmark = pytest.mark.crash
 
@@ -364,6 +367,30 @@ def test_P6_a_file_system_without_space_loses_nothing_and_heals(tmp_path: Path) 
     assert seen[:101] == [b"open", *values[:100]]
     assert left == 0
     assert found == [b"open", *values]
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounting is not allowed here")
+def test_records_are_deleted_where_no_space_is_left_for_a_note_of_it(tmp_path: Path) -> None:
+    """That is what makes room; the note goes into the blocks of an earlier one."""
+    broker = BrokerOnSmallDisk(tmp_path / "data", *ONE_PARTITION)
+    try:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders", internal_segment_bytes="1000")
+        send(plain_producer(servers), "orders", [b"%d" % number * 50 for number in range(100)])
+        noted = broker.disk / LOG_STARTS
+        until = time.monotonic() + WAIT_S
+        while not noted.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        filled = _fill_up(broker.disk / "ballast")
+        place = TopicPartition("orders", 0, 90)
+        admin = AdminClient({"bootstrap.servers": servers})
+        start = admin.delete_records([place])[place].result(WAIT_S).low_watermark
+        told = read_checkpoint(noted)["orders", 0]
+    finally:
+        broker.stop()
+
+    assert filled > 0
+    assert (start, told) == (90, 90)
 
 
 def _fill_up(path: Path) -> int:

@@ -167,6 +167,7 @@ class Broker:
             self.refusal = self.storage.damage
             self.loop.is_dead = True
             return False
+        self.storage.note_log_starts()  # as a start after a power failure does
         self._table = build_table(self.node)
         self.loop.after(self._chance.choice(TICKS_US), self._tick)
         return True
@@ -175,6 +176,7 @@ class Broker:
         """The work beside the appends that a real broker does once a second."""
         for log in self.storage.logs.values():
             log.tick()
+        self.storage.note_log_starts()
         self.loop.after(self._chance.choice(TICKS_US), self._tick)
 
     @property

@@ -806,6 +806,10 @@ class SimStorage:
         self.diverged: list[tuple[Place, str]] = []
         """Where recovery came to something else."""
 
+    def note_log_starts(self) -> None:
+        """Have the checkpoint tell of every log that was written."""
+        self._checkpoints.log_starts.write()
+
     def open(self, topic: Topic, index: int) -> SimLog:
         log = self._recovered(topic, index)
         expected = self.expected.get(log.place)

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from txn.storage.checkpoints import (
+    LOG_STARTS,
     Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
+    write_checkpoint,
 )
 from txn.storage.native import LogStarts
 
@@ -64,12 +66,28 @@ def test_a_write_replaces_the_whole_file_and_leaves_no_other(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
+def test_a_checkpoint_that_keeps_room_is_written_again_into_blocks_that_it_has(
+    tmp_path: Path,
+) -> None:
+    """A full disk could else take no note, and without one no records are removed."""
+    path = tmp_path / "checkpoint"
+    offsets = {("orders", 0): 5000, ("orders", 1): 4}
+    checkpoint = Checkpoint(path, offsets.copy, keeps_room=True)
+    for offset in (6000, 7000, 80):
+        checkpoint.write()
+        room = (tmp_path / "checkpoint.tmp").stat()
+        offsets["orders", 0] = offset
+        checkpoint.write()
+        assert path.stat().st_ino == room.st_ino
+        assert read_checkpoint(path) == offsets
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint", "checkpoint.tmp"]
+
+
 def test_a_deleted_partition_leaves_no_log_start_for_a_namesake(tmp_path: Path) -> None:
     """A topic made again after a restart hid the records below its namesake's log start."""
+    noted = {("orders", 0): 5, ("orders", 1): 6, ("invoices", 0): 7}
+    write_checkpoint(tmp_path / LOG_STARTS, noted)
     starts = LogStarts(tmp_path)
-    starts.raise_to("orders", 0, 5)
-    starts.raise_to("orders", 1, 6)
-    starts.raise_to("invoices", 0, 7)
 
     starts.forget("orders", 0)
     starts.write()

@@ -245,6 +245,7 @@ class DirectoryLook:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._checkpoints[LOG_STARTS].get(place),
+            "was_left_by_kafka": boot_noted_in(self._root) == b"",
             "cleaned_end": self._checkpoints[CLEANED].get(place),
         }
 
@@ -253,14 +254,20 @@ class DirectoryLook:
         if outcome.state is State.IN_USE:
             return
         # After a power failure only a recovery point proves which bytes were on the disk.
-        others = () if was_left_in_another_boot(self._root) else (HIGH_WATERMARKS, LOG_STARTS)
-        for name in (RECOVERY_POINTS, *others):
+        names = [RECOVERY_POINTS]
+        if not was_left_in_another_boot(self._root):
+            names.append(HIGH_WATERMARKS)
+            if outcome.state is State.CLEAN or boot_noted_in(self._root) != b"":
+                names.append(LOG_STARTS)
+        for name in names:
+            says = "began at" if name == LOG_STARTS else "had come to"
             for (topic, index), offset in sorted(self._checkpoints[name].items()):
                 directory = self._root / f"{topic}-{index}"
                 is_found = any(finding.path == directory for finding in outcome.findings)
                 is_gone = not lexists(directory) and self._is_known(topic, index)
-                if offset > 0 and is_gone and not is_found:
-                    what = f"it is gone, but {name} says that its log had come to {offset}"
+                is_proof = offset > 0 or name == LOG_STARTS
+                if is_proof and is_gone and not is_found:
+                    what = f"it is gone, but {name} says that its log {says} {offset}"
                     outcome.find(directory, None, what)
 
     def _verify_all_are_known(self, outcome: Outcome) -> None:

@@ -326,6 +326,8 @@ class _Service:
             self.node = self._open_node(scheduler)
             if self._directory.was_left_by_kafka:
                 self.storage.take_over_from_kafka()
+            elif self._directory.power_failed:
+                self.storage.correct_checkpoints()
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
         listener = Listener(PLAINTEXT, self._address, advertised or _reachable(*self._address))

@@ -17,12 +17,13 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from txn.logs import log
 from txn.storage.plain_files import read_plain
-from txn.storage.private import replace_file
+from txn.storage.private import open_private, replace_file
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -69,10 +70,27 @@ def read_checkpoint(path: Path) -> dict[Place, int]:
         return {}
 
 
-def write_checkpoint(path: Path, offsets: Mapping[Place, int]) -> None:
-    """Replace a checkpoint, durably. Raises OSError."""
+def write_checkpoint(path: Path, offsets: Mapping[Place, int], *, keeps_room: bool = False) -> None:
+    """Replace a checkpoint, durably. Raises OSError.
+
+    With `keeps_room` the former file stays under the temporary name, and the next one is written
+    into its blocks: a full disk still takes a checkpoint of the same length.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    replace_file(path, temporary, encode_checkpoint(offsets), os.fsync)
+    former = path.with_name(path.name + ".former")
+    text = encode_checkpoint(offsets)
+    if keeps_room:
+        with suppress(OSError):
+            former.unlink(missing_ok=True)
+            os.link(path, former)
+    replace_file(path, temporary, text, os.fsync)
+    if keeps_room:
+        with suppress(OSError):
+            if former.exists():
+                former.rename(temporary)
+            else:
+                with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_CREAT), "w") as file:
+                    file.write(text)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -83,8 +101,15 @@ def write_checkpoint(path: Path, offsets: Mapping[Place, int]) -> None:
 class Checkpoint:
     """One checkpoint file and its writer; unchanged content is not written again."""
 
-    def __init__(self, path: Path, offsets: Callable[[], Mapping[Place, int]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        offsets: Callable[[], Mapping[Place, int]],
+        *,
+        keeps_room: bool = False,
+    ) -> None:
         self.path = path
+        self._keeps_room = keeps_room
         self.is_there = os.path.lexists(path)
         self.stored = read_checkpoint(path)
         self._offsets = offsets
@@ -95,5 +120,5 @@ class Checkpoint:
         with self._writing:
             offsets = dict(self._offsets())
             if offsets != self.stored:
-                write_checkpoint(self.path, offsets)
+                write_checkpoint(self.path, offsets, keeps_room=self._keeps_room)
                 self.stored = offsets

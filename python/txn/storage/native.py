@@ -120,8 +120,7 @@ class NativeLog:
         self._recovery_points = recovery_points
         self._cleaned_ends = cleaned_ends
         self._removing = Lock()
-        """Held by every removal of records, so that a deleted partition leaves no log start behind.
-        """
+        """Held while the log is truncated or deleted, so that a deleted one leaves no limit."""
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
@@ -276,16 +275,17 @@ class NativeLog:
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset`, durably; blocks."""
         try:
-            with self._removing:
-                start = self.log.delete_records(offset)
-                self._log_starts.raise_to(self.topic, self.index, start)
-                return start
+            return self.log.delete_records(offset, self._note_start)
         except IndexError as error:
             raise StorageError(
                 str(error), topic=self.topic, partition=self.index, code=OFFSET_OUT_OF_RANGE
             ) from error
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("delete records of", error) from error
+
+    def _note_start(self, offset: int) -> None:
+        start = LogStart(self.log, offset, self.log.truncations)
+        self._log_starts.note({(self.topic, self.index): start})
 
     def truncate_to(self, offset: int) -> int:
         """Remove every batch of a follower that ends above `offset`; return the log end. Blocks.
@@ -383,20 +383,32 @@ Opened = NativeLog | CorruptLogError | StorageError | None
 """The log of one partition, the error of its opening, or None: it was never written."""
 
 
+class LogStart(NamedTuple):
+    """Where a log is to start; `truncations` were counted when that was found."""
+
+    log: _core.PartitionLog
+    offset: int
+    truncations: int
+
+
 class LogStarts:
     """Where logs start, in `log-start-offset-checkpoint`.
 
-    Deviation from Kafka, which leaves out a log whose first file's name tells. Here every log that
-    was written has an entry, so that a missing first segment is noticed after a clean stop. Kafka
-    reads such a file as its own.
+    An entry is written before anything below it is removed, and within a second of a log's first
+    record. So a log whose first segment lies behind its entry has lost one. A log without an entry
+    proves nothing.
+
+    Deviation from Kafka, which leaves out a log whose first file's name tells, and notes a start
+    after the removal. Kafka reads such a file as its own.
     """
 
     def __init__(self, root: Path) -> None:
         self._logs: dict[Place, _core.PartitionLog] = {}
         self._limits: dict[Place, int] = {}
-        self._checkpoint = Checkpoint(root / LOG_STARTS, self._current)
+        self._checkpoint = Checkpoint(root / LOG_STARTS, self._current, keeps_room=True)
         self._starts = dict(self._checkpoint.stored)
         """Starts of logs that are not open; of open ones, the starts that they were given."""
+        self._lock = Lock()
 
     def of(self, topic: str, index: int) -> int | None:
         """The start of a partition's log, as an earlier run left it."""
@@ -404,39 +416,63 @@ class LogStarts:
 
     def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
         """Ask this log from now on."""
-        if (topic, index) != METADATA:
-            self._logs[topic, index] = log
-
-    def raise_to(self, topic: str, index: int, offset: int) -> None:
-        """Make a start durable; blocks. Raises OSError."""
         place: Place = (topic, index)
-        if self._starts.get(place, 0) < offset:
-            self._starts[place] = offset
-            self._checkpoint.write()
+        if place == METADATA:
+            return
+        with self._lock:
+            self._logs[place] = log
+            if log.log_end_offset == 0:
+                self._starts.pop(place, None)  # a power failure took it all
+            elif place in self._starts:
+                self._starts[place] = log.log_start_offset  # the next runs believe this start
+
+    def note(self, starts: Mapping[Place, "LogStart"]) -> None:
+        """Make starts of open logs durable, before anything below is removed; blocks.
+
+        Nothing is noted of a log that was deleted or truncated since. Raises OSError.
+        """
+        with self._lock:
+            stored = self._checkpoint.stored
+            if all(start.offset <= stored.get(place, -1) for place, start in starts.items()):
+                return
+            for place, (log, offset, truncations) in starts.items():
+                is_open = self._logs.get(place) is log and place not in self._limits
+                if is_open and log.truncations == truncations:
+                    self._starts[place] = max(self._starts.get(place, 0), offset)
+        self._checkpoint.write()
 
     def names_of(self, topic: str) -> list[Place]:
         """The partitions of a topic that have an entry."""
-        return [place for place in self._starts if place[0] == topic]
+        return [place for place in self._starts.copy() if place[0] == topic]
 
-    def lower(self, topic: str, index: int, offset: int) -> None:
-        """Have no start beyond an offset in the next checkpoint."""
-        if (topic, index) in self._starts:
-            self._starts[topic, index] = min(self._starts[topic, index], offset)
+    def move(self, topic: str, index: int, first: int, end: int) -> None:
+        """Have an entry, in the next checkpoint, lie within the rest of a log."""
+        with self._lock:
+            if (topic, index) in self._starts:
+                self._starts[topic, index] = min(max(self._starts[topic, index], first), end)
 
     def limit(self, topic: str, index: int, offset: int) -> None:
-        """Have, durably, no start beyond an offset, until `lift_limit`. Raises OSError."""
-        self._limits[topic, index] = offset
-        self.lower(topic, index, offset)
+        """Have, durably, no start beyond an offset, until `lift_limit`. Raises OSError.
+
+        With a limit of 0 nothing may be left of the log, and it has no entry.
+        """
+        with self._lock:
+            self._limits[topic, index] = offset
+            start = self._starts.get((topic, index))
+            if start is not None and (offset == 0 or start > offset):
+                del self._starts[topic, index]
         self._checkpoint.write()
 
     def lift_limit(self, topic: str, index: int) -> None:
         """Have the next checkpoint tell again where the open log starts."""
-        self._limits.pop((topic, index), None)
+        with self._lock:
+            self._limits.pop((topic, index), None)
 
     def forget(self, topic: str, index: int) -> None:
         """Leave a deleted partition out of the next checkpoint."""
-        self._logs.pop((topic, index), None)
-        self._starts.pop((topic, index), None)
+        with self._lock:
+            self._logs.pop((topic, index), None)
+            self._starts.pop((topic, index), None)
 
     def write(self) -> None:
         """Have all starts on the disk. Raises OSError."""
@@ -444,18 +480,20 @@ class LogStarts:
 
     def keep_only(self, is_known: Callable[[Place], bool]) -> None:
         """Leave out, durably, entries of unknown partitions. Raises OSError."""
-        gone = [place for place in self._starts if not is_known(place)]
-        for place in gone:
-            del self._starts[place]
+        with self._lock:
+            gone = [place for place in self._starts if not is_known(place)]
+            for place in gone:
+                del self._starts[place]
         if gone:
             self._checkpoint.write()
 
     def _current(self) -> dict[Place, int]:
-        starts = self._starts.copy()
-        for place, opened in self._logs.copy().items():
-            if opened.log_end_offset > 0:
+        with self._lock:
+            starts, limits, logs = self._starts.copy(), self._limits.copy(), self._logs.copy()
+        for place, opened in logs.items():
+            if place not in limits and opened.log_end_offset > 0:
                 starts[place] = max(starts.get(place, 0), opened.log_start_offset)
-        return _limited(starts, self._limits)
+        return starts
 
 
 class RecoveryPoints:
@@ -602,6 +640,7 @@ class Flags(NamedTuple):
 
     was_clean: bool
     power_failed: bool
+    was_left_by_kafka: bool
 
 
 class NativeStorage:
@@ -631,6 +670,7 @@ class NativeStorage:
         self._durability = durability or _core.Durability(1)
         self.was_clean = was_clean
         self.power_failed = power_failed
+        self._was_left_by_kafka = was_left_by_kafka
         self._broker_settings = broker_settings
         self._log_starts = LogStarts(root)
         self._recovery_points = RecoveryPoints(root)
@@ -756,9 +796,12 @@ class NativeStorage:
         """Fail if something proves that a directory was there which is gone."""
         proofs = [(RECOVERY_POINTS, self._recovery_points.of(topic, index))]
         start = None
-        if not self._flags_of((topic, index)).power_failed:  # else they may be ahead of the disk
+        flags = self._flags_of((topic, index))
+        if not flags.power_failed:  # else they may be ahead of the disk
             proofs += [(HIGH_WATERMARKS, self._recovery_points.end_of(topic, index))]
-            start = self._log_starts.of(topic, index)
+            # Kafka may have noted one of a topic that was deleted since.
+            is_proof = flags.was_clean or not flags.was_left_by_kafka
+            start = self._log_starts.of(topic, index) if is_proof else None
         for name, offset in proofs:
             if offset > 0:
                 raise self._damage(
@@ -811,8 +854,8 @@ class NativeStorage:
         """The stop of the broker before, as far as this partition goes."""
         refusal = self._refusals.get(place)
         if refusal is not None and refusal.files is not None:
-            return Flags(refusal.was_clean, refusal.power_failed)
-        return Flags(self.was_clean, self.power_failed)
+            return Flags(refusal.was_clean, refusal.power_failed, refusal.was_left_by_kafka)
+        return Flags(self.was_clean, self.power_failed, self._was_left_by_kafka)
 
     def _require_no_obstacle(self, topic: str, index: int) -> None:
         """Raise StorageError if something else has the name of an unwritten partition's directory.
@@ -842,6 +885,7 @@ class NativeStorage:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._log_starts.of(topic, index),
+            "was_left_by_kafka": flags.was_left_by_kafka,
             "cleaned_end": self.cleaned_ends.of(topic, index),
         }
 
@@ -862,6 +906,7 @@ class NativeStorage:
                 flags.was_clean,
                 flags.power_failed,
                 self._files_of(place) if is_of_log else None,
+                flags.was_left_by_kafka,
             )
             self._write_refusals()
 
@@ -998,10 +1043,10 @@ class NativeStorage:
         plan = loss.plan
         try:
             self._note_progress((topic, index), Progress.BEGUN)
-            _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
+            first = _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
             # They may tell of more than the rest of the log.
             self._recovery_points.forget_earlier(topic, index)
-            self._log_starts.lower(topic, index, plan.next_offset)
+            self._log_starts.move(topic, index, first, plan.next_offset)
             self._recovery_points.write()
             self._log_starts.write()
             self._note_progress((topic, index), Progress.CARRIED_OUT)
@@ -1077,6 +1122,9 @@ class NativeStorage:
             self._unless_refused(topic, index, require)
         except CorruptLogError as error:
             return error
+        # Entries that prove nothing now, after a power failure, must not do so after a kill.
+        self._recovery_points.forget_earlier(topic, index)
+        self._log_starts.forget(topic, index)
         return None
 
     def _present(self, names: Sequence[str]) -> Collection[str]:
@@ -1096,11 +1144,27 @@ class NativeStorage:
 
         return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
 
+    def correct_checkpoints(self) -> None:
+        """Have the checkpoints tell of the logs as a power failure left them; blocks.
+
+        They may tell of more, which would be taken for a loss after the next kill. Raises
+        StorageError.
+        """
+        self._write_checkpoints()
+
+    def _write_checkpoints(self) -> None:
+        try:
+            self.write_log_starts()
+            self.write_recovery_points()
+        except OSError as error:
+            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
+
     def take_over_from_kafka(self) -> None:
-        """Have the recovery points cover all logs that Kafka has left; blocks.
+        """Have the checkpoints cover all logs that Kafka has left; blocks.
 
         Its cleaner leaves gaps between segments. After a power failure, only the recovery point and
-        its last cleaning tell them from losses. Raises StorageError.
+        its last cleaning tell them from losses. Its retention notes no log start before it removes
+        segments; from here on an entry proves where a log begins. Raises StorageError.
         """
         logs = self._recovery_points.logs()
         if not logs.keys() - {METADATA}:
@@ -1111,10 +1175,7 @@ class NativeStorage:
                 opened.sync()
 
         map_in_threads(SYNCING_THREADS, sync, list(logs.values()))
-        try:
-            self.write_recovery_points()
-        except OSError as error:
-            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
+        self._write_checkpoints()
 
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         """Close partitions, many at a time where there are many: each waits for the disk.
@@ -1150,11 +1211,12 @@ class NativeStorage:
         for reason, path, position in damaged:
             log.error("log.damaged", reason=reason, path=path, position=position)
         if self._recovery_points.are_behind():
-            self._note_recovery_points()
+            self._note_new_logs()
         _core.close_idle_files()
 
-    def _note_recovery_points(self) -> None:
+    def _note_new_logs(self) -> None:
         try:
+            self.write_log_starts()  # first: `are_behind` asks the others, until they are written
             self.write_recovery_points()
         except OSError as error:
             if not self._is_checkpoint_refused:
@@ -1164,28 +1226,49 @@ class NativeStorage:
             self._is_checkpoint_refused = False
 
     def retain(self, now_ms: int) -> None:
-        """Remove the segments that retention no longer keeps; a refused log keeps all of them."""
-        for (topic, index), partition in self._recovery_points.logs().items():
-            if (topic, index) in self._refusals:
+        """Remove the segments that retention no longer keeps; a refused log keeps all of them.
+
+        The new log starts of all logs are noted in one write, before any segment goes.
+        """
+        expired: dict[Place, LogStart] = {}
+        for place, partition in self._recovery_points.logs().items():
+            if place in self._refusals:
                 continue  # its records may be needed to repair it
-            try:
-                removed = partition.retain(now_ms)
-            except _core.LogRefusedError:
-                continue  # it was closed or deleted meanwhile
-            except (_core.CorruptLogError, OSError) as error:
-                log.error(
-                    "log.retention_failed", topic=topic, partition=index, reason=str(error.args[0])
-                )
-                continue
-            if removed:
-                start = partition.log_start_offset
-                log.info(
-                    "log.segments_removed",
-                    topic=topic,
-                    partition=index,
-                    segments=removed,
-                    log_start_offset=start,
-                )
+            with self._retaining(place):
+                if found := partition.find_expired(now_ms):
+                    expired[place] = LogStart(partition, *found)
+        try:
+            self._log_starts.note(expired)
+        except OSError as error:
+            log.error("checkpoint.not_written", path=LOG_STARTS, reason=str(error))
+            return
+        for place, start in expired.items():
+            with self._retaining(place):
+                self._remove_expired(place, start)
+
+    def _remove_expired(self, place: Place, start: LogStart) -> None:
+        def note(offset: int) -> None:
+            self._log_starts.note({place: start._replace(offset=offset)})
+
+        partition = start.log
+        if removed := partition.remove_expired((start.offset, start.truncations), note):
+            log.info(
+                "log.segments_removed",
+                topic=place[0],
+                partition=place[1],
+                segments=removed,
+                log_start_offset=partition.log_start_offset,
+            )
+
+    @contextmanager
+    def _retaining(self, place: Place) -> Iterator[None]:
+        try:
+            yield
+        except _core.LogRefusedError:
+            return  # it was closed or deleted meanwhile
+        except (_core.CorruptLogError, OSError) as error:
+            reason = str(error.args[0])
+            log.error("log.retention_failed", topic=place[0], partition=place[1], reason=reason)
 
     def write_recovery_points(self) -> None:
         """Write the facts that the next start may believe. Raises OSError."""

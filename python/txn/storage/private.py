@@ -46,10 +46,11 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
     Something else of the temporary name, as a FIFO, is moved aside. Raises OSError.
     """
     _move_aside(temporary)
-    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT)
     with os.fdopen(descriptor, "w") as file:
         os.fchmod(file.fileno(), FILE_MODE)  # one that a kill left may have another
         file.write(text)
+        file.truncate()  # behind the text, so that one that is there lends its blocks
         file.flush()
         force(file.fileno())
     temporary.rename(path)

@@ -31,6 +31,7 @@ class Refusal:
         was_clean: The broker before had stopped in order.
         power_failed: The power had failed before.
         files: The fingerprint of its files, see `losses.fingerprint`; None if its log is sound.
+        was_left_by_kafka: The broker before was an Apache Kafka.
     """
 
     reason: str
@@ -39,6 +40,7 @@ class Refusal:
     was_clean: bool
     power_failed: bool
     files: str | None
+    was_left_by_kafka: bool = False
 
 
 def read_refusals(root: Path) -> dict[Place, Refusal]:

@@ -52,5 +52,7 @@ pub use open_files::{
 };
 pub use producer_state::{Origin, ProducerStateManager};
 pub use recovery::Cut;
+pub use removal::NoteStart;
+pub use retention::Expired;
 pub use settings::Settings;
 pub use swap::Sealed;

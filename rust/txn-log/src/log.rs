@@ -92,6 +92,9 @@ pub struct Past {
     pub high_watermark: i64,
     /// Its entry in `log-start-offset-checkpoint`.
     pub log_start_offset: Option<i64>,
+    /// The broker before was an Apache Kafka, which notes a log start after the removal of the
+    /// segments below it.
+    pub was_left_by_kafka: bool,
     /// Its entry in `cleaner-offset-checkpoint`: it was compacted up to here, so between its batches
     /// offsets may be missing.
     pub cleaned_end: Option<i64>,

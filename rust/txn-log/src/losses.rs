@@ -170,11 +170,12 @@ fn newest_trace(directory: &Path) -> io::Result<i64> {
     Ok(newest.max(epochs.and_then(|epochs| epochs.last_start()).unwrap_or(0)))
 }
 
-/// Gives up the parts that a plan does not keep, durably.
+/// Gives up the parts that a plan does not keep, durably; returns the base offset of the first
+/// segment of the rest.
 ///
 /// # Errors
 /// The disk's; it may be tried again.
-pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<()> {
+pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<i64> {
     for path in &plan.in_the_way {
         disk::move_aside(path)?;
     }
@@ -222,8 +223,9 @@ pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<()> {
         disk::sync(&file, &path)?;
     }
     disk::sync_directory(directory)?;
-    match directory.parent() {
-        Some(parent) => disk::sync_directory(parent),
-        None => Ok(()),
+    if let Some(parent) = directory.parent() {
+        disk::sync_directory(parent)?;
     }
+    let left = snapshot::offsets_of(directory, "log")?.into_iter().min();
+    Ok(left.unwrap_or(plan.kept_end))
 }

@@ -17,6 +17,10 @@
 //!
 //! After a clean stop nothing at all may be torn or missing.
 //!
+//! First segments that are gone were removed only if `log-start-offset-checkpoint` says so: a
+//! removal notes the new log start first (see `removal`). Apache Kafka notes it afterwards, so this
+//! proves nothing of a directory that one has left without a clean stop.
+//!
 //! # After a power failure
 //! Pages reach the disk in any order. Bytes beyond the recovery point may be anything: the log is
 //! cut at the first batch that is not whole, for a sync covers everything before it. A segment that
@@ -621,7 +625,7 @@ impl Opening<'_> {
                 let name = "recovery-point-offset-checkpoint";
                 lost(format!("{name} says it was on the disk up to {point}"))
             } else {
-                Ok(())
+                self.require_start(segments)
             };
         }
         let recorded = [
@@ -643,16 +647,7 @@ impl Opening<'_> {
                 "log-start-offset-checkpoint says it begins at {start}"
             ));
         }
-        if let (Some(first), Some(start), true) =
-            (segments.first(), past.log_start_offset, past.was_clean)
-            && first.base_offset > start
-        {
-            let reason = format!(
-                "it is the first segment, but log-start-offset-checkpoint says that the log \
-                 begins at offset {start}. Nothing was changed"
-            );
-            return Err(corrupt(first.path("log"), 0, reason));
-        }
+        self.require_start(segments)?;
         if self.directory.is_dir() {
             if let Some(&newest) = snapshot::offsets(self.directory)?.first()
                 && newest > end
@@ -667,6 +662,36 @@ impl Opening<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Fails if the first segments are gone, and not by a removal: that notes first, durably, where
+    /// the log begins then. After a power failure the file of the segment at the start was on the
+    /// disk if the recovery point lies behind the start.
+    fn require_start(&self, segments: &[Segment]) -> Result<(), OpenError> {
+        let past = &self.past;
+        let Some(start) = past.log_start_offset else {
+            return Ok(());
+        };
+        let is_noted_first = past.was_clean || !past.was_left_by_kafka;
+        let was_on_disk = !past.power_failed || past.recovery_point > start;
+        if !is_noted_first || !was_on_disk {
+            return Ok(());
+        }
+        let says = format!(
+            "log-start-offset-checkpoint says that the log begins at offset {start}. Nothing was \
+             changed"
+        );
+        match segments.first() {
+            None => {
+                let reason = format!("it holds no segment, but {says}");
+                Err(corrupt(self.directory.to_owned(), 0, reason))
+            }
+            Some(first) if first.base_offset > start => {
+                let reason = format!("it is the first segment, but {says}");
+                Err(corrupt(first.path("log"), 0, reason))
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// Fails unless the rest of the log is the beginning of the batch that comes next. A killed

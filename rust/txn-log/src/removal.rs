@@ -1,10 +1,14 @@
 //! Removal of segments from a log.
 //!
-//! A segment goes in this order: the log start is published beyond it, and it leaves the segment
-//! list. Its files are renamed to `*.deleted`, and after `file.delete.delay.ms` they are removed. A
-//! reader that has the file open reads on; one that comes later finds its offset out of range.
-//! Segments go oldest first, so any crash leaves one log without a hole. Leftovers are removed when
-//! the log is opened.
+//! A segment goes in this order: the new log start is noted durably in
+//! `log-start-offset-checkpoint`; it is published, and the segment leaves the segment list. Its
+//! files are renamed to `*.deleted`, and after `file.delete.delay.ms` they are removed. A reader that
+//! has the file open reads on; one that comes later finds its offset out of range. Segments go oldest
+//! first, so any crash leaves one log without a hole. Leftovers are removed when the log is opened.
+//!
+//! Because of the note, a log whose first segment lies behind its entry has lost one. Before the
+//! note everything below the new start is synced, and the segment that it lies in: a log start is
+//! never beyond the end that a power failure leaves.
 //!
 //! The active segment stays, unless it is sealed first.
 
@@ -55,50 +59,53 @@ impl PendingDeletes {
     }
 }
 
+/// Notes a log start in `log-start-offset-checkpoint`, durably. It is called under the log's
+/// maintenance lock; it may ask the log for its offsets, and must not remove of it.
+pub type NoteStart<'a> = &'a mut dyn FnMut(i64) -> io::Result<()>;
+
 impl PartitionLog {
-    /// Moves the log start offset up to `offset`, and removes the segments that lie wholly
+    /// Moves the log start offset up to `offset`, durably, and removes the segments that lie wholly
     /// below it; returns the log start offset. It never moves down.
     ///
-    /// Stored batches are synced first, so that a log start is never beyond the end that a power
-    /// failure leaves. The new start itself survives a restart once the caller has written it to
-    /// `log-start-offset-checkpoint`.
-    ///
     /// # Errors
-    /// `OutOfRange` beyond the high watermark, `Io`, `Closed`.
-    pub fn delete_records(&self, offset: i64) -> Result<i64, ReadError> {
-        let state = self.state();
+    /// `OutOfRange` beyond the high watermark, `Io`, `Closed`. Nothing is removed if `note_start`
+    /// fails; the next start may find the new log start all the same.
+    pub fn delete_records(&self, offset: i64, note_start: NoteStart<'_>) -> Result<i64, ReadError> {
         if self.is_closed() {
             return Err(ReadError::Closed);
         }
+        let start = self.state().log_start_offset;
+        if offset <= start {
+            return Ok(start);
+        }
+        let _maintenance = self.maintenance(); // no truncation comes between
+        let state = self.state();
         if offset > state.high_watermark {
             let start = offset;
             return Err(ReadError::OutOfRange { start, state });
         }
-        if offset <= state.log_start_offset {
-            return Ok(state.log_start_offset);
-        }
-        self.sync()?;
-        let _maintenance = self.maintenance();
-        self.raise_start(offset)?;
+        self.raise_start(offset, note_start)?;
         Ok(self.state().log_start_offset)
     }
 
-    /// Publishes a higher log start and removes the sealed segments below it. Under the
-    /// maintenance lock.
-    pub(crate) fn raise_start(&self, offset: i64) -> io::Result<()> {
+    /// Notes and publishes a higher log start, and removes the sealed segments below it; says how
+    /// many. Under the maintenance lock.
+    pub(crate) fn raise_start(&self, offset: i64, note_start: NoteStart<'_>) -> io::Result<usize> {
+        self.sync_up_to(offset)?;
+        note_start(offset)?;
         let removed = {
             let writer = self.writer_even_if_failed();
             if self.is_closed() {
-                return Ok(());
+                return Ok(0);
             }
             self.offsets.raise_log_start(offset);
             self.take_segments_below(&writer, offset)
         };
-        if removed.is_empty() {
-            return Ok(());
+        if !removed.is_empty() {
+            self.doom_segments(&removed)?;
+            snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())?;
         }
-        self.doom_segments(&removed)?;
-        snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())
+        Ok(removed.len())
     }
 
     /// Takes the sealed segments below an offset off the list, and out of the producer state.

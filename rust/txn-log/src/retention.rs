@@ -4,11 +4,15 @@
 //! As in Kafka, the newest record of a segment decides its age, and a segment goes by size only if
 //! `retention.bytes` are left without it. The active segment may go too: it is sealed first, and an
 //! empty one takes its place.
+//!
+//! It is carried out in two steps, so that one write of `log-start-offset-checkpoint` can note the
+//! new starts of many logs before any of them loses a segment.
 
 use std::io;
 
 use crate::error::ReadError;
 use crate::log::PartitionLog;
+use crate::removal::NoteStart;
 use crate::settings::Settings;
 
 /// Retention's view of a segment.
@@ -19,6 +23,16 @@ pub(crate) struct Candidate {
     pub newest_ms: i64,
     /// Exclusive upper bound of its offsets.
     pub end_offset: i64,
+}
+
+/// Segments that retention no longer keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// The log start without them.
+    pub end_offset: i64,
+    /// Number of times that offsets of the log had been taken back, see
+    /// [`PartitionLog::truncations`].
+    pub truncations: u64,
 }
 
 /// Number of the oldest segments that may go.
@@ -57,19 +71,49 @@ fn count_while(segments: &[Candidate], mut goes: impl FnMut(&Candidate) -> bool)
 }
 
 impl PartitionLog {
-    /// Removes the segments that `retention.ms`, `retention.bytes` and the log start no longer
-    /// keep; says how many. For a worker.
+    /// Finds the segments that `retention.ms`, `retention.bytes` and the log start no longer keep.
+    /// For a worker.
     ///
     /// # Errors
     /// `Io`, `Corrupt` where the age of a segment had to be read from its batches; `Closed`.
-    pub fn retain(&self, now_ms: i64) -> Result<usize, ReadError> {
-        match self.remove_expired(now_ms) {
+    pub fn find_expired(&self, now_ms: i64) -> Result<Option<Expired>, ReadError> {
+        self.unless_deleted(|| self.expired_at(now_ms))
+    }
+
+    /// Removes segments that were found to be expired; says how many. None go if the log was
+    /// truncated since. For a worker.
+    ///
+    /// # Errors
+    /// `Io`, `Closed`. Nothing is removed if `note_start` fails.
+    pub fn remove_expired(
+        &self,
+        expired: Expired,
+        note_start: NoteStart<'_>,
+    ) -> Result<usize, ReadError> {
+        self.unless_deleted(|| {
+            let _maintenance = self.maintenance();
+            if self.is_closed() {
+                return Err(ReadError::Closed);
+            }
+            if self.truncations() != expired.truncations {
+                return Ok(0);
+            }
+            Ok(self.raise_start(expired.end_offset, note_start)?)
+        })
+    }
+
+    /// A failure in a log that was deleted meanwhile is none of its disk.
+    fn unless_deleted<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        match work() {
             Err(_) if self.is_deleted() => Err(ReadError::Closed),
-            removed => removed,
+            done => done,
         }
     }
 
-    fn remove_expired(&self, now_ms: i64) -> Result<usize, ReadError> {
+    fn expired_at(&self, now_ms: i64) -> Result<Option<Expired>, ReadError> {
         let _maintenance = self.maintenance();
         if self.is_closed() {
             return Err(ReadError::Closed);
@@ -100,10 +144,10 @@ impl PartitionLog {
         {
             count = count.saturating_sub(1);
         }
-        if count > 0 {
-            self.raise_start(candidates[count - 1].end_offset)?;
-        }
-        Ok(count)
+        Ok(count.checked_sub(1).map(|last| Expired {
+            end_offset: candidates[last].end_offset,
+            truncations: self.truncations(),
+        }))
     }
 
     /// Seals the active segment, if it holds something and still ends at `end_offset`.

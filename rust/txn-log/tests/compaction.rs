@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{CLIENT, TestProducerState, files, marker};
+use common::{CLIENT, TestProducerState, delete_records, files, marker};
 use proptest::prelude::*;
 use txn_log::builder::BatchBuilder;
 use txn_log::compaction::{Cleaned, Cleaner, Cleaning};
@@ -708,7 +708,7 @@ impl Witness for DeletesRecords {
         if matches!(change, Change::Create(path) if path.ends_with("00000000000000000000.log.cleaned"))
         {
             disk::release(self.0.directory());
-            self.0.delete_records(30).unwrap();
+            delete_records(&self.0, 30).unwrap();
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use common::journal::{Journal, Noted, after_kill, after_power_failure};
 use common::{
-    CLIENT, SMALL, State, TestProducerState, append, build, files, log_bytes, marker, open, plain,
-    tick, transactional, try_open_from, write_history,
+    CLIENT, SMALL, State, TestProducerState, append, build, delete_records, files, log_bytes,
+    marker, open, plain, tick, transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::disk::{self, Change, Fault, Witness};
@@ -185,7 +185,7 @@ fn a_log_start_shows_nothing_of_a_transaction_whose_marker_was_refused() {
         append(&log, transactional(1, 3));
         broken.set(Some(full));
         assert!(log.append_marker(&marker(1, is_commit)).is_err());
-        assert_eq!(log.delete_records(1).unwrap(), 1);
+        assert_eq!(delete_records(&log, 1).unwrap(), 1);
         let state = log.state();
         assert_eq!((state.last_stable_offset, state.log_end_offset), (1, 3));
         broken.set(None);
@@ -512,6 +512,8 @@ struct Mark {
 struct Story {
     journal: Vec<Noted>,
     marks: Vec<Mark>,
+    /// Log starts, and when each was noted in the checkpoint.
+    notes: Vec<(usize, i64)>,
     /// The producer state's state by log end.
     states: HashMap<i64, State>,
     /// Every batch by base offset.
@@ -526,6 +528,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
     let mut batches = BTreeMap::new();
     let mut states = HashMap::from([(0, State::default())]);
     let mut marks = Vec::new();
+    let mut notes = Vec::new();
     let mut synced = 0;
     let mut checkpointed = 0;
     for &(step, producer_id) in steps {
@@ -544,12 +547,20 @@ fn play(steps: &[(u8, i64)]) -> Story {
             11 => checkpointed = log.recovery_point(),
             _ => {
                 let start = log.state().log_start_offset;
-                log.delete_records(start + (end - start) / 3).unwrap();
+                let mut note = |start| {
+                    notes.push((journal.len(), start));
+                    Ok(())
+                };
+                log.delete_records(start + (end - start) / 3, &mut note)
+                    .unwrap();
                 synced = synced.max(log.recovery_point());
             }
         }
         let state = log.state();
         if state.log_end_offset > end {
+            if notes.is_empty() {
+                notes.push((journal.len(), 0)); // with the first record
+            }
             batches.insert(end, log.read(end, 1).unwrap());
         }
         states
@@ -568,6 +579,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
     Story {
         journal,
         marks,
+        notes,
         states,
         batches,
     }
@@ -623,10 +635,11 @@ fn check(
         .rev()
         .find(|mark| mark.changes <= crash)
         .unwrap_or(&nothing);
+    let noted = story.notes.iter().rev().find(|(when, _)| *when <= crash);
     let past = Past {
         power_failed,
         recovery_point: before.recovery_point,
-        log_start_offset: Some(before.start),
+        log_start_offset: noted.map(|(_, start)| *start),
         ..Past::default()
     };
     let (log, producer_state) = match try_open_from(root.path(), SMALL, past) {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use common::{
-    CLIENT, SMALL, TestProducerState, append, build, files, log_bytes, marker, open, plain,
-    transactional, try_open,
+    CLIENT, SMALL, TestProducerState, append, build, delete_records, files, log_bytes, marker,
+    open, plain, transactional, try_open,
 };
 use proptest::prelude::*;
 use txn_log::builder::BatchBuilder;
@@ -265,13 +265,13 @@ fn a_search_by_time_finds_no_deleted_record() {
     for _ in 0..2 {
         append(&log, plain(3, 5));
     }
-    log.delete_records(1).unwrap();
+    delete_records(&log, 1).unwrap();
     let (start, _) = log.offset_for_timestamp(0, i64::MAX).unwrap().unwrap();
     assert_eq!(start, 1);
-    log.delete_records(3).unwrap();
+    delete_records(&log, 3).unwrap();
     let (start, _) = log.offset_for_timestamp(0, i64::MAX).unwrap().unwrap();
     assert_eq!(start, 3);
-    log.delete_records(6).unwrap();
+    delete_records(&log, 6).unwrap();
     assert_eq!(log.offset_for_timestamp(0, i64::MAX).unwrap(), None);
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{
-    SMALL, State, TestProducerState, append, build, files, log_bytes, marker, open, plain,
-    transactional, try_open, try_open_from, write_history,
+    SMALL, State, TestProducerState, append, build, delete_records, files, log_bytes, marker, open,
+    plain, transactional, try_open, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::{CorruptLog, OpenError, PartitionLog, Past, Settings};
@@ -683,8 +683,7 @@ fn a_lost_transaction_index_does_not_cost_what_only_the_snapshot_knows() {
     while log.sealed_segments().unwrap().len() < 2 {
         append(&log, plain(2, 60));
     }
-    log.delete_records(log.sealed_segments().unwrap()[0].end_offset)
-        .unwrap();
+    delete_records(&log, log.sealed_segments().unwrap()[0].end_offset).unwrap();
     log.close().unwrap();
     let (log, producer_state) = open(root.path(), true);
     let state = producer_state.state();

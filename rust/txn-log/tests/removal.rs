@@ -4,14 +4,16 @@
 mod common;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use common::{
-    SMALL, append, build, files, log_bytes, marker, open, open_from, plain, tick, transactional,
-    try_open, try_open_from,
+    SMALL, append, build, delete_records, files, log_bytes, marker, open, open_from, plain, retain,
+    tick, transactional, try_open, try_open_from,
 };
 use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::losses;
 use txn_log::{OpenError, PartitionLog, Past, ReadError, Role, Settings};
 use txn_protocol::batch::Batches;
 
@@ -41,6 +43,7 @@ const COMPACTED: Past = Past {
     recovery_point: 0,
     high_watermark: 0,
     log_start_offset: None,
+    was_left_by_kafka: false,
 };
 
 fn from_start(log_start_offset: i64, was_clean: bool) -> Past {
@@ -56,7 +59,7 @@ fn deleted_records_are_out_of_range_and_their_whole_segments_go() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
     let second = bases(root.path())[1];
-    assert_eq!(log.delete_records(second + 1).unwrap(), second + 1);
+    assert_eq!(delete_records(&log, second + 1).unwrap(), second + 1);
     assert_eq!(log.state().log_start_offset, second + 1);
     assert_eq!(bases(root.path())[0], second);
     assert!(is_out_of_range(&log, second));
@@ -76,13 +79,13 @@ fn deleted_records_are_out_of_range_and_their_whole_segments_go() {
 fn the_log_start_never_moves_down_nor_beyond_the_end() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
-    assert_eq!(log.delete_records(20).unwrap(), 20);
-    assert_eq!(log.delete_records(3).unwrap(), 20);
+    assert_eq!(delete_records(&log, 20).unwrap(), 20);
+    assert_eq!(delete_records(&log, 3).unwrap(), 20);
     assert!(matches!(
-        log.delete_records(31),
+        delete_records(&log, 31),
         Err(ReadError::OutOfRange { .. })
     ));
-    assert_eq!(log.delete_records(30).unwrap(), 30);
+    assert_eq!(delete_records(&log, 30).unwrap(), 30);
     assert_eq!(log.read(30, 100).unwrap(), b"");
     assert_eq!(append(&log, plain(1, 5)), 30);
     assert_eq!(log.state().log_start_offset, 30);
@@ -95,7 +98,7 @@ fn the_last_stable_offset_is_never_below_the_log_start() {
     append(&log, transactional(7, 2));
     append(&log, plain(1, 5));
     assert_eq!(log.state().last_stable_offset, 0);
-    log.delete_records(3).unwrap();
+    delete_records(&log, 3).unwrap();
     assert_eq!(log.state().last_stable_offset, 3);
     drop(log);
     let (log, _) = open_from(root.path(), from_start(3, false));
@@ -108,7 +111,7 @@ fn the_last_stable_offset_is_never_below_the_log_start() {
 fn a_log_opens_where_it_was_told_to_start() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
-    log.delete_records(17).unwrap();
+    delete_records(&log, 17).unwrap();
     let state = log.state();
     drop(log);
     for was_clean in [false, true] {
@@ -141,7 +144,7 @@ fn a_reader_of_a_removed_segment_reads_on() {
     let log = long_log(root.path());
     let slice = log.locate(0, i64::MAX, 500, true).unwrap();
     let before = log.read(0, 500).unwrap();
-    log.delete_records(30).unwrap();
+    delete_records(&log, 30).unwrap();
     log.close().unwrap();
     let bytes = slice.read().unwrap();
     assert_eq!(bytes, before);
@@ -151,7 +154,7 @@ fn a_reader_of_a_removed_segment_reads_on() {
 fn what_was_removed_is_renamed_first_and_gone_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
-    log.delete_records(30).unwrap();
+    delete_records(&log, 30).unwrap();
     assert!(!files(root.path(), "deleted").is_empty());
     drop(log);
     drop(open_from(root.path(), from_start(30, false)));
@@ -167,7 +170,7 @@ fn aborted_transactions_below_the_start_are_forgotten() {
     for _ in 0..20 {
         append(&log, plain(1, 180));
     }
-    log.delete_records(20).unwrap();
+    delete_records(&log, 20).unwrap();
     assert_eq!(producer_state.state().aborted, []);
     assert_eq!(log.aborted_in(0, 30), []);
 }
@@ -217,7 +220,7 @@ fn a_swap_against_segments_that_are_gone_does_nothing() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
     let (old, _) = clean(&log, root.path());
-    log.delete_records(old[1]).unwrap();
+    delete_records(&log, old[1]).unwrap();
     let before = log_bytes(root.path());
     assert!(!log.swap_segments(&old, 0).unwrap());
     assert_eq!(log_bytes(root.path()), before);
@@ -362,8 +365,8 @@ fn retention_by_age_removes_the_segments_whose_records_are_all_old() {
     for timestamp_ms in [1000, 1100, 1200, 1300] {
         append(&log, at(timestamp_ms));
     }
-    assert_eq!(log.retain(2000).unwrap(), 0);
-    assert_eq!(log.retain(2201).unwrap(), 3);
+    assert_eq!(retain(&log, 2000).unwrap(), 0);
+    assert_eq!(retain(&log, 2201).unwrap(), 3);
     assert_eq!(bases(root.path()), [3]);
     assert_eq!(log.state().log_start_offset, 3);
     assert!(is_out_of_range(&log, 2));
@@ -378,8 +381,8 @@ fn when_all_is_old_an_empty_segment_keeps_the_end() {
     };
     let log = open_with(root.path(), settings);
     append(&log, build(7, false, 3, 10));
-    assert_eq!(log.retain(1_000_000).unwrap(), 1);
-    assert_eq!(log.retain(2_000_000).unwrap(), 0);
+    assert_eq!(retain(&log, 1_000_000).unwrap(), 1);
+    assert_eq!(retain(&log, 2_000_000).unwrap(), 0);
     let state = log.state();
     assert_eq!((state.log_start_offset, state.log_end_offset), (3, 3));
     assert_eq!(bases(root.path()), [3]);
@@ -399,7 +402,7 @@ fn retention_by_size_keeps_at_least_so_much() {
         retention_bytes: 4000,
         ..SMALL
     });
-    assert!(log.retain(0).unwrap() > 0);
+    assert!(retain(&log, 0).unwrap() > 0);
     assert!((4000..before).contains(&log.size_bytes()));
     let oldest = log.sealed_segments().unwrap()[0].size;
     assert!(log.size_bytes() - oldest < 4000);
@@ -416,14 +419,14 @@ fn a_compacted_log_loses_nothing_by_age() {
         retention_bytes: 1,
         ..SMALL
     });
-    assert_eq!(log.retain(i64::MAX).unwrap(), 0);
+    assert_eq!(retain(&log, i64::MAX).unwrap(), 0);
 }
 
 #[test]
 fn removed_files_go_after_their_delay() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
-    log.delete_records(30).unwrap();
+    delete_records(&log, 30).unwrap();
     tick(&log);
     assert!(!files(root.path(), "deleted").is_empty());
     drop(log);
@@ -432,7 +435,7 @@ fn removed_files_go_after_their_delay() {
         file_delete_delay_ms: 0,
         ..SMALL
     });
-    log.delete_records(30).unwrap();
+    delete_records(&log, 30).unwrap();
     tick(&log);
     assert_eq!(
         files(&root.path().join("other"), "deleted"),
@@ -452,7 +455,7 @@ fn a_sync_passes_segments_that_were_removed_before_it_came_to_them() {
         ..SMALL
     });
     assert_eq!(log.recovery_point(), 0);
-    assert!(log.retain(0).unwrap() > 1);
+    assert!(retain(&log, 0).unwrap() > 1);
     tick(&log);
     assert_eq!(log.recovery_point(), 30);
     append(&log, plain(1, 180));
@@ -476,7 +479,7 @@ fn the_producers_of_removed_records_are_known_after_a_restart() {
     for _ in 0..20 {
         append(&log, plain(1, 180));
     }
-    log.delete_records(20).unwrap();
+    delete_records(&log, 20).unwrap();
     let before = producer_state.state();
     drop(log);
     let (_, producer_state) = open_from(root.path(), from_start(20, false));
@@ -524,14 +527,172 @@ fn work_beside_the_appends_of_a_log_that_is_deleted_meanwhile_is_no_failure() {
     };
     retained.configure(young);
     assert!(matches!(
-        retained.retain(i64::MAX / 2),
+        retain(&retained, i64::MAX / 2),
         Err(ReadError::Closed)
     ));
     assert!(retained.is_deleted());
     assert!(matches!(
-        retained.retain(i64::MAX / 2),
+        retain(&retained, i64::MAX / 2),
         Err(ReadError::Closed)
     ));
     assert!(retained.sealed_segments().unwrap().is_empty());
     assert!(retained.take_damage().is_empty());
+}
+
+/// Notes of a log start and changes to the disk, in their order.
+#[derive(Default)]
+struct Order(Mutex<Vec<String>>);
+
+impl Order {
+    fn add(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+
+    fn position(&self, what: &str) -> usize {
+        let all = self.0.lock().unwrap();
+        all.iter().position(|each| each == what).unwrap()
+    }
+}
+
+impl Witness for Order {
+    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        match change {
+            Change::Sync(path) if path.extension().is_some_and(|found| found == "log") => {
+                self.add("sync".to_owned());
+            }
+            Change::Rename(_, to) if to.extension().is_some_and(|found| found == "deleted") => {
+                self.add("removal".to_owned());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_log_start_is_noted_behind_the_sync_and_before_the_first_removal() {
+    let removals: [fn(&PartitionLog, &Order); 2] = [
+        |log, order| {
+            let mut note = |start| {
+                order.add(format!("note {start}"));
+                Ok(())
+            };
+            log.delete_records(30, &mut note).unwrap();
+        },
+        |log, order| {
+            let expired = log.find_expired(i64::MAX).unwrap().unwrap();
+            let mut note = |start| {
+                order.add(format!("note {start}"));
+                Ok(())
+            };
+            assert!(log.remove_expired(expired, &mut note).unwrap() > 1);
+        },
+    ];
+    for remove in removals {
+        let root = tempfile::tempdir().unwrap();
+        let log = long_log(root.path());
+        log.configure(Settings {
+            retention_ms: 0,
+            ..SMALL
+        });
+        let order = Arc::new(Order::default());
+        disk::watch(root.path(), Arc::clone(&order) as Arc<dyn Witness>);
+
+        remove(&log, &order);
+
+        disk::release(root.path());
+        assert!(order.position("sync") < order.position("note 30"));
+        assert!(order.position("note 30") < order.position("removal"));
+    }
+}
+
+#[test]
+fn nothing_is_removed_if_its_start_cannot_be_noted() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    log.configure(Settings {
+        retention_ms: 0,
+        ..SMALL
+    });
+    let before = (log.state(), bases(root.path()));
+    let mut full = |_| Err(io::Error::other("the disk is full"));
+    assert!(log.delete_records(20, &mut full).is_err());
+    assert_eq!((log.state(), bases(root.path())), before);
+    let expired = log.find_expired(i64::MAX).unwrap().unwrap();
+    assert!(log.remove_expired(expired, &mut full).is_err());
+    assert_eq!(log.state(), before.0);
+    assert!(retain(&log, i64::MAX).unwrap() > 0);
+    assert_eq!(log.state().log_start_offset, 30);
+}
+
+/// Removes the first segment of a log, as a fault of the disk may; returns the log start and the
+/// next segment.
+fn first_segment_gone(directory: &Path) -> (i64, PathBuf) {
+    let log = long_log(directory);
+    log.sync().unwrap();
+    drop(log);
+    for extension in ["log", "index", "timeindex", "txnindex"] {
+        fs::remove_file(files(directory, extension).remove(0)).unwrap();
+    }
+    (0, files(directory, "log").remove(0))
+}
+
+#[test]
+fn a_first_segment_that_no_removal_took_is_missed_after_a_kill_and_a_power_failure() {
+    let root = tempfile::tempdir().unwrap();
+    let (start, next) = first_segment_gone(root.path());
+    let killed = from_start(start, false);
+    let power_failed = Past {
+        power_failed: true,
+        recovery_point: 30,
+        ..killed
+    };
+    for past in [killed, power_failed] {
+        let refused = try_open_from(root.path(), SMALL, past);
+        assert!(matches!(refused, Err(OpenError::Corrupt(error)) if error.path == next));
+    }
+    // Nothing proves that the first segment ever was on the disk, or that there was an entry.
+    let unsynced = Past {
+        recovery_point: 0,
+        ..power_failed
+    };
+    let without_entry = Past {
+        log_start_offset: None,
+        ..killed
+    };
+    let of_kafka = Past {
+        was_left_by_kafka: true,
+        ..killed
+    };
+    for past in [unsynced, without_entry, of_kafka] {
+        assert!(try_open_from(root.path(), SMALL, past).is_ok());
+    }
+}
+
+#[test]
+fn a_log_without_any_segment_that_has_a_start_is_damaged_unless_the_power_failed() {
+    let root = tempfile::tempdir().unwrap();
+    let killed = from_start(0, false);
+    let refused = try_open_from(root.path(), SMALL, killed);
+    assert!(matches!(refused, Err(OpenError::Corrupt(_))));
+    let power_failed = Past {
+        power_failed: true,
+        ..killed
+    };
+    assert!(try_open_from(root.path(), SMALL, power_failed).is_ok());
+}
+
+#[test]
+fn the_loss_of_a_first_segment_is_carried_out_from_the_next_one_on() {
+    let root = tempfile::tempdir().unwrap();
+    let (start, next) = first_segment_gone(root.path());
+    let plan = losses::plan(root.path(), &SMALL, from_start(start, false)).unwrap();
+    assert_eq!((plan.kept_end, plan.next_offset), (30, 30));
+    let first = losses::carry_out(root.path(), &plan).unwrap();
+    assert_eq!(
+        format!("{first:020}.log"),
+        next.file_name().unwrap().to_str().unwrap()
+    );
+    let (log, _) = open_from(root.path(), from_start(first, false));
+    assert_eq!(log.state().log_start_offset, first);
 }

@@ -22,8 +22,8 @@ use txn_log::producer_state::{
 };
 use txn_log::write_health::Change;
 use txn_log::{
-    AppendError, CorruptLog, Cut, OpenError, Origin, Past, ProducerStateManager, ReadError, Role,
-    Sealed, Settings,
+    AppendError, CorruptLog, Cut, Expired, OpenError, Origin, Past, ProducerStateManager,
+    ReadError, Role, Sealed, Settings,
 };
 use txn_protocol::batch::{BatchError, BatchView, Batches, Codec};
 use txn_protocol::codes;
@@ -44,6 +44,8 @@ pub(crate) type ReplayedTuple = (i64, i64, i64, i16, i32, i64, u8, i32);
 pub(crate) type CutTuple = (String, u64, u64, i64, String);
 /// `SealedSegment` of the stub.
 type SealedTuple = (i64, i64, u64, i64, i64);
+/// `Expired` of the stub.
+type ExpiredTuple = (i64, u64);
 /// `AdmitResult` of the stub.
 type AdmitTuple = (i64, i64, Option<AbortedTuple>);
 
@@ -299,6 +301,7 @@ impl PyPartitionLog {
         recovery_point = 0,
         high_watermark = 0,
         log_start_offset = None,
+        was_left_by_kafka = false,
         cleaned_end = None,
         role = "sole_replica",
         syncs_before_close = true,
@@ -315,6 +318,7 @@ impl PyPartitionLog {
         recovery_point: i64,
         high_watermark: i64,
         log_start_offset: Option<i64>,
+        was_left_by_kafka: bool,
         cleaned_end: Option<i64>,
         role: &str,
         syncs_before_close: bool,
@@ -327,6 +331,7 @@ impl PyPartitionLog {
             recovery_point,
             high_watermark,
             log_start_offset,
+            was_left_by_kafka,
             cleaned_end,
             role: read_role(role)?,
         };
@@ -402,7 +407,7 @@ impl PyPartitionLog {
         leader_epoch: i32,
         lower_checkpoints: Py<PyAny>,
     ) -> PyResult<i64> {
-        let mut lower = lowering(&lower_checkpoints);
+        let mut lower = noting(&lower_checkpoints);
         py.detach(|| {
             let log = &self.log;
             log.append_as_follower(batches, leader_epoch, &mut lower)
@@ -417,7 +422,7 @@ impl PyPartitionLog {
         offset: i64,
         lower_checkpoints: Py<PyAny>,
     ) -> PyResult<i64> {
-        let mut lower = lowering(&lower_checkpoints);
+        let mut lower = noting(&lower_checkpoints);
         py.detach(|| self.log.truncate_to(offset, &mut lower))
             .map_err(append_failed)
     }
@@ -429,9 +434,14 @@ impl PyPartitionLog {
         offset: i64,
         lower_checkpoints: Py<PyAny>,
     ) -> PyResult<i64> {
-        let mut lower = lowering(&lower_checkpoints);
+        let mut lower = noting(&lower_checkpoints);
         py.detach(|| self.log.truncate_fully_and_start_at(offset, &mut lower))
             .map_err(append_failed)
+    }
+
+    #[getter]
+    fn truncations(&self) -> u64 {
+        self.log.truncations()
     }
 
     fn raise_high_watermark(&self, py: Python<'_>, high_watermark: i64) -> bool {
@@ -554,8 +564,10 @@ impl PyPartitionLog {
             .map_err(append_failed)
     }
 
-    fn delete_records(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
-        py.detach(|| self.log.delete_records(offset))
+    #[allow(clippy::needless_pass_by_value)] // extracted from Python
+    fn delete_records(&self, py: Python<'_>, offset: i64, note_start: Py<PyAny>) -> PyResult<i64> {
+        let mut note = noting(&note_start);
+        py.detach(|| self.log.delete_records(offset, &mut note))
             .map_err(read_failed)
     }
 
@@ -603,8 +615,28 @@ impl PyPartitionLog {
             .map_err(|error| io_failed(&error))
     }
 
-    fn retain(&self, py: Python<'_>, now_ms: i64) -> PyResult<usize> {
-        py.detach(|| self.log.retain(now_ms)).map_err(read_failed)
+    fn find_expired(&self, py: Python<'_>, now_ms: i64) -> PyResult<Option<ExpiredTuple>> {
+        let found = py
+            .detach(|| self.log.find_expired(now_ms))
+            .map_err(read_failed)?;
+        Ok(found.map(|expired| (expired.end_offset, expired.truncations)))
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // extracted from Python
+    fn remove_expired(
+        &self,
+        py: Python<'_>,
+        expired: ExpiredTuple,
+        note_start: Py<PyAny>,
+    ) -> PyResult<usize> {
+        let (end_offset, truncations) = expired;
+        let expired = Expired {
+            end_offset,
+            truncations,
+        };
+        let mut note = noting(&note_start);
+        py.detach(|| self.log.remove_expired(expired, &mut note))
+            .map_err(read_failed)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -718,9 +750,9 @@ pub(crate) fn producer_state_failed(reason: &str) -> PyErr {
     PyValueError::new_err(reason.to_owned())
 }
 
-/// A call of Python that lowers a log's entries in the checkpoints.
-fn lowering(call: &Py<PyAny>) -> impl FnMut(i64) -> std::io::Result<()> + Send + '_ {
-    |bound| Python::attach(|py| call.call1(py, (bound,)).map(drop)).map_err(std::io::Error::other)
+/// A call of Python that brings a log's entries in the checkpoints to an offset.
+fn noting(call: &Py<PyAny>) -> impl FnMut(i64) -> std::io::Result<()> + Send + '_ {
+    |offset| Python::attach(|py| call.call1(py, (offset,)).map(drop)).map_err(std::io::Error::other)
 }
 
 fn append_failed(error: AppendError) -> PyErr {

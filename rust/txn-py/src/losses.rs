@@ -39,6 +39,7 @@ fn read_past(past: &Bound<'_, PyDict>) -> PyResult<Past> {
         recovery_point: field(past, "recovery_point", 0)?,
         high_watermark: field(past, "high_watermark", 0)?,
         log_start_offset: field(past, "log_start_offset", None)?,
+        was_left_by_kafka: field(past, "was_left_by_kafka", false)?,
         cleaned_end: field(past, "cleaned_end", None)?,
         role: Role::SoleReplica, // a look at the files needs none
     })
@@ -80,7 +81,7 @@ fn plan_loss(
 }
 
 #[pyfunction]
-fn carry_out_loss(py: Python<'_>, directory: PathBuf, plan: PlanTuple) -> PyResult<()> {
+fn carry_out_loss(py: Python<'_>, directory: PathBuf, plan: PlanTuple) -> PyResult<i64> {
     let (last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up) = plan;
     let plan = Plan {
         last_kept,

@@ -15,10 +15,10 @@ use txn_log::producer_state::{
     AbortedTxn, AdmitResult, BatchKind, Candidate, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
-use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
+use txn_log::{OpenError, Origin, PartitionLog, Past, ReadError, Settings};
 use txn_protocol::batch::{BatchView, Batches, Codec};
 
-/// The checkpoints of a log that has none: a truncation has nothing to lower.
+/// The checkpoints of a log that has none: nothing is noted.
 #[allow(clippy::unnecessary_wraps)] // the log wants a Result
 pub fn no_checkpoints(_: i64) -> io::Result<()> {
     Ok(())
@@ -279,6 +279,19 @@ pub fn try_open_from(
 /// Appends a client's batch; returns its base offset.
 pub fn append(log: &PartitionLog, mut batch: Vec<u8>) -> i64 {
     log.append(CLIENT, &mut batch).unwrap().base_offset
+}
+
+/// Moves the log start up, noted in no checkpoint.
+pub fn delete_records(log: &PartitionLog, offset: i64) -> Result<i64, ReadError> {
+    log.delete_records(offset, &mut no_checkpoints)
+}
+
+/// Removes the segments that retention no longer keeps, noted in no checkpoint; says how many.
+pub fn retain(log: &PartitionLog, now_ms: i64) -> Result<usize, ReadError> {
+    match log.find_expired(now_ms)? {
+        Some(expired) => log.remove_expired(expired, &mut no_checkpoints),
+        None => Ok(0),
+    }
 }
 
 /// A log of several segments with open, committed and aborted transactions.
