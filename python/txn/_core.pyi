@@ -572,10 +572,10 @@ class Durability:
         """Make a service that starts so many threads at most, each when it is first needed."""
     @property
     def wakeup_fd(self) -> int:
-        """Readable while `take` has something."""
-    def when_durable(self, number: int, logs: list[tuple[PartitionLog, int]]) -> None:
-        """Wait until each log is on the disk below the offset beside it; `take` tells of it by this
-        number. Returns at once, unless the system has no thread left.
+        """Readable while `take` has something that no reactor was told of."""
+    def when_durable(self, waits: list[tuple[int, list[tuple[PartitionLog, int]]]]) -> None:
+        """Begin waits, each until its logs are on the disk below the offsets beside them; `take`
+        tells of it by its number. Returns at once, unless the system has no thread left.
         """
     def take(self) -> list[tuple[int, list[tuple[int, str]]]]:
         """Waits that ended since the last call, by number: the places of the logs that failed, and
@@ -649,6 +649,12 @@ class Server:
 
         `decide` is called with the results of `take` and `take_joins`; if it returns False or
         raises (reported as unraisable) the senders are disconnected.
+        """
+    def let_reactors_settle(self, durability: Durability, settle: Callable[[], object]) -> None:
+        """Have `settle` called on a reactor's thread when waits have ended for `durability.take`.
+
+        That is while nobody holds the control lock; else the service's `wakeup_fd` is readable. An
+        exception is reported as unraisable. Only the first call counts.
         """
     def take_control_lock(self) -> None:
         """Wait until no thread decides; until `release_control_lock` none but the caller does."""

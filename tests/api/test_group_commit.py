@@ -5,6 +5,7 @@ has asked to commit, so that no scheduler decides which commits meet.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,6 +80,29 @@ def test_P2_commits_that_wait_together_share_their_syncs(
 
     assert len(found) == PRODUCERS * PARTITIONS
     assert syncs <= PRODUCERS * ALONE / 3, f"{syncs} syncs for {PRODUCERS} commits"
+
+
+def test_a_commit_goes_on_where_its_answer_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control loop was woken for the end of the wait, and the reactor for the answer."""
+    settle = LoopScheduler.settle
+    threads: list[str] = []
+
+    def note_and_settle(scheduler: LoopScheduler) -> None:
+        threads.append(threading.current_thread().name)
+        settle(scheduler)
+
+    monkeypatch.setattr(LoopScheduler, "settle", note_and_settle)
+    with txn.Broker(tmp_path, durability="commit") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        producer = transactional_producer(broker.bootstrap_servers, "t")
+        threads.clear()
+        for _ in range(10):  # the loop may be at work during one of them
+            producer.begin_transaction()
+            send(producer, "orders", [b"x"])
+            producer.commit_transaction(WAIT_S)
+    assert "txn-reactor-0" in threads
 
 
 def test_P2_a_topic_is_made_with_one_force_and_no_checkpoint(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from txn.server.control_lock import ControlLockLoop
+from txn.server.control_lock import ROUNDS_MAX, ControlLockLoop
 
 WAIT_S = 20.0
 
@@ -71,11 +71,10 @@ def test_a_call_is_made_on_the_thread_of_who_stands_in_and_knows_its_loop(
 @pytest.mark.parametrize(
     "leave",
     [
-        lambda loop, done: loop.call_soon(done.set),
         lambda loop, done: loop.call_later(0.001, done.set),
-        lambda loop, done: loop.create_task(_set(done)),
+        lambda loop, done: loop.create_task(_set_after(ROUNDS_MAX, done)),
     ],
-    ids=["a callback", "a timer", "a task"],
+    ids=["a timer", "a task of many rounds"],
 )
 def test_what_is_left_for_later_wakes_the_loop(
     loop_thread: LoopThread, leave: Callable[[ControlLockLoop, threading.Event], object]
@@ -86,8 +85,58 @@ def test_what_is_left_for_later_wakes_the_loop(
     assert done.wait(WAIT_S)
 
 
-async def _set(done: threading.Event) -> None:
+async def _set_after(rounds: int, done: threading.Event) -> None:
+    for _ in range(rounds):
+        await asyncio.sleep(0)
     done.set()
+
+
+def test_the_next_rounds_are_made_by_who_stands_in_and_later_ones_by_the_loop(
+    loop_thread: LoopThread,
+) -> None:
+    """The end of a sync is told through a future and a task. The loop was woken for each."""
+
+    async def note(rounds: int) -> None:
+        for _ in range(rounds):
+            threads.append(threading.current_thread())
+            await asyncio.sleep(0)
+        done.set()
+
+    done = threading.Event()
+    threads: list[threading.Thread] = []
+    loop_thread.stand_in(lambda: loop_thread.loop.create_task(note(ROUNDS_MAX + 2)))
+    assert done.wait(WAIT_S)
+    assert threads[:ROUNDS_MAX] == [threading.current_thread()] * ROUNDS_MAX
+    assert threading.current_thread() not in threads[ROUNDS_MAX:]
+
+
+def test_a_call_that_is_cancelled_before_its_round_is_not_made(loop_thread: LoopThread) -> None:
+    def cancel_one() -> None:
+        loop_thread.loop.call_soon(made.append, "kept")
+        loop_thread.loop.call_soon(made.append, "cancelled").cancel()
+
+    made: list[str] = []
+    loop_thread.stand_in(cancel_one)
+    assert made == ["kept"]
+
+
+def test_a_bug_in_a_later_round_goes_to_the_loops_handler_and_harms_no_other(
+    loop_thread: LoopThread,
+) -> None:
+    told: list[object] = []
+    made: list[str] = []
+    loop_thread.loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    bug = ValueError("a bug")
+
+    def fail() -> None:
+        raise bug
+
+    def both() -> None:
+        loop_thread.loop.call_soon(fail)
+        loop_thread.loop.call_soon(made.append, "the other")
+
+    loop_thread.stand_in(both)
+    assert (told, made) == ([bug], ["the other"])
 
 
 def test_an_answer_that_is_waited_for_in_the_loop_may_come_from_who_stands_in(

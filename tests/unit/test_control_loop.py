@@ -46,11 +46,17 @@ class StoppedServer:
         self._loop = loop
         self.wakeup_fd = os.eventfd(1)
         self.decide: Decide = lambda requests, joins: True
+        self.settle: Callable[[], object] = lambda: None
         self.disconnected: list[int] = []
         self.holders = 0
 
     def let_reactors_decide(self, api_keys: list[int], decide: Decide) -> None:
         self.decide = decide
+
+    def let_reactors_settle(
+        self, durability: _core.Durability, settle: Callable[[], object]
+    ) -> None:
+        self.settle = settle
 
     def take_control_lock(self) -> None:
         self.holders += 1
@@ -142,6 +148,7 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     gc.collect()
     os.close(server.wakeup_fd)
     assert not server.decide([], [])
+    server.settle()
 
 
 def test_a_bug_in_joining_costs_the_connection_and_one_log_line_a_second(

@@ -9,11 +9,15 @@ loop's state, and none has to be woken for a quick answer.
 import asyncio
 import selectors
 from asyncio import Handle, TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
-from typing import Protocol, TypeVarTuple
+from typing import Final, Protocol, TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
+
+ROUNDS_MAX: Final = 4
+"""Rounds of the loop that a stand-in makes: the end of a sync takes three to its answer. A request
+that gives way to others (`broker.turns`) is soon left to the loop."""
 
 
 class ControlLock(Protocol):
@@ -48,7 +52,10 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._releasing_selector = _ReleasingSelector()
-        self._has_more_to_do = False
+        self._due: list[Handle] | None = None
+        """The calls of a stand-in's next round; None: nobody stands in."""
+        self._has_timers = False
+        """A stand-in has begun a timer."""
         super().__init__(self._releasing_selector)
         self.set_debug(False)  # which takes every other thread for a mistake
 
@@ -65,16 +72,24 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
     def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
         """Make a call that belongs to the loop on this thread, which holds the control lock.
 
-        The loop itself does the call's later work (timers, tasks, callbacks).
+        So are the calls that it leaves to the loop's next rounds, `ROUNDS_MAX` of them. The loop
+        itself makes those of later rounds and of timers.
         """
-        self._has_more_to_do = False
+        self._due, self._has_timers = [], False
         asyncio._set_running_loop(self)
         try:
             call(*args)
+            for _ in range(ROUNDS_MAX):
+                if not self._due:
+                    break
+                due, self._due = self._due, []
+                for handle in due:
+                    _run(handle)
         finally:
             asyncio._set_running_loop(None)
-            if self._has_more_to_do:
-                self.call_soon_threadsafe(_wake)
+            left, self._due = self._due, None
+            if left or self._has_timers:
+                self.call_soon_threadsafe(_run_all, left)
 
     def call_soon(
         self,
@@ -83,8 +98,11 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> Handle:
         """Have a call made in the loop's next round."""
-        self._has_more_to_do = True
-        return super().call_soon(callback, *args, context=context)
+        if self._due is None:
+            return super().call_soon(callback, *args, context=context)
+        handle = Handle(callback, args, self, context)
+        self._due.append(handle)
+        return handle
 
     def call_at(
         self,
@@ -94,9 +112,16 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> TimerHandle:
         """Have a call made at a time of the loop's clock."""
-        self._has_more_to_do = True
+        self._has_timers = True
         return super().call_at(when, callback, *args, context=context)
 
 
-def _wake() -> None:
-    """Nothing: to have been called is enough."""
+def _run(handle: Handle) -> None:
+    """Make a call as the loop does; its exception goes to the loop's handler."""
+    if not handle.cancelled():
+        handle._run()
+
+
+def _run_all(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        _run(handle)

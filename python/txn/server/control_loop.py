@@ -184,7 +184,13 @@ class ControlLoop:
             control._loop.stand_in(control._serve, requests, joins)
             return True
 
+        def settle() -> None:
+            control = held()
+            if control is not None:
+                control._loop.stand_in(control._scheduler.settle)
+
         self._server.let_reactors_decide(api_keys, decide)
+        self._scheduler.let_reactors_settle(self._server, settle)
 
     def _serve(self, requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> None:
         for request in requests:

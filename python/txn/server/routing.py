@@ -1,7 +1,7 @@
 """The routing of requests: which of them a reactor may decide while the control loop sleeps.
 
-A reactor decides the frequent requests of transactions that wait for no disk. The end of a wait
-wakes the loop anyway, so a reactor that began such a request would gain nothing.
+A reactor decides the frequent requests of transactions. It goes on with those that wait for the
+disk once they are told. With `durability=always` every request waits, and the loop has them all.
 See `docs/decisions/0005-reactors-stand-in-for-the-control-loop.md`.
 """
 
@@ -15,10 +15,10 @@ _JOINS: Final = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey
 
 QUICK: Final[Mapping[Durability, tuple[ApiKey, ...]]] = {
     Durability.PROCESS: (*_JOINS, ApiKey.END_TXN),
-    Durability.COMMIT: _JOINS,
+    Durability.COMMIT: (*_JOINS, ApiKey.END_TXN),
     Durability.ALWAYS: (),
 }
-"""The frequent requests that wait for no disk."""
+"""The frequent requests, where reactors have them."""
 
 
 def decided_by_reactors(durability: Durability) -> list[int]:

@@ -30,7 +30,7 @@ class LoopScheduler:
         """Those that begin in the next turn of the loop."""
         self._numbers = count()
         self._is_closed = False
-        loop.add_reader(durability.wakeup_fd, self._on_durable)
+        loop.add_reader(durability.wakeup_fd, self.settle)
 
     now_ms = staticmethod(now_ms)
     monotonic_ms = staticmethod(monotonic_ms)
@@ -67,6 +67,20 @@ class LoopScheduler:
             self._loop.call_soon(self._ask)
         self._asked.append((number, [(store.log, store.log_end_offset) for store in native]))
 
+    def let_reactors_settle(self, server: _core.Server, settle: Callable[[], object]) -> None:
+        """Have a reactor make a call that comes to `settle` when syncs have ended."""
+        server.let_reactors_settle(self._durability, settle)
+
+    def settle(self) -> None:
+        """Tell of the syncs that have ended."""
+        for number, reasons in self._durability.take():
+            stores, done = self._waits.pop(number)
+            try:
+                failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
+            except Exception as error:
+                failures = dict.fromkeys(map(id, stores), not_synced(error))
+            done(failures)
+
     def close(self) -> None:
         """Tell nobody of the syncs that were begun. The loop has stopped."""
         self._is_closed = True
@@ -75,17 +89,8 @@ class LoopScheduler:
 
     def _ask(self) -> None:
         asked, self._asked = self._asked, []
-        for number, logs in asked:
-            self._durability.when_durable(number, logs)
-
-    def _on_durable(self) -> None:
-        for number, reasons in self._durability.take():
-            stores, done = self._waits.pop(number)
-            try:
-                failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
-            except Exception as error:
-                failures = dict.fromkeys(map(id, stores), not_synced(error))
-            done(failures)
+        if asked:  # none: it was closed
+            self._durability.when_durable(asked)
 
     def _finished(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)

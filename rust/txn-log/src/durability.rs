@@ -26,6 +26,7 @@
 //! # Locks
 //! The queue's is held for a few moves. No log is forced and no waiter called under it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,25 +104,52 @@ impl Durability {
     ///
     /// The offset is at most the log end. The records of a deleted log count as forced.
     pub fn when_durable(&self, log: &Arc<PartitionLog>, offset: i64, on_durable: OnDurable) {
-        if log.is_durable(offset) {
-            return on_durable(Ok(()));
+        self.when_each_durable([(log, offset, on_durable)]);
+    }
+
+    /// As `when_durable`, for several waits at once.
+    pub fn when_each_durable<'a>(
+        &self,
+        waits: impl IntoIterator<Item = (&'a Arc<PartitionLog>, i64, OnDurable)>,
+    ) {
+        let (mut queue, mut due) = (None, 0);
+        for (log, offset, on_durable) in waits {
+            if log.is_durable(offset) {
+                queue = None; // nobody is called under the lock
+                on_durable(Ok(()));
+                continue;
+            }
+            let waiter = Waiter {
+                offset,
+                truncations: log.truncations(),
+                on_durable,
+            };
+            let queue = queue.get_or_insert_with(|| self.shared.lock());
+            match queue.lines.entry(LogId::of(log)) {
+                Entry::Occupied(mut line) => line.get_mut().push(waiter),
+                Entry::Vacant(line) => {
+                    line.insert(vec![waiter]);
+                    queue.due.push_back(Arc::clone(log));
+                    due += 1;
+                }
+            }
         }
-        let waiter = Waiter {
-            offset,
-            truncations: log.truncations(),
-            on_durable,
-        };
-        let mut queue = self.shared.lock();
-        let line = queue.lines.get_mut(&LogId::of(log));
-        if let Some(line) = line {
-            return line.push(waiter);
+        drop(queue);
+        if due > 0 {
+            self.begin(due);
         }
-        queue.lines.insert(LogId::of(log), vec![waiter]);
-        queue.due.push_back(Arc::clone(log));
-        let has_thread = self.has_thread(&queue);
+    }
+
+    /// Has threads begin with so many more logs that are due, or does it here if there is none.
+    fn begin(&self, due: usize) {
+        let queue = self.shared.lock();
+        let has_thread = self.has_threads(&queue);
+        let to_wake = due.min(queue.idle);
         drop(queue);
         if has_thread {
-            self.shared.changed.notify_one();
+            for _ in 0..to_wake {
+                self.shared.changed.notify_one();
+            }
         } else {
             while let Some(log) = self.shared.try_next() {
                 self.shared.sync(&log);
@@ -157,13 +185,14 @@ impl Durability {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts another thread if all are busy; says whether there is one.
-    fn has_thread(&self, queue: &Queue) -> bool {
+    /// Starts more threads if all are busy; says whether there is one.
+    fn has_threads(&self, queue: &Queue) -> bool {
         if queue.is_stopping {
             return false;
         }
         let mut threads = self.threads();
-        if queue.due.len() > queue.idle && threads.len() < self.threads_max {
+        let missing = queue.due.len().saturating_sub(queue.idle);
+        for _ in threads.len()..self.threads_max.min(threads.len() + missing) {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new()
                 .name("txn-sync".to_owned())
@@ -257,7 +286,7 @@ impl Shared {
         served
     }
 
-    /// The log is due again if there are more waiters.
+    /// The log is due again if there are more waiters. No thread is woken: this one takes the next.
     fn go_on(&self, log: &Arc<PartitionLog>) {
         let mut queue = self.lock();
         if queue.lines.get(&LogId::of(log)).is_some_and(Vec::is_empty) {
@@ -265,7 +294,6 @@ impl Shared {
             return;
         }
         queue.due.push_back(Arc::clone(log));
-        self.changed.notify_one();
     }
 }
 

@@ -43,7 +43,7 @@ mod txn_index_check;
 mod verified_ranges;
 pub mod write_health;
 
-pub use durability::Durability;
+pub use durability::{Durability, OnDurable};
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use log::{Appended, PartitionLog, Past, Slice, Watcher};
 pub use offsets::{Isolation, LogState, Role};

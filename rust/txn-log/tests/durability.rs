@@ -216,6 +216,29 @@ fn a_log_that_cannot_be_forced_fails_its_own_waiters_now_and_later_and_tells_onc
 }
 
 #[test]
+fn waits_that_are_begun_together_end_each_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let [forced, good, bad] = ["forced", "good", "bad"].map(|name| directory.path().join(name));
+    let logs = [&forced, &good, &bad].map(|path| log_at(path));
+    logs[0].sync().unwrap();
+    disk::watch(&bad, Arc::new(Unsyncable));
+    for threads in [0, 1, 3] {
+        let (durability, waits) = (Durability::new(threads), Waits::new());
+        append(&logs[1], plain(1, 10));
+        let end = logs[1].state().log_end_offset;
+        let asked = [(&logs[1], end), (&logs[0], 1), (&logs[2], 1), (&logs[1], 1)];
+        let numbered = asked.iter().zip(0..);
+        durability.when_each_durable(
+            numbered.map(|((log, end), number)| (*log, *end, waits.waiter(number))),
+        );
+        let mut ended: Vec<_> = (0..4).map(|_| waits.next()).collect();
+        ended.sort();
+        let is_done: Vec<_> = ended.iter().map(|(_, durable)| durable.is_ok()).collect();
+        assert_eq!(is_done, [true, true, false, true], "{threads} threads");
+    }
+}
+
+#[test]
 fn those_who_came_during_a_sync_that_fails_are_told_too() {
     let directory = tempfile::tempdir().unwrap();
     let log = log_at(directory.path());

@@ -31,6 +31,7 @@ mod produce;
 mod purgatory;
 mod reactor;
 mod server;
+mod settler;
 #[cfg(test)]
 mod test_logs;
 mod transport;
@@ -43,3 +44,4 @@ pub use metrics::{ApiSnapshot, ReactorSnapshot, Snapshot};
 pub use partition::PartitionRole;
 pub use produce::{Join, Refused};
 pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};
+pub use settler::{Bell, Settler};

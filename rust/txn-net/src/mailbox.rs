@@ -93,6 +93,8 @@ pub enum Message {
     RoleChanged,
     /// A connection that waits for memory may read on.
     MemoryFreed,
+    /// Waits of the control loop for the disk have ended.
+    WaitsEnded,
     /// Stop.
     Stop,
     /// Meet a bug.
@@ -115,6 +117,7 @@ impl Message {
             | Self::TopicsChanged
             | Self::RoleChanged
             | Self::MemoryFreed
+            | Self::WaitsEnded
             | Self::Stop => None,
             #[cfg(test)]
             Self::Panic => None,
@@ -150,16 +153,18 @@ impl Mailbox {
         }
     }
 
-    /// Leaves a message and wakes the reactor if it sleeps; drops it if there is none any more.
-    pub fn post(&self, message: Message) {
+    /// Leaves a message and wakes the reactor if it sleeps. False, and the message is dropped, if
+    /// there is none any more.
+    pub fn post(&self, message: Message) -> bool {
         match self.lock().as_mut() {
             Some(messages) => messages.push_back(message),
-            None => return,
+            None => return false,
         }
         if !self.is_awake.swap(true, Ordering::AcqRel) {
             // It fails only when the reactor is gone, with every connection it had.
             let _ = self.waker.wake();
         }
+        true
     }
 
     /// Takes the oldest message.

@@ -143,7 +143,9 @@ fn run(queue: &Queue) {
         match catch_unwind(AssertUnwindSafe(|| request.go_on())) {
             Ok(true) => queue.lock().requests.push_back(request),
             Ok(false) => request.finish(),
-            Err(_) => mailbox.post(Message::Disconnect(token)), // a bug; as in a connection's turn
+            Err(_) => {
+                mailbox.post(Message::Disconnect(token)); // a bug; as in a connection's turn
+            }
         }
     }
 }

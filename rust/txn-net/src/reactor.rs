@@ -13,9 +13,9 @@
 //! processor away, and does so less often when answers go out together.
 //!
 //! A decision of Python's goes to the control loop, or is taken here and now while that sleeps
-//! (`control_lock`). A connection with such requests, or small batches of transactions, is moved to
-//! the reactor that decides: two reactors that both want the interpreter would wait for each other
-//! most of the time.
+//! (`control_lock`). So is the rest of a decision that waited for the disk (`settler`). A
+//! connection with such requests, or small batches of transactions, is moved to the reactor that
+//! decides: two reactors that both want the interpreter would wait for each other most of the time.
 //!
 //! Nothing one client sends can harm another. A frame that cannot be read, a length that is too
 //! large, a half frame and silence each cost their own connection only, and so does a panic in its
@@ -59,6 +59,7 @@ use crate::opener::{Large, Opener};
 use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
 use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
+use crate::settler::Settler;
 use crate::transport::{Handshake, Transport};
 
 /// The events of the first listener; others follow. Those of connections are their slots.
@@ -80,7 +81,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
 /// The reactor that serves connections for which Python has to decide.
-const DECIDING: usize = 0;
+pub const DECIDING: usize = 0;
 /// Produce requests with more bytes are answered where they come: they are more to store than to
 /// decide.
 const MOVED_BYTES: usize = 64 << 10;
@@ -96,6 +97,7 @@ pub struct Shared {
     pub control: ControlQueue,
     pub control_lock: ControlLock,
     pub decider: OnceLock<Decider>,
+    pub settler: OnceLock<Settler>,
     pub durability: Arc<Durability>,
     pub opener: Opener,
     pub forced: ForcedProducers,
@@ -139,6 +141,8 @@ pub struct Reactor {
     buffers: Buffers,
     /// Requests to be decided on before the next sleep.
     undecided: Undecided,
+    /// Waits of the control loop have ended, and nobody has gone on with them.
+    has_ended_waits: bool,
     /// The request being parsed; kept for its memory.
     produce: ProduceRequest,
     /// When a stopping reactor waits no longer.
@@ -189,6 +193,7 @@ impl Reactor {
             reap_at: None,
             buffers: Buffers::default(),
             undecided: Undecided::default(),
+            has_ended_waits: false,
             produce: ProduceRequest::default(),
             stop_at: None,
         }
@@ -520,6 +525,7 @@ impl Reactor {
             Message::TopicsChanged => self.on_topics_changed(),
             Message::RoleChanged => self.on_role_changed(),
             Message::MemoryFreed => self.on_memory_freed(),
+            Message::WaitsEnded => self.has_ended_waits = true,
             Message::Stop => self.on_stop(),
             #[cfg(test)]
             Message::Panic => panic!("as it was told"),
@@ -985,8 +991,27 @@ impl Reactor {
         is_elsewhere && bytes <= MOVED_BYTES && request.is_transactional()
     }
 
+    /// Goes on with the control loop's waits that have ended: here, or there if it is at work.
+    fn settle(&mut self) {
+        if !std::mem::take(&mut self.has_ended_waits) {
+            return;
+        }
+        let Some(settler) = self.shared.settler.get() else {
+            return; // nothing is told before there is one
+        };
+        if !self.shared.control_lock.try_take() {
+            return (settler.leave)();
+        }
+        let settled = catch_unwind(AssertUnwindSafe(|| (settler.settle)()));
+        self.shared.control_lock.release(); // in any case: the loop waits for it
+        if let Err(panic) = settled {
+            self.shared.control.push_failure(panic_text(&*panic));
+        }
+    }
+
     /// Has the collected requests decided: here, or by the control loop if that is at work.
     fn decide(&mut self) {
+        self.settle();
         if self.undecided.is_empty() {
             return;
         }

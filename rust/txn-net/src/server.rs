@@ -26,7 +26,8 @@ use crate::metrics::{ReactorMetrics, Snapshot};
 use crate::opener::Opener;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
-use crate::reactor::{MAILBOX, Reactor, Shared, panic_text};
+use crate::reactor::{DECIDING, MAILBOX, Reactor, Shared, panic_text};
+use crate::settler::{Bell, Settler};
 
 /// The options of a new server.
 #[derive(Clone, Debug)]
@@ -115,6 +116,7 @@ impl Server {
             control: ControlQueue::new()?,
             control_lock: ControlLock::default(),
             decider: OnceLock::new(),
+            settler: OnceLock::new(),
             mailboxes,
             memory: Arc::new(memory),
             connections: AtomicUsize::new(0),
@@ -168,7 +170,7 @@ impl Server {
             Some(reactor) => {
                 let ran = catch_unwind(AssertUnwindSafe(|| reactor.run()));
                 let ended = ran.unwrap_or_else(|panic| Err(io::Error::other(panic_text(&*panic))));
-                self.shared.mailboxes[index].close();
+                self.retire(index);
                 ended.map_err(|error| {
                     self.stop();
                     io::Error::new(error.kind(), format!("reactor {index} broke off: {error}"))
@@ -182,6 +184,16 @@ impl Server {
                     self.shared.mailboxes.len()
                 ),
             )),
+        }
+    }
+
+    /// Nobody runs a reactor any more.
+    fn retire(&self, index: usize) {
+        self.shared.mailboxes[index].close();
+        if index == DECIDING
+            && let Some(settler) = self.shared.settler.get()
+        {
+            (settler.leave)(); // a bell may have rung unheard
         }
     }
 
@@ -229,6 +241,17 @@ impl Server {
     /// reactor 0 from then on. Only the first call counts.
     pub fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Decide) {
         let _ = self.shared.decider.set(Decider { api_keys, decide });
+    }
+
+    /// Has reactor 0 go on with the control loop's waits for the disk, whenever nobody else holds
+    /// the control lock. Only the first call counts.
+    ///
+    /// Returns the bell to ring when waits have ended; false: that reactor is gone, and the loop
+    /// has to be woken.
+    pub fn let_reactors_settle(&self, settler: Settler) -> Bell {
+        let _ = self.shared.settler.set(settler);
+        let mailbox = Arc::clone(&self.shared.mailboxes[DECIDING]);
+        Box::new(move || mailbox.post(Message::WaitsEnded))
     }
 
     /// Waits until no thread decides, and keeps others from it until `release_control_lock`.
@@ -306,7 +329,11 @@ impl Server {
             idle.is_stopped = true;
             std::mem::take(&mut idle.reactors)
         };
-        drop(never_run);
+        for (index, reactor) in never_run.into_iter().enumerate() {
+            if reactor.is_some() {
+                self.retire(index);
+            }
+        }
     }
 
     fn post(&self, token: RequestToken, message: Message) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use txn_log::producer_state::{
 };
 use txn_log::{Durability, PartitionLog, Past, Role, Settings};
 use txn_net::{
-    ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
-    Server, Topic,
+    Bell, ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
+    Server, Settler, Topic,
 };
 use txn_protocol::batch::Codec;
 
@@ -1592,6 +1592,68 @@ fn large_batches_of_a_transaction_are_stored_by_the_reactor_they_came_to() {
     }
     let (count, threads) = threads_of(&deciders);
     assert_eq!((count, threads.len()), (4, 2));
+}
+
+const WAIT: Duration = Duration::from_secs(20);
+
+/// Lets the reactor settle; returns the bell, and the threads that settled: `None`, the loop.
+fn let_reactors_settle(running: &Running) -> (Bell, mpsc::Receiver<Option<ThreadId>>) {
+    let (tell, settled) = mpsc::channel();
+    let leave = tell.clone();
+    let bell = running.server.let_reactors_settle(Settler {
+        settle: Box::new(move || {
+            let _ = tell.send(Some(std::thread::current().id()));
+        }),
+        leave: Box::new(move || {
+            let _ = leave.send(None);
+        }),
+    });
+    (bell, settled)
+}
+
+#[test]
+fn waits_that_ended_are_settled_by_the_reactor_that_decides_while_the_control_lock_is_free() {
+    let running = start(&options());
+    let deciders = let_reactors_decide(&running);
+    let (bell, settled) = let_reactors_settle(&running);
+    assert_eq!(running.connect().ask(&decided(1))[4..], *b"here");
+    let [decider] = deciders.lock().unwrap()[..] else {
+        panic!("it was decided once");
+    };
+    assert!(bell());
+    assert_eq!(settled.recv_timeout(WAIT).unwrap(), Some(decider));
+
+    running.server.take_control_lock();
+    assert!(bell());
+    assert_eq!(settled.recv_timeout(WAIT).unwrap(), None);
+    running.server.release_control_lock();
+    assert!(bell());
+    assert_eq!(settled.recv_timeout(WAIT).unwrap(), Some(decider));
+}
+
+#[test]
+fn waits_that_end_after_the_reactors_are_left_to_the_control_loop() {
+    let running = start(&options());
+    let (bell, settled) = let_reactors_settle(&running);
+    running.server.stop();
+    // A bell that rang unheard is made up for.
+    assert_eq!(settled.recv_timeout(WAIT).unwrap(), None);
+    assert!(!bell());
+}
+
+#[test]
+fn a_bug_in_settling_is_told_and_harms_nobody() {
+    let running = start(&options());
+    let bell = running.server.let_reactors_settle(Settler {
+        settle: Box::new(|| panic!("a bug")),
+        leave: Box::new(|| ()),
+    });
+    assert!(bell());
+    let failures = || running.server.take_failures();
+    let told = std::iter::repeat_with(failures).find(|failures| !failures.is_empty());
+    assert_eq!(told.unwrap(), ["a bug"]);
+    running.server.take_control_lock(); // it was released
+    running.server.release_control_lock();
 }
 
 #[test]

@@ -1,42 +1,79 @@
 //! `txn._core.Durability`: logs forced to the disk while Python goes on.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
-use txn_log::Durability;
+use txn_log::{Durability, OnDurable};
+use txn_net::Bell;
 
 use crate::log::PyPartitionLog;
 
-/// The durability service of a broker, and a file descriptor that is readable when Python's waits
-/// have ended.
+/// The durability service of a broker, and the waits of Python that have ended. Either a reactor is
+/// told of them, or a file descriptor is readable.
 #[pyclass(frozen, name = "Durability", module = "txn._core")]
 pub struct PyDurability {
     pub(crate) service: Arc<Durability>,
-    ended: Arc<Ended>,
+    pub(crate) ended: Arc<Ended>,
 }
+
+/// The number of a wait, and its logs, each with the offset below which it has to be on the disk.
+type Asked = (u64, Vec<(Py<PyPartitionLog>, i64)>);
 
 /// The number of a wait, and the logs that failed: their place in it, and the disk's error.
 type SyncResult = (u64, Vec<(usize, String)>);
 
-struct Ended {
-    results: Mutex<Vec<SyncResult>>,
+/// Waits that have ended and were not taken.
+pub struct Ended {
+    waits: Mutex<EndedWaits>,
     wakeup: OwnedFd,
+    /// Tells the reactor that goes on with them.
+    pub(crate) bell: OnceLock<Bell>,
+}
+
+#[derive(Default)]
+struct EndedWaits {
+    results: Vec<SyncResult>,
+    /// A reactor or the loop was told, and has not taken them yet.
+    is_told: bool,
+    /// The file descriptor is readable.
+    is_signalled: bool,
 }
 
 impl Ended {
     fn note(&self, result: SyncResult) {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.push(result);
-        // Adding 1 to an eventfd fails only when it is readable anyhow.
-        let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
+        let mut waits = self.lock();
+        waits.results.push(result);
+        if std::mem::replace(&mut waits.is_told, true) {
+            return;
+        }
+        drop(waits);
+        if !self.bell.get().is_some_and(|ring| ring()) {
+            self.signal();
+        }
+    }
+
+    /// Makes the file descriptor readable: the control loop takes them.
+    pub(crate) fn signal(&self) {
+        let mut waits = self.lock();
+        if !std::mem::replace(&mut waits.is_signalled, true) {
+            // Adding 1 to an eventfd fails only when it is readable anyhow.
+            let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
+        }
     }
 
     fn take(&self) -> Vec<SyncResult> {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = rustix::io::read(&self.wakeup, &mut [0_u8; 8]);
-        std::mem::take(&mut *results)
+        let mut waits = self.lock();
+        waits.is_told = false;
+        if std::mem::take(&mut waits.is_signalled) {
+            let _ = rustix::io::read(&self.wakeup, &mut [0_u8; 8]);
+        }
+        std::mem::take(&mut waits.results)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EndedWaits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -45,6 +82,18 @@ struct Wait {
     number: u64,
     failures: Mutex<Vec<(usize, String)>>,
     ended: Arc<Ended>,
+}
+
+impl Wait {
+    fn on_durable(self: &Arc<Self>, place: usize) -> OnDurable {
+        let wait = Arc::clone(self);
+        Box::new(move |durable| {
+            if let Err(error) = durable {
+                let mut failures = wait.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.push((place, error.to_string()));
+            }
+        })
+    }
 }
 
 impl Drop for Wait {
@@ -62,8 +111,9 @@ impl PyDurability {
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
         let ended = Arc::new(Ended {
-            results: Mutex::default(),
+            waits: Mutex::default(),
             wakeup,
+            bell: OnceLock::new(),
         });
         let service = Arc::new(Durability::new(threads));
         Ok(Self { service, ended })
@@ -75,30 +125,20 @@ impl PyDurability {
     }
 
     #[allow(clippy::needless_pass_by_value)] // extracted from Python
-    fn when_durable(&self, py: Python<'_>, number: u64, logs: Vec<(Py<PyPartitionLog>, i64)>) {
-        let logs: Vec<_> = logs
-            .iter()
-            .map(|(log, end)| (Arc::clone(&log.get().log), *end))
-            .collect();
-        let wait = Arc::new(Wait {
-            number,
-            failures: Mutex::default(),
-            ended: Arc::clone(&self.ended),
-        });
-        py.detach(|| {
+    fn when_durable(&self, py: Python<'_>, waits: Vec<Asked>) {
+        let mut of_logs = Vec::with_capacity(4 * waits.len());
+        for (number, logs) in &waits {
+            let wait = Arc::new(Wait {
+                number: *number,
+                failures: Mutex::default(),
+                ended: Arc::clone(&self.ended),
+            });
             for (place, (log, end)) in logs.iter().enumerate() {
-                let wait = Arc::clone(&wait);
-                let on_durable = move |durable: Result<(), &std::io::Error>| {
-                    if let Err(error) = durable {
-                        let mut failures =
-                            wait.failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        failures.push((place, error.to_string()));
-                    }
-                };
-                self.service.when_durable(log, *end, Box::new(on_durable));
+                of_logs.push((&log.get().log, *end, wait.on_durable(place)));
             }
-            drop(wait);
-        });
+        }
+        // Without a thread of its own the service syncs here.
+        py.detach(|| self.service.when_each_durable(of_logs));
     }
 
     fn take(&self) -> Vec<SyncResult> {

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use txn_net::{
-    Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Topic, TopicId,
+    Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Settler, Topic,
+    TopicId,
 };
 use txn_protocol::codes;
 
@@ -141,6 +142,15 @@ impl Server {
 
     fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Py<PyAny>) {
         self.0.let_reactors_decide(api_keys, deciding(decide));
+    }
+
+    fn let_reactors_settle(&self, durability: &Bound<'_, PyDurability>, settle: Py<PyAny>) {
+        let ended = Arc::clone(&durability.get().ended);
+        let bell = self.0.let_reactors_settle(Settler {
+            settle: settling(settle),
+            leave: Box::new(move || ended.signal()),
+        });
+        let _ = durability.get().ended.bell.set(bell); // only the first call counts
     }
 
     fn take_control_lock(&self, py: Python<'_>) {
@@ -279,6 +289,19 @@ fn deciding(decide: Py<PyAny>) -> Decide {
             }
         })
         .unwrap_or(false) // the interpreter is going away
+    })
+}
+
+/// Lets reactors go on with waits that have ended. An exception is reported as unraisable.
+fn settling(settle: Py<PyAny>) -> Box<dyn Fn() + Send + Sync> {
+    Box::new(move || {
+        // Nothing is done if the interpreter is going away.
+        Python::try_attach(|py| {
+            let settle = settle.bind(py);
+            if let Err(error) = settle.call0() {
+                error.write_unraisable(py, Some(settle));
+            }
+        });
     })
 }
 
