@@ -46,11 +46,12 @@ from txn.inspect.layout import (
     partitions_in,
     state_of,
 )
+from txn.inspect.open_transactions import was_left_in_another_boot
 from txn.inspect.verify import read_metadata
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ProducerStateManager, ReplayedBatch
 from txn.storage.checkpoints import LOG_STARTS
-from txn.storage.directory import LOCK, META, has_rebooted
+from txn.storage.directory import META
 
 READ_BYTES: Final = 1 << 23
 
@@ -168,10 +169,7 @@ class Directory:
     @cached_property
     def _has_lost_power(self) -> bool:
         """Whether the next start takes the directory for one that the power failed under."""
-        boot = b""
-        with suppress(OSError):
-            boot = (self._root / LOCK).read_bytes()
-        return self.state is State.LEFT and has_rebooted(boot)
+        return self.state is State.LEFT and was_left_in_another_boot(self._root)
 
     def _has_lost_records(self, prepare: Txn) -> bool:
         """Say whether a partition that can be read lacks records that a Prepare names."""

@@ -37,11 +37,6 @@ NOTHING_LOCKED = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 """The same bytes, unlocked."""
 
 
-def has_rebooted(boot: bytes) -> bool:
-    """Say whether the machine was started anew since a broker noted `boot` in a lock file."""
-    return boot not in (b"", BOOT_ID.read_bytes())
-
-
 class DataDirectory:
     """A data directory, locked for this object's life.
 
@@ -98,7 +93,8 @@ class DataDirectory:
             boot = os.pread(self._lock, 4096, 0)
             self.was_left_by_kafka = boot == b""
             """Nobody who notes the boot has used it yet."""
-            self.power_failed = not self.was_clean and has_rebooted(boot)
+            has_rebooted = boot not in (b"", BOOT_ID.read_bytes())
+            self.power_failed = not self.was_clean and has_rebooted
             if self.was_clean and takes_over:
                 self._take_clean_mark()
         except BaseException:

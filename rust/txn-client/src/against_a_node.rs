@@ -873,7 +873,8 @@ fn an_open_transaction_is_waited_for_and_then_named() {
     node.store(0, batch_of((-1, -1), false, &["before"]));
     node.store(0, batch_of((1, 0), true, &["open"]));
     node.state.lock().unwrap().last_stable_offset = 1;
-    let client = node.client(100);
+    // Every request has this time too: on a machine under load 100 ms were not enough.
+    let client = node.client(2_000);
     let mut fetch = client.fetch(TOPIC, 0, selection(2, 1 << 20)).unwrap();
     assert_eq!(fetch.next_chunk().unwrap().unwrap().rows, 1);
     let error = fetch.next_chunk().unwrap_err();
