@@ -18,6 +18,7 @@ import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, commit_values, create_topic, plain_producer, read_all, send
 from support.clients import transactional_producer as opened_producer
+from support.command_line import run_txn
 from support.compacted import SEGMENT_BYTES, compacted_topic, put
 from support.damaged import (
     KAFKA_STORAGE_ERROR,
@@ -315,6 +316,34 @@ def test_P9_a_refusal_stands_until_the_files_change(
     with txn.Broker(data) as broker:
         assert read_all(broker.bootstrap_servers, "bad") == VALUES[1:]
     assert not (data / REFUSED_PARTITIONS).exists()
+
+
+def test_the_cut_that_a_start_makes_of_a_compacted_log_is_announced_by_verify(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Power took a sealed segment and left the next one; `txn log verify` said nothing of it."""
+    data = tmp_path / "data"
+    process = BrokerProcess(data)
+    compacted_topic(process, "prices")
+    producer = plain_producer(process.bootstrap_servers)
+    for value in ("x" * SEGMENT_BYTES, "y" * SEGMENT_BYTES, "1", "z" * SEGMENT_BYTES):
+        put(producer, "prices", [("key", value)])
+    process.kill()
+    segment = segment_of(data, "prices")
+    following = sorted(segment.parent.glob("*.log"))[1]
+    for suffix in (".log", ".index", ".timeindex"):
+        segment.with_suffix(suffix).write_bytes(b"")
+    (data / RECOVERY_POINTS).unlink(missing_ok=True)
+    (data / LOCK).write_text("another boot")
+    end = int(segment.stem)
+    code, out, _ = run_txn("log", "verify", data)
+    assert code == 0, out
+    (line,) = (line for line in out.splitlines() if "cuts the log" in line)
+    assert str(following) in line
+    assert f"the next start cuts the log at offset {end}" in line
+    with txn.Broker(data):
+        told = [line for line in events(caplog, "log.tail_cut") if "topic=prices" in line]
+    assert f"first_offset={end}" in told[0], told
 
 
 @pytest.mark.parametrize("gone", ["__cluster_metadata-0", "bad-0"])

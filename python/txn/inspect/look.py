@@ -84,6 +84,13 @@ class PartitionLook:
                 what = f"it begins at offset {base_offset}, {next_offset} is the next"
                 self.outcome.find(path, None, what)
                 replay.stop()
+            elif is_known and self._around.has_lost(next_offset, base_offset):
+                what = (
+                    f"offsets {next_offset} to {base_offset - 1} are missing before it. The power "
+                    f"failed, so the next start cuts the log at offset {next_offset}"
+                )
+                self.outcome.note(path, what)
+                break
             elif (
                 base_offset > next_offset
                 and is_known

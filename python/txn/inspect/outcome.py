@@ -104,7 +104,8 @@ class Surroundings:
     """Facts about a partition from outside its directory.
 
     `cleaned_to` is the offset below which compaction has been; None if it never was there.
-    `log_start_offset` is that of the checkpoint, 0 without one.
+    `log_start_offset` is that of the checkpoint, 0 without one. `power_failed`, `recovery_point`
+    and `cleaned_end`, the checkpoint of the cleaner, are facts that a start has too.
     """
 
     state: State
@@ -113,6 +114,18 @@ class Surroundings:
     is_compacted: bool = False
     cleaned_to: int | None = None
     log_start_offset: int = 0
+    power_failed: bool = False
+    recovery_point: int = 0
+    cleaned_end: int | None = None
+
+    def has_lost(self, end: int, next_offset: int) -> bool:
+        """Say whether a start takes the offsets between two segments for lost with the power.
+
+        As `Past::has_lost` in `rust/txn-log/src/log.rs`.
+        """
+        is_of_cleaner = self.cleaned_end is not None and end < self.cleaned_end
+        is_beyond = next_offset > max(end, self.recovery_point)
+        return self.power_failed and is_beyond and not is_of_cleaner
 
     def may_be_missing(self, offset: int) -> bool:
         """Return True if compaction may have removed the records right before an offset."""

@@ -241,13 +241,16 @@ class DirectoryLook:
         high_watermark = self._checkpoints[HIGH_WATERMARKS].get(place, 0) if is_proof else 0
         return {
             "was_clean": state is State.CLEAN and max(recovery_point, high_watermark) > 0,
-            "power_failed": state is State.LEFT and was_left_in_another_boot(self._root),
+            "power_failed": self._power_failed(),
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._checkpoints[LOG_STARTS].get(place),
             "was_left_by_kafka": boot_noted_in(self._root) == b"",
             "cleaned_end": self._checkpoints[CLEANED].get(place),
         }
+
+    def _power_failed(self) -> bool:
+        return self._outcome.state is State.LEFT and was_left_in_another_boot(self._root)
 
     def _verify_all_are_there(self, outcome: Outcome) -> None:
         """Find the directories that checkpoints name and that are gone."""
@@ -322,6 +325,9 @@ class DirectoryLook:
             is_compacted,
             cleaned_to,
             self._checkpoints[LOG_STARTS].get(partition, 0),
+            self._power_failed(),
+            self._checkpoints[RECOVERY_POINTS].get(partition, 0),
+            self._checkpoints[CLEANED].get(partition),
         )
 
     def _verify_identity(self) -> None:
