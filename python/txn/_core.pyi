@@ -388,7 +388,7 @@ class Cleaner:
     def stop(self) -> None:
         """End the work under way, soon, and any work begun later."""
 
-LossPlan = tuple[int | None, int, int, int, int, list[str], list[tuple[str, int, int]]]
+LossPlanTuple = tuple[int | None, int, int, int, int, list[str], list[tuple[str, int, int]]]
 """(last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up).
 
 last_kept is the base offset of the last segment that is kept, or None; position is its end.
@@ -404,10 +404,10 @@ def examine_log(
     past: arguments of `PartitionLog` by their names. Raises CorruptLogError, OSError, as opening it
     would."""
 
-def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlan:
+def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlanTuple:
     """Find the longest sound beginning of a log, and where it has to go on. Raises OSError."""
 
-def carry_out_loss(directory: str, plan: LossPlan) -> int:
+def carry_out_loss(directory: str, plan: LossPlanTuple) -> int:
     """Give up the parts that a plan does not keep, durably; may be repeated. Return the base offset
     of the first segment of the rest. Raises OSError."""
 

@@ -38,7 +38,7 @@ SEGMENT_BYTES_MIN: Final = 1 << 20
 """Smaller segments are for tests: `internal.segment.bytes`. Source: KIP-1030."""
 
 
-class Kind(IntEnum):
+class ConfigType(IntEnum):
     """The type of a property's value, by the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
@@ -57,7 +57,7 @@ class Property(NamedTuple):
     `is_internal`: for tests and tools; taken, but not described.
     """
 
-    kind: Kind
+    kind: ConfigType
     parse: Callable[[str], Any]
     default: Any
     expects: str
@@ -66,7 +66,9 @@ class Property(NamedTuple):
     is_internal: bool = False
 
 
-def _number(kind: Kind, default: int | None, low: int, high: int, expects: str = "") -> Property:
+def _number(
+    kind: ConfigType, default: int | None, low: int, high: int, expects: str = ""
+) -> Property:
     def parse(text: str) -> int:
         if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
             raise ValueError(text)
@@ -79,11 +81,11 @@ def _number(kind: Kind, default: int | None, low: int, high: int, expects: str =
 
 
 def _int(default: int | None, low: int, high: int = INT32_MAX, expects: str = "") -> Property:
-    return _number(Kind.INT, default, low, high, expects)
+    return _number(ConfigType.INT, default, low, high, expects)
 
 
 def _long(default: int | None, low: int) -> Property:
-    return _number(Kind.LONG, default, low, INT64_MAX)
+    return _number(ConfigType.LONG, default, low, INT64_MAX)
 
 
 def _double(default: float, low: float, high: float) -> Property:
@@ -93,19 +95,19 @@ def _double(default: float, low: float, high: float) -> Property:
             raise ValueError(text)
         return value
 
-    return Property(Kind.DOUBLE, parse, default, f"a number from {low:g} to {high:g}")
+    return Property(ConfigType.DOUBLE, parse, default, f"a number from {low:g} to {high:g}")
 
 
 def _flag(default: bool) -> Property:
     words = {"true": True, "false": False}
     return Property(
-        Kind.BOOLEAN, lambda text: words[text.strip().lower()], default, "true or false"
+        ConfigType.BOOLEAN, lambda text: words[text.strip().lower()], default, "true or false"
     )
 
 
 def _one_of(default: str, *others: str) -> Property:
     words = {word: word for word in (default, *others)}
-    return Property(Kind.STRING, words.__getitem__, default, " or ".join(words))
+    return Property(ConfigType.STRING, words.__getitem__, default, " or ".join(words))
 
 
 def split_list(text: str) -> list[str]:
@@ -122,7 +124,7 @@ def _list(default: str, pattern: str, expects: str) -> Property:
             raise ValueError(text)
         return ",".join(dict.fromkeys(words))
 
-    return Property(Kind.LIST, parse, default, expects)
+    return Property(ConfigType.LIST, parse, default, expects)
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -138,7 +140,7 @@ def _address() -> Property:
         split_address(text)
         return text.strip()
 
-    return Property(Kind.STRING, parse, None, "HOST:PORT with a port from 0 to 65535")
+    return Property(ConfigType.STRING, parse, None, "HOST:PORT with a port from 0 to 65535")
 
 
 def _policies() -> Property:
@@ -248,7 +250,7 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
             "Delete what is in tiered storage when it is switched off.",
         ),
         "remote.storage.enable": (
-            Property(Kind.BOOLEAN, {"false": False}.__getitem__, False, "false"),
+            Property(ConfigType.BOOLEAN, {"false": False}.__getitem__, False, "false"),
             "Tiered storage, which this broker does not have.",
         ),
         "retention.bytes": (
@@ -283,7 +285,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     _about(
         {
             "advertised.listeners": (
-                Property(Kind.LIST, str, None, "PLAINTEXT://HOST:PORT"),
+                Property(ConfigType.LIST, str, None, "PLAINTEXT://HOST:PORT"),
                 "Where clients are told to connect, if not to the address listened on.",
             ),
             "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
@@ -372,7 +374,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "Partitions of __consumer_offsets.",
             ),
             "offsets.topic.replication.factor": (
-                _number(Kind.SHORT, 1, 1, 1),
+                _number(ConfigType.SHORT, 1, 1, 1),
                 "Replicas of __consumer_offsets; there is one.",
             ),
             "offsets.topic.segment.bytes": (
@@ -407,7 +409,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "Partitions of __transaction_state.",
             ),
             "transaction.state.log.replication.factor": (
-                _number(Kind.SHORT, 1, 1, 1),
+                _number(ConfigType.SHORT, 1, 1, 1),
                 "Replicas of __transaction_state; there is one.",
             ),
             "transaction.state.log.segment.bytes": (

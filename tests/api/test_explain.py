@@ -270,7 +270,7 @@ def newest_record(data: Path, transactional_id: str) -> tuple[Path, Txn]:
 def append(path: Path, key: bytes, value: bytes) -> None:
     """Append a record to a log whose broker is gone."""
     batches = list(segments.walk(path))
-    assert isinstance(batches[-1], segments.Batch)
+    assert isinstance(batches[-1], segments.SegmentBatch)
     record = bytearray(_core.encode_batch([(key, value)], 1_000, -1, -1, -1, False))
     struct.pack_into(">q", record, 0, batches[-1].last_offset + 1)
     path.write_bytes(path.read_bytes() + record)
@@ -324,7 +324,7 @@ def test_P2_a_marker_that_power_took_is_told_as_written_again(tmp_path: Path) ->
         copied = left_by_power(data, tmp_path / "copied")
     path = copied / "orders-0" / f"{0:020}.log"
     *_, marker = segments.walk(path)
-    assert isinstance(marker, segments.Batch)
+    assert isinstance(marker, segments.SegmentBatch)
     assert marker.is_control
     path.write_bytes(path.read_bytes()[: marker.position])
     assert held_by_pay(copied)["ended_by"] == (
@@ -483,20 +483,20 @@ def test_a_damaged_answer_is_one_line_that_says_so_and_never_a_traceback(
     scene: Scene, arguments: tuple[str, ...], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    send, version_of = brokers.Broker._send, brokers.Broker._version
+    send, version_of = brokers.RemoteBroker._send, brokers.RemoteBroker._version
 
-    def send_damaged(self: brokers.Broker, *request: Any) -> bytes:
+    def send_damaged(self: brokers.RemoteBroker, *request: Any) -> bytes:
         answer = send(self, *request)
         return damaged(answer, chance) if answer and chance.random() < 0.2 else answer
 
-    def version_here(self: brokers.Broker, *request: Any) -> int:
+    def version_here(self: brokers.RemoteBroker, *request: Any) -> int:
         host, port = self._node
         if host != "127.0.0.1":  # a damaged address; names are not looked up
             self._node = "127.0.0.1", port
         return version_of(self, *request)
 
-    monkeypatch.setattr(brokers.Broker, "_send", send_damaged)
-    monkeypatch.setattr(brokers.Broker, "_version", version_here)
+    monkeypatch.setattr(brokers.RemoteBroker, "_send", send_damaged)
+    monkeypatch.setattr(brokers.RemoteBroker, "_version", version_here)
     monkeypatch.setattr(cluster, "RETRY_S", 0)
     monkeypatch.setattr(abort, "RETRY_S", 0)
     for _ in range(20):

@@ -18,7 +18,7 @@ from support.wire_client import RawConnection, request
 INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 22, 24, 25, 26, 28, 65
 
 
-class Client(RawConnection):
+class ProducerConnection(RawConnection):
     """One connection of a producer whose transactional id is `pay`."""
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Any:
@@ -51,19 +51,19 @@ class Client(RawConnection):
 
 
 @pytest.fixture
-def old(servers: str) -> Iterator[Client]:
+def old(servers: str) -> Iterator[ProducerConnection]:
     create_topic(servers, "orders")
-    with Client(servers) as connection:
+    with ProducerConnection(servers) as connection:
         yield connection
 
 
 @pytest.fixture
-def new(old: Client, servers: str) -> Iterator[Client]:
-    with Client(servers) as connection:
+def new(old: ProducerConnection, servers: str) -> Iterator[ProducerConnection]:
+    with ProducerConnection(servers) as connection:
         yield connection
 
 
-def in_the_next_transaction(old: Client, new: Client) -> dict[str, Any]:
+def in_the_next_transaction(old: ProducerConnection, new: ProducerConnection) -> dict[str, Any]:
     """A producer that began over one connection and went on over a later one."""
     producer = old.init()
     assert old.add(producer) == 0
@@ -72,7 +72,9 @@ def in_the_next_transaction(old: Client, new: Client) -> dict[str, Any]:
     return producer
 
 
-def test_P3_a_late_end_leaves_the_next_transaction_open(old: Client, new: Client) -> None:
+def test_P3_a_late_end_leaves_the_next_transaction_open(
+    old: ProducerConnection, new: ProducerConnection
+) -> None:
     producer = in_the_next_transaction(old, new)
 
     with pytest.raises((AssertionError, ConnectionError)):
@@ -82,7 +84,9 @@ def test_P3_a_late_end_leaves_the_next_transaction_open(old: Client, new: Client
     assert new.end(producer).error_code == 0
 
 
-def test_P5_a_late_join_opens_no_transaction(old: Client, new: Client) -> None:
+def test_P5_a_late_join_opens_no_transaction(
+    old: ProducerConnection, new: ProducerConnection
+) -> None:
     producer = in_the_next_transaction(old, new)
     assert new.end(producer).error_code == 0
 
@@ -93,35 +97,39 @@ def test_P5_a_late_join_opens_no_transaction(old: Client, new: Client) -> None:
 
 
 def test_whoever_is_alive_after_all_connects_again_and_goes_on(
-    old: Client, new: Client, servers: str
+    old: ProducerConnection, new: ProducerConnection, servers: str
 ) -> None:
     producer = in_the_next_transaction(old, new)
     with pytest.raises((AssertionError, ConnectionError)):
         old.end(producer)
 
-    with Client(servers) as again:
+    with ProducerConnection(servers) as again:
         assert again.end(producer).error_code == 0
 
 
-def test_a_fenced_producer_is_told_so_over_any_connection(old: Client, new: Client) -> None:
+def test_a_fenced_producer_is_told_so_over_any_connection(
+    old: ProducerConnection, new: ProducerConnection
+) -> None:
     producer = in_the_next_transaction(old, new)
     new.init()
     assert old.end(producer).error_code == 90
 
 
 def test_version_2_needs_no_connections_to_tell_transactions_apart(
-    old: Client, new: Client
+    old: ProducerConnection, new: ProducerConnection
 ) -> None:
     producer = in_the_next_transaction(old, new)
     answer = old.end(producer, version=5)
     assert (answer.error_code, answer.producer_epoch) == (0, producer["producer_epoch"] + 1)
 
 
-def test_P3_late_offsets_do_not_enter_the_next_transaction(old: Client, new: Client) -> None:
+def test_P3_late_offsets_do_not_enter_the_next_transaction(
+    old: ProducerConnection, new: ProducerConnection
+) -> None:
     producer = new.init()
     member = {"transactional_id": "pay", "group_id": "g", **producer}
 
-    def send_offset(client: Client, offset: int) -> int:
+    def send_offset(client: ProducerConnection, offset: int) -> int:
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
         topics = [{"name": "orders", "partitions": [partition]}]
         answer = client.ask(OFFSETS, 3, topics=topics, **member)

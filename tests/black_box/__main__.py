@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from black_box import broken, nemesis
-from black_box.run import Plan, Verdict, run
+from black_box.run import BlackBoxResult, RunPlan, run
 from black_box.workload import roles
 
 SHOWN_MAX = 30
@@ -28,7 +28,7 @@ def main() -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    plan = Plan(
+    plan = RunPlan(
         seconds=options.seconds,
         seed=options.seed,
         target=options.target,
@@ -104,7 +104,7 @@ def _teller() -> Callable[[str], None]:
     return tell
 
 
-def _show(verdict: Verdict, *, is_json: bool) -> None:
+def _show(verdict: BlackBoxResult, *, is_json: bool) -> None:
     if is_json:
         found = [
             {"name": a.name, "story": a.story, "evidence": a.evidence} for a in verdict.anomalies

@@ -29,7 +29,7 @@ from confluent_kafka import (
 )
 
 from black_box.events import Notebook
-from black_box.history import Stage, copy_of
+from black_box.history import CopyStage, copy_of
 from black_box.topics import KEYS, PARTITIONS, SOURCE, STAGES, TIMEOUT_MS, TOPICS
 
 CALL_S = 12.0
@@ -51,7 +51,7 @@ COMMON: dict[str, Any] = {
 """The parameters of every client of a run."""
 
 
-class Client:
+class RoleClient:
     """The common part of all roles: the notes, the seed's choices, the end."""
 
     def __init__(self, name: str, servers: str, notes: Notebook, seed: int) -> None:
@@ -91,11 +91,11 @@ class Client:
             }
         )
 
-    def begin(self, producer: Producer, instance: str) -> "Attempt":
+    def begin(self, producer: Producer, instance: str) -> "RunningTransaction":
         name = f"{instance}/{next(self._attempts)}"
         self.notes.note("begin", attempt=name, id=self.name, instance=instance)
         producer.begin_transaction()
-        return Attempt(self, producer, name)
+        return RunningTransaction(self, producer, name)
 
     def value(self) -> str:
         return f"{self._born}:{next(self._values)}"
@@ -129,7 +129,7 @@ class Client:
             self.notes.note("reads", reader=self._born, rows=[row(message) for message in found])
         return found
 
-    def leave_if_fenced(self, attempt: "Attempt") -> None:
+    def leave_if_fenced(self, attempt: "RunningTransaction") -> None:
         """Leave the transactional id to the instance that has taken it over."""
         if attempt.is_fenced:
             give_up(self, "another instance has taken over")
@@ -139,10 +139,10 @@ class Client:
         raise NotImplementedError
 
 
-class Attempt:
+class RunningTransaction:
     """One transaction under way."""
 
-    def __init__(self, client: Client, producer: Producer, name: str) -> None:
+    def __init__(self, client: RoleClient, producer: Producer, name: str) -> None:
         self.name = name
         self.is_fenced = False
         self._client = client
@@ -174,7 +174,7 @@ class Attempt:
         return None
 
 
-class Writer(Client):
+class TransactionalWriter(RoleClient):
     """Transactions of 1–4 sends and polls, one after the other, ended in every way."""
 
     def run(self) -> None:
@@ -208,7 +208,7 @@ class Writer(Client):
         some = self.chance.sample(range(PARTITIONS), self.chance.randint(1, PARTITIONS))
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in some])
 
-    def _operate(self, producer: Producer, consumer: Consumer, attempt: Attempt) -> None:
+    def _operate(self, producer: Producer, consumer: Consumer, attempt: RunningTransaction) -> None:
         if self.chance.random() < 0.25:
             self.read(consumer, self.chance.randint(1, 100), self.chance.choice((0.0, 0.02)))
             return
@@ -219,21 +219,21 @@ class Writer(Client):
 
     # ------------------------------------------------------------ ways to end; True: go on with it
 
-    def _commit(self, _: Producer, attempt: Attempt) -> bool:
+    def _commit(self, _: Producer, attempt: RunningTransaction) -> bool:
         return attempt.commit()
 
-    def _abort(self, _: Producer, attempt: Attempt) -> bool:
+    def _abort(self, _: Producer, attempt: RunningTransaction) -> bool:
         return attempt.abort()
 
-    def _abandon(self, _: Producer, __: Attempt) -> bool:
+    def _abandon(self, _: Producer, __: RunningTransaction) -> bool:
         return False
 
-    def _outwait(self, _: Producer, attempt: Attempt) -> bool:
+    def _outwait(self, _: Producer, attempt: RunningTransaction) -> bool:
         """Commit about when the transaction times out."""
         self.over.wait(TIMEOUT_MS / 1000 * self.chance.uniform(0.8, 1.2))
         return attempt.commit()
 
-    def _lose(self, producer: Producer, attempt: Attempt) -> bool:
+    def _lose(self, producer: Producer, attempt: RunningTransaction) -> bool:
         """Go on, and commit, after a second instance has taken over."""
         producer.flush(CALL_S)
         self.instance()
@@ -242,7 +242,7 @@ class Writer(Client):
         attempt.commit()
         return False
 
-    def _race(self, _: Producer, attempt: Attempt) -> bool:
+    def _race(self, _: Producer, attempt: RunningTransaction) -> bool:
         """Commit while a second instance is taking over."""
         successor = threading.Thread(target=self._take_over)
         successor.start()
@@ -258,7 +258,7 @@ class Writer(Client):
             self.notes.note("trouble", client=self.name, what=f"take over: {failure}")
 
 
-class Plain(Client):
+class IdempotentWriter(RoleClient):
     """An idempotent producer without transactions."""
 
     def run(self) -> None:
@@ -273,10 +273,10 @@ class Plain(Client):
         producer.flush(2 * CALL_S)
 
 
-class Copier(Client):
+class Copier(RoleClient):
     """Consume, transform, produce; any failure begins anew at the committed offsets."""
 
-    stage: Stage
+    stage: CopyStage
 
     def run(self) -> None:
         producer, instance = self.instance()
@@ -360,19 +360,23 @@ def row(message: Message) -> tuple[str, int, int, str, str]:
     )
 
 
-def end_on_sigterm(client: Client) -> None:
+def end_on_sigterm(client: RoleClient) -> None:
     """Wait for SIGTERM, then let the client come to its end."""
     signal.sigwait({signal.SIGTERM})
     client.over.set()
 
 
-def give_up(client: Client, why: str) -> NoReturn:
+def give_up(client: RoleClient, why: str) -> NoReturn:
     """End like a program that a watchdog kills: librdkafka's threads may hang."""
     client.notes.note("trouble", client=client.name, what=why)
     os._exit(GAVE_UP)
 
 
-ROLES: dict[str, type[Client]] = {"writer": Writer, "plain": Plain, "copier": Copier}
+ROLES: dict[str, type[RoleClient]] = {
+    "writer": TransactionalWriter,
+    "plain": IdempotentWriter,
+    "copier": Copier,
+}
 
 
 def main() -> NoReturn:

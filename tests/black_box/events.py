@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from black_box.history import Attempt, Fate, History, Instance, Read, Write
+from black_box.history import Attempt, Fate, History, Instance, ReadRecord, SentRecord
 
 FOLLOWER = "follower"
 """A reader of this name leaves nothing out."""
@@ -65,8 +65,8 @@ class _Book:
         self.history = History()
         self.troubles: list[str] = []
         self._attempts: dict[str, Attempt] = {}
-        self._writes: dict[str, Write] = {}
-        self._senders: dict[str, list[Write]] = {}
+        self._writes: dict[str, SentRecord] = {}
+        self._senders: dict[str, list[SentRecord]] = {}
 
     def on_instance(self, at: float, id: str, instance: str, asked: float) -> None:
         self.history.instances.append(Instance(instance, id, asked, at))
@@ -89,7 +89,7 @@ class _Book:
             sent = self.history.plain.setdefault(str(producer), [])
         else:
             sent = self._attempts[attempt].writes
-        self._writes[value] = Write((topic, partition), key, value)
+        self._writes[value] = SentRecord((topic, partition), key, value)
         self._senders[value] = sent
         sent.append(self._writes[value])
 
@@ -102,7 +102,7 @@ class _Book:
     def on_reads(self, at: float, reader: str, rows: list[list[Any]]) -> None:
         is_following = reader.startswith(FOLLOWER)
         self.history.reads += [
-            Read(reader, at, (topic, partition), offset, key, value, is_following)
+            ReadRecord(reader, at, (topic, partition), offset, key, value, is_following)
             for topic, partition, offset, key, value in rows
         ]
 

@@ -13,8 +13,8 @@ from black_box.history import (
     Instance,
     LateEndTxn,
     Partition,
+    SentRecord,
     View,
-    Write,
 )
 
 EXAMPLES_MAX: Final = 5
@@ -40,7 +40,7 @@ class Anomaly:
         return f"{self.name}: {self.story} [{facts}]"
 
 
-class Facts:
+class HistoryFacts:
     """A history with the indexes that several judges need."""
 
     def __init__(self, history: History) -> None:
@@ -58,7 +58,7 @@ class Facts:
         for instance in sorted(history.instances, key=lambda instance: instance.asked_s):
             self._of_id[instance.transactional_id].append(instance)
 
-    def is_shown(self, write: Write) -> bool:
+    def is_shown(self, write: SentRecord) -> bool:
         """Say whether a read_committed reader finds it at the end."""
         return write.value in self.shown.get(write.partition, {})
 

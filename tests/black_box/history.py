@@ -25,7 +25,7 @@ class Fate(Enum):
 
 
 @dataclass
-class Write:
+class SentRecord:
     """One record that was sent.
 
     Attributes:
@@ -57,7 +57,7 @@ class Attempt:
     transactional_id: str
     instance: str
     began_s: float
-    writes: list[Write] = field(default_factory=list)
+    writes: list[SentRecord] = field(default_factory=list)
     commit_asked_s: float | None = None
     ended_s: float | None = None
     fate: Fate = Fate.GONE
@@ -79,7 +79,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadRecord:
     """One record as a read_committed reader was shown it while the run went on.
 
     Attributes:
@@ -96,7 +96,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class End:
+class ReaderEnd:
     """The end of a partition as a reader of one isolation level was told it."""
 
     reader: str
@@ -140,7 +140,7 @@ class LateJoin:
 
 
 @dataclass(frozen=True)
-class Stage:
+class CopyStage:
     """A group that copies one topic to another, partition by partition, offsets and all."""
 
     group: str
@@ -163,14 +163,14 @@ class History:
         uncommitted: Records that a read_uncommitted reader finds at the end.
     """
 
-    plain: dict[str, list[Write]] = field(default_factory=dict)
+    plain: dict[str, list[SentRecord]] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
-    ends: list[End] = field(default_factory=list)
+    reads: list[ReadRecord] = field(default_factory=list)
+    ends: list[ReaderEnd] = field(default_factory=list)
     late: list[LateEndTxn] = field(default_factory=list)
     late_joins: list[LateJoin] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[CopyStage] = field(default_factory=list)
     group_offsets: dict[tuple[str, Partition], int] = field(default_factory=dict)
     stuck: dict[Partition, tuple[int, int]] = field(default_factory=dict)
     power_losses: list[float] = field(default_factory=list)

@@ -30,15 +30,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from black_box.facts import EXAMPLES_MAX, Anomaly, Facts, describe_late
+from black_box.facts import EXAMPLES_MAX, Anomaly, HistoryFacts, describe_late
 from black_box.history import (
     Attempt,
+    CopyStage,
     Fate,
     History,
     Partition,
     Row,
-    Stage,
-    Write,
+    SentRecord,
     original_of,
 )
 from black_box.judge_reads import judge_followers, judge_reads
@@ -64,7 +64,7 @@ NAMES: Final = (
 
 def judge(history: History) -> list[Anomaly]:
     """Name every anomaly; none when all promises were kept."""
-    facts = Facts(history)
+    facts = HistoryFacts(history)
     return [
         *_judge_stored(facts),
         *_judge_plain(facts),
@@ -78,7 +78,7 @@ def judge(history: History) -> list[Anomaly]:
     ]
 
 
-def _judge_stored(facts: Facts) -> Iterator[Anomaly]:
+def _judge_stored(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Everything once, by somebody, and the same for both readers."""
     history = facts.history
     for partition, rows in history.uncommitted.items():
@@ -108,7 +108,7 @@ def _judge_stored(facts: Facts) -> Iterator[Anomaly]:
             )
 
 
-def _judge_plain(facts: Facts) -> Iterator[Anomaly]:
+def _judge_plain(facts: HistoryFacts) -> Iterator[Anomaly]:
     for producer, writes in facts.history.plain.items():
         for write in writes:
             if write.offset is not None and write.value not in facts.stored.get(
@@ -127,7 +127,7 @@ def _judge_plain(facts: Facts) -> Iterator[Anomaly]:
         yield from _judge_order(producer, writes, facts.stored)
 
 
-def _judge_attempts(facts: Facts) -> Iterator[Anomaly]:
+def _judge_attempts(facts: HistoryFacts) -> Iterator[Anomaly]:
     for attempt in facts.history.attempts:
         shown = [write for write in attempt.writes if facts.is_shown(write)]
         fate, late = facts.fate(attempt), facts.late(attempt)
@@ -153,7 +153,7 @@ def _judge_attempts(facts: Facts) -> Iterator[Anomaly]:
         yield from _judge_order(attempt.name, attempt.writes, facts.shown)
 
 
-def _evidence(facts: Facts, attempt: Attempt, shown: list[Write]) -> dict[str, Any]:
+def _evidence(facts: HistoryFacts, attempt: Attempt, shown: list[SentRecord]) -> dict[str, Any]:
     found = {write.value for write in shown}
     return {
         "transaction": attempt.name,
@@ -170,7 +170,7 @@ def _evidence(facts: Facts, attempt: Attempt, shown: list[Write]) -> dict[str, A
 
 
 def _judge_order(
-    sender: str, writes: list[Write], found: Mapping[Partition, Mapping[str, int]]
+    sender: str, writes: list[SentRecord], found: Mapping[Partition, Mapping[str, int]]
 ) -> Iterator[Anomaly]:
     last: dict[Partition, tuple[int, str]] = {}
     for write in writes:
@@ -191,7 +191,7 @@ def _judge_order(
         last[write.partition] = (offset, write.value)
 
 
-def _judge_zombies(facts: Facts) -> Iterator[Anomaly]:
+def _judge_zombies(facts: HistoryFacts) -> Iterator[Anomaly]:
     for attempt in facts.history.attempts:
         successor = facts.successor(attempt)
         # A transaction without records may be committed without asking the broker.
@@ -208,7 +208,7 @@ def _judge_zombies(facts: Facts) -> Iterator[Anomaly]:
             )
 
 
-def _judge_offsets(facts: Facts) -> Iterator[Anomaly]:
+def _judge_offsets(facts: HistoryFacts) -> Iterator[Anomaly]:
     """One offset, one record, in every source.
 
     An acknowledgement of records that were never committed promises nothing for ever: a power
@@ -244,14 +244,14 @@ def _judge_offsets(facts: Facts) -> Iterator[Anomaly]:
             )
 
 
-def _is_to_stay(facts: Facts, write: Write) -> bool:
+def _is_to_stay(facts: HistoryFacts, write: SentRecord) -> bool:
     if not facts.history.power_losses:
         return True
     attempt = facts.attempt_of.get(write.value)
     return attempt is not None and facts.fate(attempt) is Fate.KEPT
 
 
-def _judge_ends(facts: Facts) -> Iterator[Anomaly]:
+def _judge_ends(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Ends never move back, but that of a machine that lost power may."""
     highest: dict[tuple[str, str, Partition], tuple[int, float]] = {}
     for end in sorted(facts.history.ends, key=lambda end: end.at_s):
@@ -274,7 +274,7 @@ def _judge_ends(facts: Facts) -> Iterator[Anomaly]:
         )
 
 
-def _judge_stages(facts: Facts) -> Iterator[Anomaly]:
+def _judge_stages(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Outputs hold their input up to the group's offset: all of it, once, in order."""
     for stage in facts.history.stages:
         for partition, rows in facts.history.committed.items():
@@ -283,7 +283,7 @@ def _judge_stages(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _judge_stage(
-    facts: Facts, stage: Stage, partition: Partition, rows: list[Row]
+    facts: HistoryFacts, stage: CopyStage, partition: Partition, rows: list[Row]
 ) -> Iterator[Anomaly]:
     position = facts.history.group_offsets.get((stage.group, partition), 0)
     if rows and position <= rows[-1][0]:

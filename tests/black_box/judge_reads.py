@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
-from black_box.facts import EXAMPLES_MAX, Anomaly, Facts, describe_late
-from black_box.history import Fate, Partition, Read, Row
+from black_box.facts import EXAMPLES_MAX, Anomaly, HistoryFacts, describe_late
+from black_box.history import Fate, Partition, ReadRecord, Row
 
 
-def judge_reads(facts: Facts) -> Iterator[Anomaly]:
+def judge_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
     """A record shown under read_committed was decided by then, and stays."""
     told: set[tuple[str, str]] = set()
     for read in facts.history.reads:
@@ -19,7 +19,7 @@ def judge_reads(facts: Facts) -> Iterator[Anomaly]:
             yield anomaly
 
 
-def _fault_of(facts: Facts, read: Read) -> Anomaly | None:
+def _fault_of(facts: HistoryFacts, read: ReadRecord) -> Anomaly | None:
     evidence: dict[str, Any] = {
         "reader": read.reader,
         "partition": read.partition,
@@ -57,7 +57,7 @@ def _fault_of(facts: Facts, read: Read) -> Anomaly | None:
     return Anomaly(name, story, evidence)
 
 
-def judge_followers(facts: Facts) -> Iterator[Anomaly]:
+def judge_followers(facts: HistoryFacts) -> Iterator[Anomaly]:
     """No record that a follower should have seen lies between two that it saw."""
     last: dict[tuple[str, Partition], int] = {}
     for read in facts.history.reads:
@@ -84,7 +84,7 @@ def judge_followers(facts: Facts) -> Iterator[Anomaly]:
             )
 
 
-def _rows_between(facts: Facts, partition: Partition, after: int, before: int) -> list[Row]:
+def _rows_between(facts: HistoryFacts, partition: Partition, after: int, before: int) -> list[Row]:
     rows = facts.history.committed.get(partition, [])
     low = bisect_left(rows, after + 1, key=itemgetter(0))
     return rows[low : bisect_left(rows, before, key=itemgetter(0))]

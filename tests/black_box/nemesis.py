@@ -10,8 +10,8 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from black_box.proxy import ANY_ANSWER, END_TXN, JOINS, PRODUCE, PRODUCE_KEY, Proxy
-from black_box.targets import Target, Txn
-from black_box.workload import Clients, Slot
+from black_box.targets import Target, TxnTarget
+from black_box.workload import Clients, RoleSlot
 
 PAUSE_MAX_S: Final = 2.0
 """Shorter than any client's patience: a stop is no cut."""
@@ -113,7 +113,7 @@ class Nemesis:
         self._target.resume()
 
     def _power(self) -> None:
-        assert isinstance(self._target, Txn), "only txn can be made to lose power"
+        assert isinstance(self._target, TxnTarget), "only txn can be made to lose power"
         self.counts["power"] += 1
         sends, until_s = self._clients.count_sends(), time.monotonic() + WORK_MAX_S
         while self._clients.count_sends() < sends + SENDS_BETWEEN and time.monotonic() < until_s:
@@ -126,7 +126,7 @@ class Nemesis:
 
     # ------------------------------------------------------------ clients
 
-    def _victim(self) -> "tuple[Slot, subprocess.Popen[bytes]] | None":
+    def _victim(self) -> "tuple[RoleSlot, subprocess.Popen[bytes]] | None":
         alive = [(slot, process) for slot in self._clients.slots for process in slot.alive()]
         return self._chance.choice(alive) if alive else None
 

@@ -16,7 +16,7 @@ from confluent_kafka import (
 
 from black_box.client import COMMON, row
 from black_box.events import FOLLOWER, Notebook
-from black_box.history import End, History, Partition, Row, Stage, View
+from black_box.history import CopyStage, History, Partition, ReaderEnd, Row, View
 from black_box.topics import PARTITIONS, TIMEOUT_MS, partitions
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -32,7 +32,7 @@ class Observer:
         self._servers = servers
         self._notes = notes
         self._over = threading.Event()
-        self._ends: list[End] = []
+        self._ends: list[ReaderEnd] = []
         self._failures: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True)
@@ -43,7 +43,7 @@ class Observer:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> list[End]:
+    def stop(self) -> list[ReaderEnd]:
         """Watch no longer; return the ends that were seen. Raises its exception."""
         self._over.set()
         for thread in self._threads:
@@ -77,7 +77,7 @@ class Observer:
                     offset = _end(reader, place)
                     if offset is not None:
                         self._ends.append(
-                            End("watcher", time.monotonic(), isolation, place, offset)
+                            ReaderEnd("watcher", time.monotonic(), isolation, place, offset)
                         )
         for reader in readers.values():
             reader.close()
@@ -102,7 +102,7 @@ class Observer:
             reader.close()
         return stuck
 
-    def await_copied(self, stage: Stage, keep_up: Callable[[], None]) -> None:
+    def await_copied(self, stage: CopyStage, keep_up: Callable[[], None]) -> None:
         """Wait until a group has come to the end of its source, or stood still for `STILL_S`.
 
         Args:
@@ -122,7 +122,7 @@ class Observer:
             keep_up()
             time.sleep(0.2)
 
-    def conclude(self, history: History, stages: Sequence[Stage]) -> None:
+    def conclude(self, history: History, stages: Sequence[CopyStage]) -> None:
         """Put the state at the end into a history."""
         history.committed = self.read("read_committed")
         history.uncommitted = self.read("read_uncommitted")
@@ -130,7 +130,7 @@ class Observer:
         for stage in stages:
             history.group_offsets |= self.group_offsets(stage)
 
-    def group_offsets(self, stage: Stage) -> dict[tuple[str, Partition], int]:
+    def group_offsets(self, stage: CopyStage) -> dict[tuple[str, Partition], int]:
         """Where a group is; 0 where it has committed nothing."""
         reader = self._consumer(stage.group, "read_committed")
         wanted = [TopicPartition(stage.source, index) for index in range(PARTITIONS)]

@@ -39,7 +39,7 @@ HEADER: Final = struct.Struct(">hhih")
 """Key, version, correlation id, length of the client id."""
 
 
-class Connection:
+class ProxiedConnection:
     """One client's connection and the one to the broker that belongs to it."""
 
     def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
@@ -71,7 +71,7 @@ class Proxy:
         self.late_joins: list[LateJoin] = []
         self.upstream_port = 0
         """The broker's; to be set before the first client comes."""
-        self._connections: set[Connection] = set()
+        self._connections: set[ProxiedConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hold: Callable[[str, str], float] | None = None
         self._released = asyncio.Event()
@@ -98,7 +98,7 @@ class Proxy:
 
     def cut(self, share: float, chance: random.Random) -> int:
         """Cut about this share of the connections, one at least; return how many."""
-        return self._on_some(share, chance, Connection.cut)
+        return self._on_some(share, chance, ProxiedConnection.cut)
 
     def lose_answers(self, share: float, chance: random.Random, to: Container[int]) -> int:
         """Cut connections instead of passing the next answer on: its request is done.
@@ -107,7 +107,7 @@ class Proxy:
             to: The keys of the APIs whose answers are lost.
         """
 
-        def lose(connection: Connection) -> None:
+        def lose(connection: ProxiedConnection) -> None:
             connection.loses_answer_to = to
 
         return self._on_some(share, chance, lose)
@@ -115,7 +115,7 @@ class Proxy:
     def delay(self, share: float, seconds: float, chance: random.Random) -> int:
         """Delay every frame of some connections, both ways; 0 seconds ends it for those."""
 
-        def slow_down(connection: Connection) -> None:
+        def slow_down(connection: ProxiedConnection) -> None:
             connection.delay_s = seconds
 
         return self._on_some(share, chance, slow_down)
@@ -141,7 +141,7 @@ class Proxy:
         return len(holding)
 
     def _on_some(
-        self, share: float, chance: random.Random, do: Callable[[Connection], None]
+        self, share: float, chance: random.Random, do: Callable[[ProxiedConnection], None]
     ) -> int:
         async def all_of_them() -> int:
             among = [c for c in self._connections if not c.is_holding]
@@ -167,7 +167,7 @@ class Proxy:
             writer.transport.abort()
             self._tasks.discard(task)
             return
-        connection = Connection(writer, up_writer)
+        connection = ProxiedConnection(writer, up_writer)
         self._connections.add(connection)
         pumps = [
             asyncio.ensure_future(self._pump_requests(reader, connection)),
@@ -187,7 +187,9 @@ class Proxy:
             connection.ended.set()
             self._tasks.discard(task)
 
-    async def _pump_requests(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+    async def _pump_requests(
+        self, reader: asyncio.StreamReader, connection: ProxiedConnection
+    ) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
@@ -204,7 +206,9 @@ class Proxy:
                         return
                 await _pass_on(frame, connection.broker, connection.delay_s)
 
-    async def _pump_answers(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+    async def _pump_answers(
+        self, reader: asyncio.StreamReader, connection: ProxiedConnection
+    ) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
@@ -213,7 +217,9 @@ class Proxy:
                 if not connection.is_holding:
                     await _pass_on(frame, connection.client, connection.delay_s)
 
-    async def _deliver_late(self, frame: bytes, held_s: float, connection: Connection) -> None:
+    async def _deliver_late(
+        self, frame: bytes, held_s: float, connection: ProxiedConnection
+    ) -> None:
         connection.is_holding = True
         connection.client.transport.abort()
         with contextlib.suppress(TimeoutError):

@@ -13,21 +13,21 @@ from confluent_kafka import Producer
 
 from black_box.events import Notebook, read_notes
 from black_box.facts import Anomaly
-from black_box.history import Fate, History, Stage
+from black_box.history import CopyStage, Fate, History
 from black_box.judge import judge
 from black_box.nemesis import DEFAULT, Nemesis
 from black_box.observer import Observer
 from black_box.proxy import Proxy
-from black_box.targets import Kafka, Mock, Target, Txn
+from black_box.targets import KafkaTarget, Mock, Target, TxnTarget
 from black_box.topics import PARTITIONS, STAGES, TOPICS
-from black_box.workload import Clients, Role, roles
+from black_box.workload import ClientRole, Clients, roles
 from support.clients import create_topic
 
 PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """The parts of a run.
 
     Attributes:
@@ -46,22 +46,22 @@ class Plan:
     durability: str = "process"
     rules: Sequence[str] = ()
     faults: Sequence[str] = DEFAULT
-    roles: Sequence[Role] = field(
+    roles: Sequence[ClientRole] = field(
         default_factory=lambda: roles(plain=1, writers=2, copiers=1, java=2)
     )
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[CopyStage]:
         """The stages with copiers, who come to the end of their topic before the verdict."""
         worked = {role.stage for role in self.roles if role.kind == "copier"}
         return [stage for number, stage in enumerate(STAGES) if number in worked]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BlackBoxResult:
     """The result of a run."""
 
-    plan: Plan
+    plan: RunPlan
     history: History
     anomalies: list[Anomaly]
     faults: Counter[str]
@@ -100,12 +100,12 @@ class Verdict:
 
 
 def run(
-    plan: Plan,
+    plan: RunPlan,
     directory: Path,
     *,
     over: threading.Event | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> Verdict:
+) -> BlackBoxResult:
     """Run a plan in a directory, which keeps data and notes.
 
     Args:
@@ -159,18 +159,18 @@ def run(
         proxy.close()
         target.stop()
     tell("judging")
-    return Verdict(plan, history, judge(history), nemesis.counts, troubles)
+    return BlackBoxResult(plan, history, judge(history), nemesis.counts, troubles)
 
 
-def _target(plan: Plan, directory: Path, proxy_port: int) -> Target:
+def _target(plan: RunPlan, directory: Path, proxy_port: int) -> Target:
     if plan.target == "kafka":
-        return Kafka(directory / "kafka", proxy_port)
+        return KafkaTarget(directory / "kafka", proxy_port)
     if plan.target == "mock":
         return Mock()
-    return Txn(directory / "data", proxy_port, plan.durability, plan.rules)
+    return TxnTarget(directory / "data", proxy_port, plan.durability, plan.rules)
 
 
-def _create_topics(plan: Plan, servers: str) -> None:
+def _create_topics(plan: RunPlan, servers: str) -> None:
     if plan.target == "mock":  # it makes topics when it is asked about them, and not otherwise
         asker = Producer({"bootstrap.servers": servers})
         for topic in TOPICS:
@@ -181,7 +181,7 @@ def _create_topics(plan: Plan, servers: str) -> None:
 
 
 def _drain(
-    plan: Plan, clients: Clients, observer: Observer, tell: Callable[[str], None]
+    plan: RunPlan, clients: Clients, observer: Observer, tell: Callable[[str], None]
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Let writers end, then every stage come to its end, undisturbed."""
     clients.end(("plain", "writer"))

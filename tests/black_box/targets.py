@@ -38,7 +38,7 @@ class Target(Protocol):
         """End it in good order."""
 
 
-class Txn:
+class TxnTarget:
     """`txn serve`, as it is or with broken rules (`black_box.broken`)."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Txn:
         lose_power(self.data, some_of(chance))
 
 
-class Kafka:
+class KafkaTarget:
     """One Apache Kafka node."""
 
     def __init__(self, directory: Path, proxy_port: int) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from black_box.history import Partition, Stage
+from black_box.history import CopyStage, Partition
 
 SOURCE: Final = "source"
-STAGES: Final = (Stage("copiers", SOURCE, "copies"), Stage("chain", "copies", "chained"))
+STAGES: Final = (CopyStage("copiers", SOURCE, "copies"), CopyStage("chain", "copies", "chained"))
 TOPICS: Final = (SOURCE, *(stage.sink for stage in STAGES))
 PARTITIONS: Final = 3
 KEYS: Final = tuple(f"k{number}" for number in range(7))

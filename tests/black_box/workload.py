@@ -33,7 +33,7 @@ class ClientError(Exception):
 
 
 @dataclass(frozen=True)
-class Role:
+class ClientRole:
     """One client: its role, its name, its client library.
 
     Attributes:
@@ -47,27 +47,29 @@ class Role:
     stage: int = 0
 
 
-def roles(*, plain: int, writers: int, copiers: int, java: int, java_tv1: int = 0) -> list[Role]:
+def roles(
+    *, plain: int, writers: int, copiers: int, java: int, java_tv1: int = 0
+) -> list[ClientRole]:
     """The usual clients; copiers work on every stage, of each Java client one of two kinds.
 
     Transactions of `java` are of version 2, those of the others of version 1.
     """
-    found = [Role("plain", f"plain-{n}") for n in range(plain)]
-    found += [Role("writer", f"writer-{n}") for n in range(writers)]
+    found = [ClientRole("plain", f"plain-{n}") for n in range(plain)]
+    found += [ClientRole("writer", f"writer-{n}") for n in range(writers)]
     for stage in range(len(STAGES)):
-        found += [Role("copier", f"copier-{stage}-{n}", stage=stage) for n in range(copiers)]
+        found += [ClientRole("copier", f"copier-{stage}-{n}", stage=stage) for n in range(copiers)]
     for jars, count, name in ((NODE_4_2, java, "java"), (CLIENTS_3_9, java_tv1, "older-java")):
         for n in range(count):
             kind = ("writer", "copier")[n % 2]
-            found.append(Role(kind, f"{name}-{kind}-{n}", jars, stage=n // 2 % len(STAGES)))
+            found.append(ClientRole(kind, f"{name}-{kind}-{n}", jars, stage=n // 2 % len(STAGES)))
     return found
 
 
 @dataclass
-class Slot:
+class RoleSlot:
     """A role and the processes that play it; two, while a transactional id changes hands."""
 
-    role: Role
+    role: ClientRole
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def alive(self) -> list[subprocess.Popen[bytes]]:
@@ -89,8 +91,10 @@ class Clients:
         seed: Settles their choices.
     """
 
-    def __init__(self, roles: Sequence[Role], servers: str, directory: Path, seed: int) -> None:
-        self.slots = [Slot(role) for role in roles]
+    def __init__(
+        self, roles: Sequence[ClientRole], servers: str, directory: Path, seed: int
+    ) -> None:
+        self.slots = [RoleSlot(role) for role in roles]
         self.notes: list[Path] = []
         self._servers = servers
         self._directory = directory
@@ -102,7 +106,7 @@ class Clients:
         for slot in self.slots:
             self.spawn(slot)
 
-    def spawn(self, slot: Slot) -> None:
+    def spawn(self, slot: RoleSlot) -> None:
         """Start a process for a role, beside those that play it already."""
         number = next(self._numbers)
         notes = self._directory / f"{number:04d}-{slot.role.name}.notes"
@@ -153,7 +157,7 @@ class Clients:
         if self._classes is not None:
             shutil.rmtree(self._classes, ignore_errors=True)
 
-    def _command(self, role: Role, notes: Path, seed: str) -> list[str]:
+    def _command(self, role: ClientRole, notes: Path, seed: str) -> list[str]:
         if role.jars is None:
             return [
                 *(sys.executable, "-m", "black_box.client", role.kind, role.name),

@@ -7,7 +7,7 @@ import pytest
 from black_box.broken import POWER
 from black_box.history import Fate
 from black_box.nemesis import DEFAULT
-from black_box.run import Plan, run
+from black_box.run import RunPlan, run
 from black_box.workload import roles
 
 pytestmark = pytest.mark.crash
@@ -20,7 +20,7 @@ WRITERS = roles(plain=0, writers=3, copiers=0, java=0)
 def test_P1_P3_P4_P5_P6_P7_hold_whatever_is_done_to_broker_clients_and_connections(
     tmp_path: Path,
 ) -> None:
-    plan = Plan(seconds=8, sends=500, seed=1, faults=DEFAULT)
+    plan = RunPlan(seconds=8, sends=500, seed=1, faults=DEFAULT)
 
     verdict = run(plan, tmp_path)
 
@@ -32,7 +32,7 @@ def test_P1_P3_P4_P5_P6_P7_hold_whatever_is_done_to_broker_clients_and_connectio
 @pytest.mark.java
 def test_P3_P5_P7_hold_when_requests_come_after_their_clients_have_gone_on(tmp_path: Path) -> None:
     clients = roles(plain=0, writers=2, copiers=1, java=2)
-    plan = Plan(
+    plan = RunPlan(
         seconds=6,
         sends=400,
         seed=7,
@@ -49,7 +49,7 @@ def test_P3_P5_P7_hold_when_requests_come_after_their_clients_have_gone_on(tmp_p
 
 def test_P2_holds_when_the_power_fails(tmp_path: Path) -> None:
     clients = roles(plain=0, writers=2, copiers=1, java=0)
-    plan = Plan(
+    plan = RunPlan(
         seconds=4,
         sends=40,
         seed=2,
@@ -70,7 +70,7 @@ def test_P2_holds_when_the_power_fails(tmp_path: Path) -> None:
 
 
 def test_the_mock_cluster_of_librdkafka_is_caught_showing_aborted_records(tmp_path: Path) -> None:
-    plan = Plan(seconds=2, sends=300, seed=3, target="mock", faults=[], roles=WRITERS)
+    plan = RunPlan(seconds=2, sends=300, seed=3, target="mock", faults=[], roles=WRITERS)
 
     verdict = run(plan, tmp_path)
 
@@ -78,7 +78,7 @@ def test_the_mock_cluster_of_librdkafka_is_caught_showing_aborted_records(tmp_pa
 
 
 def test_a_last_stable_offset_that_follows_the_newest_marker_is_caught(tmp_path: Path) -> None:
-    plan = Plan(seconds=2, sends=300, seed=4, rules=["lso-newest-marker"], faults=[], roles=TV1)
+    plan = RunPlan(seconds=2, sends=300, seed=4, rules=["lso-newest-marker"], faults=[], roles=TV1)
 
     verdict = run(plan, tmp_path)
 
@@ -86,7 +86,7 @@ def test_a_last_stable_offset_that_follows_the_newest_marker_is_caught(tmp_path:
 
 
 def test_a_broker_that_checks_no_epochs_is_caught(tmp_path: Path) -> None:
-    plan = Plan(seconds=2, sends=300, seed=5, rules=["no-epoch-check"], faults=[], roles=WRITERS)
+    plan = RunPlan(seconds=2, sends=300, seed=5, rules=["no-epoch-check"], faults=[], roles=WRITERS)
 
     verdict = run(plan, tmp_path)
 
@@ -95,7 +95,7 @@ def test_a_broker_that_checks_no_epochs_is_caught(tmp_path: Path) -> None:
 
 def test_a_broker_that_remembers_no_batches_is_caught(tmp_path: Path) -> None:
     plain = roles(plain=3, writers=0, copiers=0, java=0)
-    plan = Plan(
+    plan = RunPlan(
         seconds=4, sends=1000, seed=6, rules=["no-dedup"], faults=["lose-acks"], roles=plain
     )
 

@@ -62,8 +62,10 @@ def left(crashed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(crashed, tmp_path / "data"))
 
 
-def batches_of(data: Path) -> list[segments.Batch]:
-    return [found for found in segments.walk(data / LOG) if isinstance(found, segments.Batch)]
+def batches_of(data: Path) -> list[segments.SegmentBatch]:
+    return [
+        found for found in segments.walk(data / LOG) if isinstance(found, segments.SegmentBatch)
+    ]
 
 
 def flip(data: Path, position: int) -> bytes:

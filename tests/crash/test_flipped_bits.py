@@ -91,14 +91,14 @@ class StoppedClock:
         done({})
 
 
-class Opened(NamedTuple):
+class OpenedNode(NamedTuple):
     """A node and where its logs are."""
 
     node: Node
     storage: NativeStorage
 
 
-def opened(data: Path, *, was_clean: bool) -> Opened:
+def opened(data: Path, *, was_clean: bool) -> OpenedNode:
     settings = BrokerSettings(SETTINGS)
     storage = NativeStorage(data, settings, was_clean=was_clean)
     node = Node.start(
@@ -108,10 +108,10 @@ def opened(data: Path, *, was_clean: bool) -> Opened:
         catalog=SimCatalog(),
         identity=NodeIdentity(1, "bits", uuid.UUID(int=77)),
     )
-    return Opened(node, storage)
+    return OpenedNode(node, storage)
 
 
-class Log(NamedTuple):
+class LogContent(NamedTuple):
     """One partition as its readers and producers find it."""
 
     batches: Mapping[int, Batch]
@@ -121,10 +121,10 @@ class Log(NamedTuple):
     producers: object
 
 
-class State(NamedTuple):
+class BrokerState(NamedTuple):
     """All that a broker knows."""
 
-    logs: Mapping[Place, Log]
+    logs: Mapping[Place, LogContent]
     transactions: object
     offsets: object
 
@@ -157,18 +157,18 @@ def refusals_of(node: Node) -> dict[Place, StorageError]:
     return refusals
 
 
-def state_of(node: Node) -> State:
+def state_of(node: Node) -> BrokerState:
     logs = {}
     for name, partitions in node.partitions.items():
         for store in partitions.opened():
-            logs[name, store.index] = Log(
+            logs[name, store.index] = LogContent(
                 sound_batches(store),
                 store.log_end_offset,
                 store.last_stable_offset,
                 [entry[:3] for entry in store.producer_state.aborted_entries()],
                 sorted(store.producer_state.describe()),
             )
-    return State(
+    return BrokerState(
         logs, dict(node.transactions.transactions.items()), dict(node.groups.committed("group"))
     )
 
@@ -229,7 +229,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def sound(left: Path, tmp_path_factory: pytest.TempPathFactory) -> State:
+def sound(left: Path, tmp_path_factory: pytest.TempPathFactory) -> BrokerState:
     """The contents that are found there without damage."""
     data = tmp_path_factory.mktemp("sound") / "data"
     shutil.copytree(left, data)
@@ -248,10 +248,12 @@ def newest_batch_of(path: Path) -> int:
     """
     if path.suffix != ".log":
         return path.stat().st_size
-    return [each.position for each in segments.walk(path) if isinstance(each, segments.Batch)][-1]
+    return [
+        each.position for each in segments.walk(path) if isinstance(each, segments.SegmentBatch)
+    ][-1]
 
 
-def refused_by(path: Path, log: Log) -> Set[int]:
+def refused_by(path: Path, log: LogContent) -> Set[int]:
     """The batches a damaged segment may refuse: where a length is wrong, all that follow in it."""
     others = sorted(int(each.stem) for each in path.parent.glob("*.log"))
     start = int(path.stem)
@@ -270,7 +272,7 @@ class Flip(NamedTuple):
     faults: list[str]
 
 
-def flipped(left: Path, data: Path, sound: State, chance: random.Random) -> Flip:
+def flipped(left: Path, data: Path, sound: BrokerState, chance: random.Random) -> Flip:
     """Flip one bit somewhere, start, look at everything."""
     shutil.copytree(left, data)
     files = sorted(
@@ -310,7 +312,7 @@ def faults_of_refusal(path: Path, error: TxnError) -> list[str]:
 
 
 def differences(
-    sound: State, found: State, path: Path, refused: Collection[Place] = ()
+    sound: BrokerState, found: BrokerState, path: Path, refused: Collection[Place] = ()
 ) -> list[str]:
     """Faults of a broker that started on damage in a file; some partitions it refuses."""
     faults = []
@@ -336,7 +338,7 @@ def differences(
 
 
 def test_P9_no_flipped_bit_of_a_directory_is_served_or_costs_anything_else(
-    left: Path, sound: State, tmp_path: Path
+    left: Path, sound: BrokerState, tmp_path: Path
 ) -> None:
     chance = random.Random(SEED)
     flips = [flipped(left, tmp_path / f"{n}", sound, chance) for n in range(FLIPS)]
@@ -369,7 +371,7 @@ def copy_of(left: Path, to: Path) -> Path:
 
 
 def test_P9_a_flipped_bit_of_a_partition_metadata_is_named_and_changes_nothing(
-    left: Path, sound: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    left: Path, sound: BrokerState, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = Path("orders-1", PARTITION_METADATA)
     outcomes = set()
@@ -415,7 +417,7 @@ def test_P9_a_flipped_bit_of_the_log_starts_costs_no_record_behind_the_start_it_
     assert ignored > 0
 
 
-def lost_behind(starts: Mapping[Place, int], whole: State, found: State) -> list[str]:
+def lost_behind(starts: Mapping[Place, int], whole: BrokerState, found: BrokerState) -> list[str]:
     """Differences from a directory where nothing was deleted, behind the starts of the logs."""
     faults = []
     for place, log in whole.logs.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stops.life import PLAIN
-from stops.run import SOME, Setting, Stage, Stop
+from stops.run import SOME, PreparedDirectory, Setting, Stop
 from stops.tracer import Boundary, why_not
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
@@ -30,7 +30,7 @@ def _tracing() -> None:
 
 def test_P1_to_P9_hold_wherever_the_process_is_killed_in_a_transaction(tmp_path: Path) -> None:
     """A write has its first half: a stop before it equals the boundary behind the last call."""
-    stage = Stage(tmp_path, Setting(2, "process"))
+    stage = PreparedDirectory(tmp_path, Setting(2, "process"))
     boundaries = stage.boundaries(signal.SIGUSR1)
     assert {"open", "pwrite", "mkdir", "rename"} <= {each.operation for each in boundaries}
     check_each(stage, [Stop(boundary, half=boundary.is_write) for boundary in boundaries])
@@ -38,7 +38,7 @@ def test_P1_to_P9_hold_wherever_the_process_is_killed_in_a_transaction(tmp_path:
 
 def test_P1_to_P9_hold_wherever_the_power_fails_in_a_transaction(tmp_path: Path) -> None:
     """Lost is all that POSIX lets a disk lose. Some boundaries are those of a stop in order."""
-    stage = Stage(tmp_path, Setting(2, "commit"))
+    stage = PreparedDirectory(tmp_path, Setting(2, "commit"))
     boundaries = stage.boundaries(signal.SIGUSR1)
     of_a_stop = [boundary for boundary in stage.boundaries() if boundary not in boundaries]
     assert {"pwrite", "rename", "sync"} <= {each.operation for each in boundaries}
@@ -47,7 +47,7 @@ def test_P1_to_P9_hold_wherever_the_power_fails_in_a_transaction(tmp_path: Path)
 
 
 def test_P1_to_P9_hold_whichever_logs_lose_what_is_being_synced(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Setting(2, "commit"))
+    stage = PreparedDirectory(tmp_path, Setting(2, "commit"))
     check_each(stage, losses_at_syncs(stage, draws=2))
 
 
@@ -56,7 +56,7 @@ def test_a_broker_that_syncs_no_commits_goes_on_wherever_the_power_fails(
     version: int, tmp_path: Path
 ) -> None:
     """Earlier transactions have no promise, all later ones do."""
-    stage = Stage(tmp_path, Setting(version, "process"))
+    stage = PreparedDirectory(tmp_path, Setting(version, "process"))
     check_each(stage, [Stop(each, loss=SOME) for each in stage.boundaries()[::4]])
 
 
@@ -65,11 +65,11 @@ def test_P8_and_the_others_hold_wherever_the_start_after_a_crash_is_stopped(
     loss: str | None, tmp_path: Path
 ) -> None:
     """Another crash, or a power failure before the first broker's files are on the disk."""
-    stage = Stage(tmp_path, Setting(2, "commit"))
+    stage = PreparedDirectory(tmp_path, Setting(2, "commit"))
     check_each(stage, stops_in_starts(stage, loss, draws=1))
 
 
-def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
+def check_each(stage: PreparedDirectory, stops: Sequence[Stop]) -> None:
     broken, unmet = stage.stop_at_each(stops)
     assert not broken, f"{len(broken)} of {len(stops)} stops; the first: {broken[0]}"
     # Not every run does the work of once a minute, or of a second after something else.
@@ -77,7 +77,9 @@ def check_each(stage: Stage, stops: Sequence[Stop]) -> None:
 
 
 def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", "unsynced-recovery")))
+    stage = PreparedDirectory(
+        tmp_path, Setting(2, "commit", ("black_box.broken", "unsynced-recovery"))
+    )
     check_that_one_is_found(stage, stops_in_starts(stage, SOME, draws=6))
 
 
@@ -86,11 +88,11 @@ def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: 
 )
 def test_a_broker_that_does_not_sync_what_it_has_to_is_found_out(rule: str, tmp_path: Path) -> None:
     """The negative controls: one log has lost a transaction that another shows."""
-    stage = Stage(tmp_path, Setting(2, "commit", ("black_box.broken", rule)))
+    stage = PreparedDirectory(tmp_path, Setting(2, "commit", ("black_box.broken", rule)))
     check_that_one_is_found(stage, losses_at_syncs(stage, draws=6))
 
 
-def check_that_one_is_found(stage: Stage, stops: Sequence[Stop]) -> None:
+def check_that_one_is_found(stage: PreparedDirectory, stops: Sequence[Stop]) -> None:
     for stop in reversed(stops):  # the last ones are those of the last commit
         broken, _ = stage.stop_at_each([stop])
         if any("P3" in each for each in broken):
@@ -98,13 +100,13 @@ def check_that_one_is_found(stage: Stage, stops: Sequence[Stop]) -> None:
     pytest.fail(f"none of {len(stops)} stops found it")
 
 
-def losses_at_syncs(stage: Stage, draws: int) -> list[Stop]:
+def losses_at_syncs(stage: PreparedDirectory, draws: int) -> list[Stop]:
     """Failures before a log is synced; the kept part of the unsynced data is drawn."""
     syncs = [each for each in stage.boundaries(signal.SIGUSR1) if _syncs_a_log(each)]
     return [Stop(each, loss=SOME, draw=draw) for draw in range(draws) for each in syncs]
 
 
-def stops_in_starts(stage: Stage, loss: str | None, draws: int) -> list[Stop]:
+def stops_in_starts(stage: PreparedDirectory, loss: str | None, draws: int) -> list[Stop]:
     """Stops of the start after a crash in the last commit, which is decided and not yet synced."""
     boundaries = stage.boundaries(signal.SIGUSR1)
     while not _writes_to(boundaries[-1], PLAIN):  # the marker, which comes behind the decision

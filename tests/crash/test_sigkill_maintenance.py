@@ -57,7 +57,7 @@ AS_HARD_AS_IT_CAN = (
 GOES_ON = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 20}
 
 
-class Writer:
+class RetryingWriter:
     """Writes until it is told to stop, through any fault of the broker."""
 
     def __init__(self, servers: str, draw: random.Random) -> None:
@@ -116,7 +116,7 @@ class Writer:
         self.has_written.set()
 
 
-def kill_at(broker: BrokerProcess, writer: Writer, count: int, kind: str | None) -> None:
+def kill_at(broker: BrokerProcess, writer: RetryingWriter, count: int, kind: str | None) -> None:
     """Kill after so many transactions, as soon as a file of a kind comes, if one is given."""
     end = writer.transactions + count
     while writer.transactions < end:
@@ -168,7 +168,7 @@ def test_P1_P4_P8_a_broker_killed_while_it_compacts_and_removes_loses_nothing(
         make = partial(create_topic, servers, internal_segment_bytes=SEGMENT_BYTES)
         make("prices", cleanup_policy="compact")
         make("events", retention_bytes="10000")
-        writer = Writer(servers, draw)
+        writer = RetryingWriter(servers, draw)
         for _ in range(KILLS):
             writer.begin()
             kill_at(broker, writer, draw.randrange(TRANSACTIONS_MAX), draw.choice(MOMENTS))

@@ -48,7 +48,7 @@ def entries(data: Path) -> list[int | None]:
     return [read_checkpoint(data / name).get(PLACE) for name in ALL]
 
 
-class Crashes:
+class CrashCopies:
     """Copies of a data directory, taken in the midst of a truncation."""
 
     def __init__(self, data: Path, storage: NativeStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_P9_a_crash_in_a_truncation_leaves_a_log_that_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, power_failed: bool
 ) -> None:
     storage, log = follower(tmp_path / "data")
-    crashes = Crashes(tmp_path / "data", storage, monkeypatch)
+    crashes = CrashCopies(tmp_path / "data", storage, monkeypatch)
     end = log.truncate_to(offset)
     crashes.copy()
     before, lowered, _ = crashes.copies

@@ -8,7 +8,7 @@ versions that txn does not announce, so that no client sends them.
 from typing import Any, Final
 
 from differential.batches import batches
-from differential.known import ASKED_AGAIN, Accepted, Exchange
+from differential.known import ASKED_AGAIN, Exchange, KnownDifference
 from differential.names import NOW, TEXT
 from differential.plain import MISSING, Difference, error_codes
 
@@ -139,7 +139,7 @@ def _sends_twice(exchange: Exchange, difference: Difference) -> bool:
 # -------------------------------------------------------------------- order
 
 ORDER: Final = (
-    Accepted(
+    KnownDifference(
         "kafka-lets-the-fenced-abort",
         "InitProducerId with another epoch over an open transaction: Kafka begins to abort it, "
         "answers CONCURRENT_TRANSACTIONS, and only then looks at the epoch shown. "
@@ -149,7 +149,7 @@ ORDER: Final = (
         when=_shows_an_identity,
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-ends-transactions-behind-its-answer",
         "Kafka answers EndTxn before the markers are written, and meanwhile answers "
         "CONCURRENT_TRANSACTIONS (NOT_ENOUGH_REPLICAS to Produce before 12). txn writes the "
@@ -166,7 +166,7 @@ ORDER: Final = (
         None,
         frozenset({"concurrent_transactions", "not_enough_replicas"}),
     ),
-    Accepted(
+    KnownDifference(
         "a-retry-is-known-after-its-transaction",
         "A batch that is stored already is answered with its offset even if its transaction is "
         "over: the client lost the first answer. Kafka first asks the coordinator whether the "
@@ -178,7 +178,7 @@ ORDER: Final = (
         versions=range(3, 12),
         when=_is_a_retry,
     ),
-    Accepted(
+    KnownDifference(
         "a-retry-is-known-whoever-sends-it",
         "The same, under another's transactional id, or when the producer has a successor.",
         ("Produce",),
@@ -187,7 +187,7 @@ ORDER: Final = (
         frozenset({"invalid_producer_id_mapping", "invalid_request", "invalid_producer_epoch"}),
         when=_is_a_retry,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-remembers-who-was-turned-away",
         "A batch that Kafka's coordinator did not verify: its partition goes on waiting for that "
         "sequence, whoever sent it and in whichever epoch, and refuses the later batches of the "
@@ -199,7 +199,7 @@ ORDER: Final = (
         when=_follows_one_turned_away,
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-joins-before-it-looks-at-the-batch",
         "Produce 12 and 13 of a batch that is stored already or cannot be stored: Kafka adds "
         "the partition to the producer's transaction, which may begin by that, before it looks "
@@ -210,7 +210,7 @@ ORDER: Final = (
         "Ongoing",
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-joins-another-partition",
         "The same in a transaction that is open: Kafka's has one more partition.",
         ("DescribeTransactions",),
@@ -219,7 +219,7 @@ ORDER: Final = (
         lambda partition: isinstance(partition, int),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-verifies-before-it-looks-at-the-batch",
         "A batch that cannot be stored anyway: txn says so at once, Kafka first asks the "
         "coordinator whether the partition is in the transaction.",
@@ -238,7 +238,7 @@ ORDER: Final = (
             }
         ),
     ),
-    Accepted(
+    KnownDifference(
         "kafka-asks-the-offsets-partition-first",
         "TxnOffsetCommit with another's producer id and an earlier epoch of it: Kafka finds the "
         "epoch in the group's partition, txn the id at the coordinator. Both refuse.",
@@ -247,7 +247,7 @@ ORDER: Final = (
         "invalid_producer_id_mapping",
         "invalid_producer_epoch",
     ),
-    Accepted(
+    KnownDifference(
         "kafka-refuses-the-whole-request",
         "A batch of unknown format or impossible length: Kafka refuses the whole request when "
         "it reads it, txn the one partition.",
@@ -257,7 +257,7 @@ ORDER: Final = (
         "corrupt_message",
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-says-corrupt-of-what-is-not-one-batch",
         "Records that are not exactly one batch of format 2 are INVALID_RECORD in txn; Kafka "
         "calls some of them CORRUPT_MESSAGE, by what it trips over first.",
@@ -271,7 +271,7 @@ ORDER: Final = (
 # -------------------------------------------------------------------- choice
 
 MESSAGES: Final = (
-    Accepted(
+    KnownDifference(
         "txn-says-why",
         "Error messages are for people. txn has one where Kafka says nothing, and the reverse; "
         "that there is none is compared in all other places.",
@@ -280,7 +280,7 @@ MESSAGES: Final = (
         TEXT,
         None,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-says-the-error-again",
         "Kafka's message is the text of the error code, which clients have too.",
         ("Produce", "DescribeProducers"),
@@ -288,7 +288,7 @@ MESSAGES: Final = (
         None,
         TEXT,
     ),
-    Accepted(
+    KnownDifference(
         "find-coordinator-names-no-error",
         "Beside success Kafka's message is NONE up to version 3 and empty from version 4 on; "
         "beside an error it is empty from version 4 on. txn: null beside success, else a text.",
@@ -300,7 +300,7 @@ MESSAGES: Final = (
 )
 
 REFUSED: Final = (
-    Accepted(
+    KnownDifference(
         "minus-2-is-nobody",
         "InitProducerId with producer id -2: Kafka takes it for a new producer, txn refuses "
         "what no client can hold.",
@@ -311,7 +311,7 @@ REFUSED: Final = (
         when=lambda exchange, _: exchange.request["producer_id"] == -2,
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "transactional-without-producer",
         "A transactional batch without a producer id: Kafka stores it as if it were plain, so "
         "read_committed readers see records of no transaction; txn refuses it.",
@@ -322,7 +322,7 @@ REFUSED: Final = (
         when=_sends(producer_id=(-1,), attributes=(0x10,)),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "a-sequence-used-again-is-no-retry",
         "A batch with the sequences of one that an abort ended, in the producer's next "
         "transaction: Kafka takes it for a retry and stores nothing, though librdkafka sends "
@@ -333,7 +333,7 @@ REFUSED: Final = (
         "none",
         when=_is_a_retry,
     ),
-    Accepted(
+    KnownDifference(
         "negative-epochs-of-unknown-producers",
         "A plain batch with a producer id and a negative epoch: Kafka stores it where it does "
         "not know the producer; txn refuses what no client can have been given.",
@@ -344,7 +344,7 @@ REFUSED: Final = (
         when=_sends(producer_epoch=(-1,)),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "append-time-is-the-brokers",
         "A client's batch that says its timestamps are append times: Kafka rewrites the flag, "
         "txn, which stores batches as they came, refuses it.",
@@ -355,7 +355,7 @@ REFUSED: Final = (
         when=_sends(attributes=(8,)),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "timestamps-below-minus-1",
         "A timestamp below -1 has no meaning; Kafka stores it, txn refuses it.",
         ("Produce",),
@@ -365,7 +365,7 @@ REFUSED: Final = (
         when=_sends(timestamp_ms=(-2,)),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "bytes-behind-a-batch",
         "Fewer bytes than a batch header behind the only batch: Kafka cuts them off, txn "
         "refuses what a reader could not see.",
@@ -376,7 +376,7 @@ REFUSED: Final = (
         when=_sends(after=(b"x",)),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "codecs-that-do-not-exist",
         "A codec number that nobody has: Kafka fails with UNKNOWN_SERVER_ERROR, for a whole "
         "request of version 3; txn says UNSUPPORTED_COMPRESSION_TYPE.",
@@ -387,7 +387,7 @@ REFUSED: Final = (
         when=_sends(attributes=(7,)),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "compressed-bytes-that-nobody-can-open",
         "Compressed records that cannot be decompressed: Kafka fails with UNKNOWN_SERVER_ERROR, "
         "txn says INVALID_RECORD and why.",
@@ -397,7 +397,7 @@ REFUSED: Final = (
         "unknown_server_error",
         when=_sends(attributes=(1, 2, 3, 4)),
     ),
-    Accepted(
+    KnownDifference(
         "no-record-is-named",
         "Kafka names the record that made it refuse a batch for its time; txn refuses by the "
         "batch's header.",
@@ -405,7 +405,7 @@ REFUSED: Final = (
         f"{IN_PRODUCE}.record_errors",
         MISSING,
     ),
-    Accepted(
+    KnownDifference(
         "the-log-start-beside-damage",
         "Compressed records that end early: Kafka, which opens them in the log, also tells the "
         "log's start; txn, which refuses them as damaged, does not.",
@@ -415,7 +415,7 @@ REFUSED: Final = (
         0,
         when=_sends(attributes=(1,)),
     ),
-    Accepted(
+    KnownDifference(
         "null-records",
         "Kafka fails on null records without an answer; txn refuses the partition.",
         ("Produce",),
@@ -424,7 +424,7 @@ REFUSED: Final = (
         "open, no answer in time",
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "isolation-levels-that-do-not-exist",
         "Kafka fails with UNKNOWN_SERVER_ERROR; txn closes the connection of a Fetch.",
         ("Fetch",),
@@ -433,7 +433,7 @@ REFUSED: Final = (
         MISSING,
         when=lambda exchange, _: exchange.request.get("isolation_level") not in (0, 1),
     ),
-    Accepted(
+    KnownDifference(
         "list-offsets-of-an-unknown-isolation",
         "Kafka fails with UNKNOWN_SERVER_ERROR; txn takes it for read_uncommitted.",
         ("ListOffsets",),
@@ -442,7 +442,7 @@ REFUSED: Final = (
         "unknown_server_error",
         when=lambda exchange, _: exchange.request["isolation_level"] not in (0, 1),
     ),
-    Accepted(
+    KnownDifference(
         "negative-limits",
         "Fetch with a negative size limit: Kafka fails with UNKNOWN_SERVER_ERROR, txn takes "
         "it for 0.",
@@ -452,7 +452,7 @@ REFUSED: Final = (
         "unknown_server_error",
         when=_asks_for_less_than_nothing,
     ),
-    Accepted(
+    KnownDifference(
         "the-first-batch-beside-negative-limits",
         "The same: the one batch that there is always room for is the next partition's in "
         "Kafka, since the first has failed.",
@@ -462,7 +462,7 @@ REFUSED: Final = (
         _is_a_sound_batch,
         when=_asks_for_less_than_nothing,
     ),
-    Accepted(
+    KnownDifference(
         "software-names",
         "ApiVersions with a malformed client name: Kafka refuses with INVALID_REQUEST, txn, "
         "which does not use the name, answers.",
@@ -471,7 +471,7 @@ REFUSED: Final = (
         "none",
         "invalid_request",
     ),
-    Accepted(
+    KnownDifference(
         "names-that-cannot-be",
         "DescribeProducers of a malformed topic name: Kafka says INVALID_TOPIC_EXCEPTION, to "
         "txn it is one more topic that does not exist.",
@@ -483,7 +483,7 @@ REFUSED: Final = (
 )
 
 CODES: Final = (
-    Accepted(
+    KnownDifference(
         "an-aborted-commit-is-fenced",
         "EndTxn 5 that commits what the coordinator has aborted: 4.2 answers INVALID_TXN_STATE, "
         "which is fatal to clients; later versions and txn PRODUCER_FENCED (KAFKA-20785).",
@@ -493,7 +493,7 @@ CODES: Final = (
         "invalid_txn_state",
         versions=(5,),
     ),
-    Accepted(
+    KnownDifference(
         "a-retry-only-after-a-bump",
         "EndTxn 5 with an epoch one below: a retry only if the last end bumped the epoch. Kafka "
         "takes it for one after any end, and tells a fenced producer that its commit succeeded.",
@@ -503,7 +503,7 @@ CODES: Final = (
         "none",
         versions=(5,),
     ),
-    Accepted(
+    KnownDifference(
         "a-used-epoch-was-not-lost",
         "InitProducerId with the epoch before the current one: the answer that gave the current "
         "one may have been lost, but not if a transaction was begun with it. Kafka gives it to "
@@ -518,7 +518,7 @@ CODES: Final = (
         ),
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "duplicates-have-no-append-time",
         "For a duplicate Kafka answers the stored batch's timestamp as append time, though the "
         "topic does not use append times; txn answers -1, as for the first.",
@@ -527,7 +527,7 @@ CODES: Final = (
         None,
         lambda time: isinstance(time, int),
     ),
-    Accepted(
+    KnownDifference(
         "markers-of-nobody",
         "WriteTxnMarkers for producer id -1: Kafka fails with UNKNOWN_SERVER_ERROR, txn says "
         "INVALID_REQUEST.",
@@ -536,7 +536,7 @@ CODES: Final = (
         "invalid_request",
         "unknown_server_error",
     ),
-    Accepted(
+    KnownDifference(
         "an-operator-ends-the-whole-transaction",
         "WriteTxnMarkers into an open transaction, with an epoch of its own: Kafka puts that "
         "marker into that partition, and the coordinator goes on as if nothing had happened; "
@@ -547,7 +547,7 @@ CODES: Final = (
         7,
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "an-operator-is-no-later-coordinator",
         "The same, with a coordinator epoch of its own: in txn the marker is the coordinator's.",
         ("DescribeProducers",),
@@ -556,7 +556,7 @@ CODES: Final = (
         5,
         diverges=True,
     ),
-    Accepted(
+    KnownDifference(
         "an-unknown-id-has-no-producer",
         "DescribeTransactions of an unknown id: Kafka leaves the fields at 0, a producer id "
         "that may exist; txn says -1.",
@@ -565,7 +565,7 @@ CODES: Final = (
         -1,
         0,
     ),
-    Accepted(
+    KnownDifference(
         "a-partition-named-twice",
         "AddPartitionsToTxn answers a partition that is named twice once; Kafka twice.",
         (ADD_PARTITIONS,),
@@ -573,7 +573,7 @@ CODES: Final = (
         MISSING,
         when=_sends_twice,
     ),
-    Accepted(
+    KnownDifference(
         "a-topic-without-partitions",
         "Produce to no partition of a topic: Kafka's answer leaves the topic out.",
         ("Produce",),
@@ -584,7 +584,7 @@ CODES: Final = (
 )
 
 READING: Final = (
-    Accepted(
+    KnownDifference(
         "no-fetch-sessions",
         "txn keeps no fetch sessions: session id 0, which KIP-227 allows. Clients then send full "
         "requests.",
@@ -593,7 +593,7 @@ READING: Final = (
         0,
         lambda number: isinstance(number, int) and number > 0,
     ),
-    Accepted(
+    KnownDifference(
         "kafka-cuts-the-last-batch",
         "Where a size limit falls into a batch, Kafka sends a piece that clients throw away; "
         "txn sends whole batches.",
@@ -602,7 +602,7 @@ READING: Final = (
         MISSING,
         _is_a_piece,
     ),
-    Accepted(
+    KnownDifference(
         "room-for-the-next-partition",
         "Where Kafka has filled the answer with a piece of a batch, txn has room left for "
         "batches of the partitions behind it.",
@@ -612,7 +612,7 @@ READING: Final = (
         MISSING,
         when=_follows_a_piece,
     ),
-    Accepted(
+    KnownDifference(
         "aborted-transactions-of-what-is-sent",
         "Kafka also names aborted transactions that begin behind the records it sends; txn only "
         "those that overlap them.",
@@ -621,7 +621,7 @@ READING: Final = (
         MISSING,
         when=_is_beyond_the_records,
     ),
-    Accepted(
+    KnownDifference(
         "no-room-no-list",
         "A partition for which the answer has no room: Kafka's list of aborted transactions is "
         "null, txn's empty.",
@@ -631,7 +631,7 @@ READING: Final = (
         None,
         when=_without_records,
     ),
-    Accepted(
+    KnownDifference(
         "markers-are-no-records",
         "ListOffsets by time: Kafka also finds markers, whose time is the broker's clock; txn "
         "finds records alone.",
@@ -639,7 +639,7 @@ READING: Final = (
         f"{IN_LIST}.*",
         when=_is_marker_time,
     ),
-    Accepted(
+    KnownDifference(
         "largest-timestamp-below-the-stable-offset",
         "ListOffsets for the largest timestamp under read_committed: Kafka answers nothing if "
         "it lies beyond the last stable offset; txn finds the largest below it.",
@@ -648,7 +648,7 @@ READING: Final = (
         kafka=-1,
         when=_asks_for_max_timestamp,
     ),
-    Accepted(
+    KnownDifference(
         "stable-offset-below-the-log-start",
         "DeleteRecords beyond the start of an open transaction: Kafka's ListOffsets under "
         "read_committed still answers where it began, below the log's start; its Fetch does not.",
@@ -663,7 +663,7 @@ READING: Final = (
 # -------------------------------------------------------------------- not served
 
 NOT_SERVED: Final = (
-    Accepted(
+    KnownDifference(
         "apis-not-announced",
         "Not served by txn; clients see it in ApiVersions.",
         ("ApiVersions",),
@@ -671,7 +671,7 @@ NOT_SERVED: Final = (
         MISSING,
         _is_key_of(NOT_ANNOUNCED),
     ),
-    Accepted(
+    KnownDifference(
         "features-not-announced",
         "Features of what txn does not serve.",
         ("ApiVersions",),
@@ -679,7 +679,7 @@ NOT_SERVED: Final = (
         MISSING,
         lambda entry: isinstance(entry, dict) and entry["name"] in FEATURES_NOT_SERVED,
     ),
-    Accepted(
+    KnownDifference(
         "the-metadata-version",
         "txn writes and reads metadata records of an older version.",
         ("ApiVersions",),
@@ -688,7 +688,7 @@ NOT_SERVED: Final = (
         29,
         when=lambda _, difference: difference.within[0].get("name") == "metadata.version",
     ),
-    Accepted(
+    KnownDifference(
         "features-do-not-change",
         "Kafka's epoch of the finalized features is an offset of its metadata log; those of "
         "txn never change, and their epoch is 0.",
@@ -697,7 +697,7 @@ NOT_SERVED: Final = (
         0,
         lambda epoch: epoch > 0,
     ),
-    Accepted(
+    KnownDifference(
         "features-beside-a-refusal",
         "Where Kafka refuses the client's name, its answer has no features.",
         ("ApiVersions",),
@@ -708,7 +708,7 @@ NOT_SERVED: Final = (
 )
 
 ANNOUNCED_BY_TXN: Final = (
-    Accepted(
+    KnownDifference(
         "two-phase-commit-is-announced",
         "InitProducerId 6 (KIP-939) is served by txn; in Kafka 4.2 it is unstable and off.",
         ("ApiVersions",),
@@ -717,7 +717,7 @@ ANNOUNCED_BY_TXN: Final = (
         5,
         when=_for_key(22),
     ),
-    Accepted(
+    KnownDifference(
         "two-phase-commit-is-served",
         "InitProducerId 6 (KIP-939) is served by txn; Kafka 4.2 closes the connection.",
         ("InitProducerId",),
@@ -730,7 +730,7 @@ ANNOUNCED_BY_TXN: Final = (
 )
 
 TWO_PHASE: Final = (
-    Accepted(
+    KnownDifference(
         "prepared-transactions-are-kept",
         "keepPreparedTxn (KIP-939): Kafka 4.2 says UNSUPPORTED_VERSION, txn does it.",
         ("InitProducerId",),
@@ -743,7 +743,7 @@ TWO_PHASE: Final = (
 )
 """Where both serve InitProducerId 6."""
 
-KNOWN: Final[tuple[Accepted, ...]] = (
+KNOWN: Final[tuple[KnownDifference, ...]] = (
     *ORDER,
     *MESSAGES,
     *REFUSED,

@@ -1,6 +1,6 @@
 """Record batches as a client sends them, sound or broken on purpose, and as a fetch shows them.
 
-`Batch` describes a batch; `encode` makes its bytes. A field that is given where it would be
+`BatchSpec` describes a batch; `encode` makes its bytes. A field that is given where it would be
 computed (`crc`, `length`, `record_count`, `last_offset_delta`) makes it hostile.
 """
 
@@ -22,7 +22,7 @@ CRC_START: Final = 21
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchSpec:
     """A batch of format 2. `producer_id` may be a `names.Name`, to be resolved per broker."""
 
     values: tuple[bytes | None, ...] = (b"value",)
@@ -81,9 +81,9 @@ class Batch:
         return (whole[:17] + struct.pack(">I", crc) + whole[CRC_START:] + self.after)[: self.cut]
 
 
-def transactional(producer_id: Any, producer_epoch: int, sequence: int, **given: Any) -> Batch:
+def transactional(producer_id: Any, producer_epoch: int, sequence: int, **given: Any) -> BatchSpec:
     """A batch of a transaction."""
-    return Batch(
+    return BatchSpec(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=sequence,
@@ -91,7 +91,7 @@ def transactional(producer_id: Any, producer_epoch: int, sequence: int, **given:
     )
 
 
-def idempotent(producer_id: Any, producer_epoch: int, sequence: int, **given: Any) -> Batch:
+def idempotent(producer_id: Any, producer_epoch: int, sequence: int, **given: Any) -> BatchSpec:
     """A batch of a producer without a transaction."""
     return transactional(producer_id, producer_epoch, sequence, **{"attributes": 0, **given})
 
@@ -144,12 +144,12 @@ def _nullable(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
 
 
-def batches(produce: Mapping[str, Any]) -> Iterator[tuple[int, Batch]]:
+def batches(produce: Mapping[str, Any]) -> Iterator[tuple[int, BatchSpec]]:
     """Every batch of a Produce request, and the partition that it is for."""
     for topic in produce.get("topic_data", ()):
         for partition in topic["partition_data"]:
             records = partition["records"]
             several = records if isinstance(records, tuple) else (records,)
             yield from (
-                (partition["index"], batch) for batch in several if isinstance(batch, Batch)
+                (partition["index"], batch) for batch in several if isinstance(batch, BatchSpec)
             )

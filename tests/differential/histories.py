@@ -1,8 +1,8 @@
 """Histories that Hypothesis makes up: requests of sound and mistaken producers, in turn.
 
-A `Step` is one request with arguments near to valid ones. Mostly it is the next one of a sound
-client, sometimes the epoch, the sequence, the id or the version beside it. `Players` carries a
-history out against a pair, and remembers the state that a client would have to know.
+A `HistoryStep` is one request with arguments near to valid ones. Mostly it is the next one of a
+sound client, sometimes the epoch, the sequence, the id or the version beside it. `Players` carries
+a history out against a pair, and remembers the state that a client would have to know.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from differential.batches import idempotent, transactional
-from differential.script import NOBODY, Producer, Talk, versions
+from differential.script import NOBODY, ScriptProducer, Talk, versions
 
 PRODUCERS: Final = 3
 """The third has the first one's transactional id and initialises before it: a zombie."""
@@ -22,7 +22,7 @@ STEPS_MAX: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """One request.
 
     Attributes:
@@ -52,9 +52,9 @@ class Step:
 class Player:
     """The state that one client believes in."""
 
-    producer: Producer
+    producer: ScriptProducer
     sequences: dict[int, int] = field(default_factory=dict)
-    plain: Producer | None = None
+    plain: ScriptProducer | None = None
     plain_sequences: dict[int, int] = field(default_factory=dict)
 
 
@@ -67,9 +67,9 @@ class Players:
         self.ids = [talk.pair.own(f"{name}{number}") for name in IDS]
         talk.group = talk.pair.own(f"g{number}")
         self.is_tv2: dict[str, bool] = {}
-        self.players = [Player(Producer(name, -1, -1)) for name in self.ids]
+        self.players = [Player(ScriptProducer(name, -1, -1)) for name in self.ids]
 
-    def play(self, steps: list[Step]) -> None:
+    def play(self, steps: list[HistoryStep]) -> None:
         """Take the steps, as far as both brokers are still in the same state."""
         for step in steps:
             ACTIONS[step.what](self, self.players[step.who], step)
@@ -91,15 +91,15 @@ class Players:
 
     # ------------------------------------------------------------ what a step is to each API
 
-    def _shown(self, player: Player, step: Step) -> Producer:
+    def _shown(self, player: Player, step: HistoryStep) -> ScriptProducer:
         """The identity that a step shows."""
         own = player.producer
         other = self.players[(step.who + 1) % PRODUCERS].producer
         producer_id = other.producer_id if step.is_other_id else own.producer_id
         epoch = max(-1, min(own.producer_epoch + step.epoch_step, 32767))
-        return Producer(own.transactional_id, producer_id, epoch)
+        return ScriptProducer(own.transactional_id, producer_id, epoch)
 
-    def init(self, player: Player, step: Step) -> None:
+    def init(self, player: Player, step: HistoryStep) -> None:
         shown = self._shown(player, step)
         is_new = step.flag or step.version < 3
         producer = self.talk.init(
@@ -111,18 +111,18 @@ class Players:
             player.producer = producer
             player.sequences = {}
 
-    def add_partitions(self, player: Player, step: Step) -> None:
+    def add_partitions(self, player: Player, step: HistoryStep) -> None:
         self.talk.add_partitions(self._shown(player, step), (step.partition,), step.version)
 
-    def add_offsets(self, player: Player, step: Step) -> None:
+    def add_offsets(self, player: Player, step: HistoryStep) -> None:
         self.talk.add_offsets(self._shown(player, step), step.version)
 
-    def commit_offsets(self, player: Player, step: Step) -> None:
+    def commit_offsets(self, player: Player, step: HistoryStep) -> None:
         self.talk.commit_offsets(
             self._shown(player, step), {step.partition: step.number}, step.version
         )
 
-    def produce(self, player: Player, step: Step) -> None:
+    def produce(self, player: Player, step: HistoryStep) -> None:
         if not step.flag:
             self._produce_plainly(player, step)
             return
@@ -140,7 +140,7 @@ class Players:
         if is_tv2:
             self.talk.describe(shown.transactional_id)  # where Kafka may have joined more
 
-    def _produce_plainly(self, player: Player, step: Step) -> None:
+    def _produce_plainly(self, player: Player, step: HistoryStep) -> None:
         """An idempotent batch, by a producer id that no transaction has used."""
         player.plain = player.plain or self.talk.init(None)
         sequence = max(player.plain_sequences.get(step.partition, 0) + step.sequence_step, 0)
@@ -149,36 +149,36 @@ class Players:
         if _is_stored(answer) and step.sequence_step >= 0:
             player.plain_sequences[step.partition] = sequence + step.number
 
-    def end(self, player: Player, step: Step) -> None:
+    def end(self, player: Player, step: HistoryStep) -> None:
         shown = self._shown(player, step)
         answer = self.talk.end(shown, step.flag, step.version)
         if answer.get("error_code") == "none" and step.version >= 5:
             player.producer = shown
             player.sequences = {}
 
-    def plain_offsets(self, player: Player, step: Step) -> None:
+    def plain_offsets(self, player: Player, step: HistoryStep) -> None:
         self.talk.plain_offsets({step.partition: step.number}, step.version)
 
-    def fetch_offsets(self, player: Player, step: Step) -> None:
+    def fetch_offsets(self, player: Player, step: HistoryStep) -> None:
         self.talk.fetch_offsets(step.version, stable=step.flag)
 
-    def fetch(self, player: Player, step: Step) -> None:
+    def fetch(self, player: Player, step: HistoryStep) -> None:
         offset = self.start[step.partition] + step.number - 1
         self.talk.fetch({step.partition: offset}, step.version, isolation=int(step.flag))
 
-    def list_offsets(self, player: Player, step: Step) -> None:
+    def list_offsets(self, player: Player, step: HistoryStep) -> None:
         self.talk.list_offsets(
             {step.partition: -1 - step.number % 2}, step.version, isolation=int(step.flag)
         )
 
-    def delete_records(self, player: Player, step: Step) -> None:
+    def delete_records(self, player: Player, step: HistoryStep) -> None:
         offset = self.start[step.partition] + step.number
         self.talk.delete_records({step.partition: offset}, step.version)
 
-    def describe(self, player: Player, step: Step) -> None:
+    def describe(self, player: Player, step: HistoryStep) -> None:
         self.talk.describe(*sorted(set(self.ids)))
 
-    def describe_producers(self, player: Player, step: Step) -> None:
+    def describe_producers(self, player: Player, step: HistoryStep) -> None:
         self.talk.describe_producers()
 
 
@@ -188,7 +188,7 @@ def _is_stored(answer: dict[str, Any]) -> bool:
     return bool(told.get("error_code") == "none")
 
 
-Action = Callable[[Players, Player, Step], None]
+Action = Callable[[Players, Player, HistoryStep], None]
 
 ACTIONS: Final[dict[str, Action]] = {
     "init": Players.init,
@@ -236,12 +236,12 @@ def _mostly(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def _step(draw: st.DrawFn) -> Step:
+def _step(draw: st.DrawFn) -> HistoryStep:
     what = draw(st.sampled_from([*OFTEN, *OFTEN, *ACTIONS]))
     known = VERSIONS[what]
     new_from = JOINS_BY_ITSELF.get(what, 0)
     either = [[v for v in known if v >= new_from], [v for v in known if v < new_from] or known]
-    return Step(
+    return HistoryStep(
         what,
         who=draw(st.sampled_from([0, 0, 0, 1, 2])),
         version=draw(st.sampled_from(draw(st.sampled_from(either)))),
@@ -254,7 +254,7 @@ def _step(draw: st.DrawFn) -> Step:
     )
 
 
-def histories() -> st.SearchStrategy[list[Step]]:
+def histories() -> st.SearchStrategy[list[HistoryStep]]:
     """Sequences of steps; every producer has initialised first, the zombie before its successor."""
-    begun = [Step("init", who, 5) for who in reversed(range(PRODUCERS))]
+    begun = [HistoryStep("init", who, 5) for who in reversed(range(PRODUCERS))]
     return st.lists(_step(), min_size=1, max_size=STEPS_MAX).map(lambda steps: begun + steps)

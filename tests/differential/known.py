@@ -20,7 +20,7 @@ Sent = tuple[int, Any, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SentBatches:
     """The batches that a script has sent.
 
     Attributes:
@@ -45,7 +45,7 @@ class Exchange:
     txn: Mapping[str, Any]
     kafka: Mapping[str, Any]
     waits: Collection[str] = ()
-    past: Past = field(default_factory=Past)
+    past: SentBatches = field(default_factory=SentBatches)
 
 
 def anything(value: Any) -> bool:
@@ -57,7 +57,7 @@ def always(exchange: Exchange, difference: Difference) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class KnownDifference:
     """A difference that is known.
 
     Attributes:
@@ -104,10 +104,10 @@ def _is(value: Any, expected: Any) -> bool:
 
 
 def accepted_by(
-    known: Sequence[Accepted], exchange: Exchange, found: list[Difference]
-) -> tuple[list[Difference], list[Accepted]]:
+    known: Sequence[KnownDifference], exchange: Exchange, found: list[Difference]
+) -> tuple[list[Difference], list[KnownDifference]]:
     """Split differences into those nobody accepts, and the entries that accept the others."""
-    used: list[Accepted] = []
+    used: list[KnownDifference] = []
     excused: set[str] = set()
     left: list[Difference] = []
     for difference in found:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from differential.accepted import KNOWN
 from differential.batches import batches
-from differential.known import ASKED_AGAIN, Accepted, Exchange, Past, accepted_by
+from differential.known import ASKED_AGAIN, Exchange, KnownDifference, SentBatches, accepted_by
 from differential.names import KIND_OF_FIELD, Name
 from differential.plain import Difference, differences, error_codes
 from differential.side import Side
@@ -81,14 +81,14 @@ class Pair:
 
     txn: Side
     kafka: Side
-    known: Sequence[Accepted] = KNOWN
+    known: Sequence[KnownDifference] = KNOWN
     suffix: str = ""
     accepted: dict[str, int] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     has_diverged: bool = False
     requests: int = 0
-    _past: Past = field(default_factory=Past)
+    _past: SentBatches = field(default_factory=SentBatches)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def begin(self, suffix: str) -> None:
@@ -97,7 +97,7 @@ class Pair:
         self.differences = []
         self.history = []
         self.has_diverged = False
-        self._past = Past()
+        self._past = SentBatches()
         self._numbers = itertools.count(1)
         self.txn.forget_names()
         self.kafka.forget_names()

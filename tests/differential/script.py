@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from differential.batches import Batch, transactional
+from differential.batches import BatchSpec, transactional
 from differential.names import Name
 from differential.pair import PARTITIONS, Pair
 
@@ -49,16 +49,16 @@ def versions(api: str) -> range:
 
 
 @dataclass(slots=True)
-class Producer:
+class ScriptProducer:
     """A producer's state; a script changes it as a client would, or as it likes."""
 
     transactional_id: str
     producer_id: Any
     producer_epoch: int
 
-    def at(self, producer_epoch: int) -> "Producer":
+    def at(self, producer_epoch: int) -> "ScriptProducer":
         """The same producer id with another epoch."""
-        return Producer(self.transactional_id, self.producer_id, producer_epoch)
+        return ScriptProducer(self.transactional_id, self.producer_id, producer_epoch)
 
     @property
     def identity(self) -> tuple[Any, int]:
@@ -83,7 +83,7 @@ class Talk:
         shown: tuple[Any, int] = NOBODY,
         timeout_ms: int = TIMEOUT_MS,
         **more: Any,
-    ) -> Producer:
+    ) -> ScriptProducer:
         answer = self.pair.ask(
             "InitProducerId",
             version,
@@ -93,13 +93,13 @@ class Talk:
             producer_epoch=shown[1],
             **more,
         )
-        return Producer(
+        return ScriptProducer(
             transactional_id or "", answer.get("producer_id", -1), answer.get("producer_epoch", -1)
         )
 
     def add_partitions(
         self,
-        producer: Producer,
+        producer: ScriptProducer,
         partitions: Mapping[str, Sequence[int]] | Sequence[int] = (0,),
         version: int = 3,
     ) -> dict[str, Any]:
@@ -114,7 +114,9 @@ class Talk:
 
     def add_batched(
         self,
-        producers: Iterable[tuple[Producer, Mapping[str, Sequence[int]] | Sequence[int], bool]],
+        producers: Iterable[
+            tuple[ScriptProducer, Mapping[str, Sequence[int]] | Sequence[int], bool]
+        ],
         version: int = 5,
     ) -> dict[str, Any]:
         """AddPartitionsToTxn 4 and 5: (producer, partitions, whether only to verify) of several."""
@@ -134,7 +136,7 @@ class Talk:
         )
 
     def add_offsets(
-        self, producer: Producer, version: int = 4, *, group: str | None = None
+        self, producer: ScriptProducer, version: int = 4, *, group: str | None = None
     ) -> dict[str, Any]:
         return self.pair.ask(
             "AddOffsetsToTxn",
@@ -147,7 +149,7 @@ class Talk:
 
     def commit_offsets(
         self,
-        producer: Producer,
+        producer: ScriptProducer,
         offsets: Mapping[int, int],
         version: int = 5,
         *,
@@ -183,7 +185,7 @@ class Talk:
             ],
         )
 
-    def end(self, producer: Producer, committed: bool, version: int = 5) -> dict[str, Any]:
+    def end(self, producer: ScriptProducer, committed: bool, version: int = 5) -> dict[str, Any]:
         """EndTxn; the producer takes over the answer of a version 5."""
         answer = self.pair.ask(
             "EndTxn",
@@ -201,7 +203,7 @@ class Talk:
 
     def write_markers(
         self,
-        producer: Producer,
+        producer: ScriptProducer,
         committed: bool,
         partitions: Mapping[str, Sequence[int]] | Sequence[int] = (0,),
         version: int = 2,
@@ -228,7 +230,7 @@ class Talk:
 
     def produce(
         self,
-        batches: Mapping[int, Batch | tuple[Batch, ...] | bytes | None],
+        batches: Mapping[int, BatchSpec | tuple[BatchSpec, ...] | bytes | None],
         transactional_id: str | None = None,
         version: int = 13,
         *,
@@ -256,7 +258,7 @@ class Talk:
 
     def send(
         self,
-        producer: Producer,
+        producer: ScriptProducer,
         sequence: int,
         partition: int = 0,
         version: int = 13,

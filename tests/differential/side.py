@@ -9,7 +9,7 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from differential.answers import response_schema
-from differential.batches import Batch
+from differential.batches import BatchSpec
 from differential.names import PORT, Name, Names
 from differential.plain import plain
 from support.entities import entity_builder
@@ -108,9 +108,9 @@ class Side:
         if isinstance(value, Name):
             own = self.names.value(value)
             return uuid.UUID(own) if value.kind == "topic id" else own
-        if isinstance(value, Batch):
+        if isinstance(value, BatchSpec):
             return value.encode(self._resolved(value.producer_id))
-        if isinstance(value, tuple) and value and isinstance(value[0], Batch):
+        if isinstance(value, tuple) and value and isinstance(value[0], BatchSpec):
             return b"".join(map(self._resolved, value))
         if isinstance(value, Mapping):
             return {name: self._resolved(item) for name, item in value.items()}

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from differential.histories import Players, Step, histories
+from differential.histories import HistoryStep, Players, histories
 from differential.pair import Pair
 from differential.script import Talk
 from differential.topics import make_topic
@@ -29,7 +29,7 @@ class Arena:
         self.diverged = 0
         self._talk: Talk | None = None
 
-    def play(self, steps: list[Step]) -> None:
+    def play(self, steps: list[HistoryStep]) -> None:
         talk = self._talk or self._fresh()
         self._talk = None  # taken back below, if the brokers still agree
         self.pair.history.clear()
@@ -63,7 +63,7 @@ def test_both_brokers_answer_alike_whatever_they_are_asked(pair: Pair) -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(histories())
-    def plays(steps: list[Step]) -> None:
+    def plays(steps: list[HistoryStep]) -> None:
         arena.play(steps)
 
     asked = pair.requests

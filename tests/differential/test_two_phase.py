@@ -14,7 +14,7 @@ import txn
 from differential import script
 from differential.accepted import ANNOUNCED_BY_TXN, KNOWN, TWO_PHASE
 from differential.pair import Pair
-from differential.script import NOBODY, TIMEOUT_MS, Producer, Talk
+from differential.script import NOBODY, TIMEOUT_MS, ScriptProducer, Talk
 from differential.scripts import init_producer_id, scripts_of, two_phase
 from differential.side import API_VERSIONS, Side
 from differential.topics import make_topic, wake
@@ -37,7 +37,7 @@ class NewestTalk(Talk):
         shown: tuple[Any, int] = NOBODY,
         timeout_ms: int = TIMEOUT_MS,
         **more: Any,
-    ) -> Producer:
+    ) -> ScriptProducer:
         return super().init(transactional_id, version, shown=shown, timeout_ms=timeout_ms, **more)
 
 

@@ -23,7 +23,7 @@ STATES: Final = ("closed", "killed", "power")
 
 
 @dataclass(frozen=True, order=True)
-class Case:
+class DamageCase:
     """One damage to one directory.
 
     Attributes:
@@ -165,7 +165,7 @@ DIRECTORY_DAMAGES: Final[Mapping[str, Callable[[Path], None]]] = {
 }
 
 
-def cases_of(broker: str, state: str, left: Path) -> Iterator[Case]:
+def cases_of(broker: str, state: str, left: Path) -> Iterator[DamageCase]:
     """Every damage to a directory as it was left."""
     for path in sorted(left.rglob("*")):
         name = str(path.relative_to(left))
@@ -176,15 +176,15 @@ def cases_of(broker: str, state: str, left: Path) -> Iterator[Case]:
             has_batches = path.suffix == ".log" and bool(batch_positions(path.read_bytes()))
             damages = [*OF_ANY_FILE, *(OF_BYTES if size else ())]
             damages += [*OF_BATCHES] if has_batches else []
-        yield from (Case(broker, state, name, damage) for damage in damages)
+        yield from (DamageCase(broker, state, name, damage) for damage in damages)
 
 
-def in_rounds(cases: Sequence[Case], chance: random.Random) -> Iterator[Case]:
+def in_rounds(cases: Sequence[DamageCase], chance: random.Random) -> Iterator[DamageCase]:
     """All cases, in rounds: in each of them every kind of file of every directory is damaged once.
 
     The first rounds have every damage, too.
     """
-    groups: dict[tuple[str, str, tuple[bool, str]], list[Case]] = {}
+    groups: dict[tuple[str, str, tuple[bool, str]], list[DamageCase]] = {}
     for case in chance.sample(cases, len(cases)):
         groups.setdefault((case.broker, case.state, case.kind), []).append(case)
     played: Counter[tuple[str, str]] = Counter()
@@ -201,12 +201,12 @@ def in_rounds(cases: Sequence[Case], chance: random.Random) -> Iterator[Case]:
         groups = {key: each for key, each in groups.items() if each}
 
 
-def first_round(cases: Sequence[Case]) -> int:
+def first_round(cases: Sequence[DamageCase]) -> int:
     """Number of cases in the first round: of kinds of files, in all directories."""
     return len({(case.broker, case.state, case.kind) for case in cases})
 
 
-def damaged_copy(case: Case, left: Path, to: Path) -> None:
+def damaged_copy(case: DamageCase, left: Path, to: Path) -> None:
     """Copy a directory and damage it; it is the directory of the machine that failed, too."""
     shutil.copytree(left, to)
     if case.state == "power":
@@ -214,7 +214,7 @@ def damaged_copy(case: Case, left: Path, to: Path) -> None:
     _damage(case, to)
 
 
-def damaged_checkpoint(case: Case, left: Path) -> dict[str, int]:
+def damaged_checkpoint(case: DamageCase, left: Path) -> dict[str, int]:
     """The offsets of a checkpoint with its damage."""
     with tempfile.TemporaryDirectory() as name:
         shutil.copy(left / case.path, name)
@@ -222,5 +222,5 @@ def damaged_checkpoint(case: Case, left: Path) -> dict[str, int]:
         return checkpoint_of(Path(name), case.path)
 
 
-def _damage(case: Case, data: Path) -> None:
+def _damage(case: DamageCase, data: Path) -> None:
     {**FILE_DAMAGES, **DIRECTORY_DAMAGES}[case.damage](data / case.path)

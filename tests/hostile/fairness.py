@@ -8,7 +8,7 @@ from typing import Final
 
 from hostile.attacks import Attack
 from hostile.neighbour import FORGOTTEN_MS, Forgotten, Neighbour, p99
-from hostile.target import Target
+from hostile.target import TargetBroker
 
 P99_S: Final = 0.25
 LATE_S: Final = 1.0
@@ -23,7 +23,7 @@ PATIENCE_S: Final = 15.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observations:
     """Observations of a broker under attack.
 
     Attributes:
@@ -85,7 +85,7 @@ class Assault:
             self.strikes += 1
 
 
-def attacked(target: Target, attack: Attack, seconds: float) -> Seen:
+def attacked(target: TargetBroker, attack: Attack, seconds: float) -> Observations:
     """Let an attack and its neighbours run beside each other."""
     servers = target.bootstrap_servers
     assault = Assault(attack, servers)
@@ -105,7 +105,7 @@ def attacked(target: Target, attack: Attack, seconds: float) -> Seen:
                 break
             time.sleep(0.02)
         forgotten.close()
-    return Seen(
+    return Observations(
         assault.strikes,
         neighbour.times_s,
         forgotten_s if forgotten_s is not None else time.monotonic() - forgotten.began,

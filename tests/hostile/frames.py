@@ -67,7 +67,7 @@ def apis() -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Field:
+class SchemaField:
     """One field of a schema.
 
     Attributes:
@@ -84,7 +84,7 @@ class Field:
 
 
 @cache
-def fields_of(schema: Any) -> tuple[Field, ...]:
+def fields_of(schema: Any) -> tuple[SchemaField, ...]:
     """The fields of a schema, in their order, without tagged ones."""
     hints = get_type_hints(schema)
     found = []
@@ -98,7 +98,7 @@ def fields_of(schema: Any) -> tuple[Field, ...]:
         is_array = get_origin(hint) is tuple
         item = get_args(hint)[0] if is_array else hint
         kind = each.metadata.get("kafka_type", "structure")
-        found.append(Field(each.name, kind, item, is_array))
+        found.append(SchemaField(each.name, kind, item, is_array))
     return tuple(found)
 
 
@@ -109,11 +109,11 @@ class Values:
         self._chance = chance
         self._prefix = prefix
 
-    def count(self, _field: Field, _path: tuple[str, ...]) -> int:
+    def count(self, _field: SchemaField, _path: tuple[str, ...]) -> int:
         """Number of items of an array."""
         return self._chance.choice((0, 1, 1, 1, 2, 3))
 
-    def fixed(self, field: Field) -> bytes:
+    def fixed(self, field: SchemaField) -> bytes:
         """The bytes of a number, a flag or an id."""
         size = SIZES[field.kind]
         if field.kind == "uuid":
@@ -123,11 +123,11 @@ class Values:
         number = USUAL.get(field.name, self._chance.choice((0, 0, 0, 1, 1, 2, -1, 10, 100)))
         return number.to_bytes(size, "big", signed=True)
 
-    def text(self, field: Field) -> bytes:
+    def text(self, field: SchemaField) -> bytes:
         """The bytes of a string."""
         return f"{self._prefix}-{field.name[:2]}-{self._chance.randrange(3)}".encode()
 
-    def content(self, field: Field) -> bytes:
+    def content(self, field: SchemaField) -> bytes:
         """The bytes of a bytes field."""
         if field.kind == "records":
             return _core.encode_batch([(b"key", b"value")], 1_700_000_000_000)
@@ -159,7 +159,7 @@ def _write(schema: Any, values: Values, parts: list[bytes], path: tuple[str, ...
 
 
 def _write_items(
-    field: Field,
+    field: SchemaField,
     values: Values,
     parts: list[bytes],
     path: tuple[str, ...],
@@ -180,7 +180,7 @@ MANY: Final = 16
 
 
 def _write_item(
-    field: Field, values: Values, parts: list[bytes], path: tuple[str, ...], is_flexible: bool
+    field: SchemaField, values: Values, parts: list[bytes], path: tuple[str, ...], is_flexible: bool
 ) -> None:
     if field.kind == "structure":
         _write(field.item, values, parts, path)
@@ -211,15 +211,15 @@ class _Huge(Values):
         self._where = where
         self._items = items
 
-    def count(self, _field: Field, path: tuple[str, ...]) -> int:
+    def count(self, _field: SchemaField, path: tuple[str, ...]) -> int:
         if path == self._where:
             return self._items
         return 1 if self._where[: len(path)] == path else 0
 
-    def text(self, _field: Field) -> bytes:
+    def text(self, _field: SchemaField) -> bytes:
         return b"h"
 
-    def content(self, _field: Field) -> bytes:
+    def content(self, _field: SchemaField) -> bytes:
         return b""
 
 

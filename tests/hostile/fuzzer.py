@@ -22,7 +22,7 @@ from typing import Final
 
 from kio.index import load_request_schema
 
-from hostile.frames import SIZES, Field, Values, apis, body_of, frame
+from hostile.frames import SIZES, SchemaField, Values, apis, body_of, frame
 
 CONNECTIONS: Final = 24
 PIPELINED: Final = 2
@@ -53,11 +53,11 @@ HEADER_BYTES: Final = 14
 class Wild(Values):
     """Bodies that can be read, with fields at their limits."""
 
-    def count(self, field: Field, path: tuple[str, ...]) -> int:
+    def count(self, field: SchemaField, path: tuple[str, ...]) -> int:
         is_many = self._chance.random() < 0.03 and len(path) < 3
         return self._chance.choice((50, 1_000)) if is_many else super().count(field, path)
 
-    def fixed(self, field: Field) -> bytes:
+    def fixed(self, field: SchemaField) -> bytes:
         if self._chance.random() > WILDNESS or field.kind in ("uuid", "bool"):
             return super().fixed(field)
         size = SIZES[field.kind]
@@ -65,14 +65,14 @@ class Wild(Values):
         number = self._chance.choice((-1, most, -most - 1, most - 1, -2, 0, 1, 32_768 % most))
         return number.to_bytes(size, "big", signed=True)
 
-    def text(self, field: Field) -> bytes:
+    def text(self, field: SchemaField) -> bytes:
         if self._chance.random() > WILDNESS:
             return super().text(field)
         return self._chance.choice(
             (b"", b"\xff\xfe", b"\0", b"../..", b"\xc3\xa9" * 40, b"x" * 300)
         )
 
-    def content(self, field: Field) -> bytes:
+    def content(self, field: SchemaField) -> bytes:
         sound = super().content(field)
         if self._chance.random() > WILDNESS:
             return sound
@@ -163,7 +163,7 @@ MUTATIONS: Final[tuple[Callable[[random.Random, bytearray], bytearray], ...]] = 
 )
 
 
-class Peer:
+class FuzzedConnection:
     """One connection of the fuzzer."""
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -222,17 +222,17 @@ class Fuzzer:
             if peer.socket.fileno() >= 0:
                 self._close(peer, "left")
 
-    def _new_peer(self) -> Peer:
-        peer = Peer(self._address)
+    def _new_peer(self) -> FuzzedConnection:
+        peer = FuzzedConnection(self._address)
         self._selector.register(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
         self._give(peer)
         return peer
 
-    def _give(self, peer: Peer) -> None:
+    def _give(self, peer: FuzzedConnection) -> None:
         peer.give([self._mutator.frame() for _ in range(PIPELINED)])
         self._selector.modify(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
 
-    def _serve(self, peer: Peer, events: int) -> None:
+    def _serve(self, peer: FuzzedConnection, events: int) -> None:
         waiting = peer.unanswered
         try:
             if events & selectors.EVENT_WRITE:
@@ -248,7 +248,7 @@ class Fuzzer:
         if not is_open:
             self._close(peer, "closed by the broker")
 
-    def _close(self, peer: Peer, why: str) -> None:
+    def _close(self, peer: FuzzedConnection, why: str) -> None:
         self.counts[why] += 1
         self._selector.unregister(peer.socket)
         peer.socket.close()

@@ -6,11 +6,11 @@ gap" with its observation. A change that closes a gap takes its entry out.
 
 from pathlib import Path
 
-from hostile.damage import BASE_OFFSET_BYTES, Case
+from hostile.damage import BASE_OFFSET_BYTES, DamageCase
 from hostile.left import batch_positions
 
 
-def gap_of(case: Case, left: Path) -> str | None:
+def gap_of(case: DamageCase, left: Path) -> str | None:
     """Why a case is passed over; None if it is not."""
     path = Path(case.path)
     if path.suffix == ".txnindex" and case.damage in LOST_ENTRIES and case.broker == "kafka":
@@ -28,7 +28,7 @@ LEADER_EPOCH = range(12, 16)
 """Its place in a batch."""
 
 
-def _is_leader_epoch(case: Case, log: Path) -> bool:
+def _is_leader_epoch(case: DamageCase, log: Path) -> bool:
     stored = log.read_bytes()
     if not batch_positions(stored):
         return False

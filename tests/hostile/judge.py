@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hostile.damage import Case, damaged_checkpoint
+from hostile.damage import DamageCase, damaged_checkpoint
 from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
 from hostile.shown import CONTROL, Shown, ShownPartition
-from hostile.worker import Finding, Start
+from hostile.worker import BrokerStart, Finding
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANED_TO: Final = "cleaner-offset-checkpoint"
@@ -35,7 +35,7 @@ METADATA: Final = "__cluster_metadata-0"
 
 
 @dataclass
-class Verdict:
+class CaseResult:
     """The result of a case.
 
     Attributes:
@@ -50,12 +50,12 @@ class Verdict:
 
 
 def judge(
-    case: Case,
+    case: DamageCase,
     left: Path,
     sound: Sequence[Shown],
-    starts: Sequence[Start],
+    starts: Sequence[BrokerStart],
     findings: Sequence[Finding] | None,
-) -> Verdict:
+) -> CaseResult:
     """Compare the contents of a damaged directory with the same directory without damage.
 
     Args:
@@ -70,13 +70,13 @@ def judge(
 
 
 def _judge(
-    case: Case,
+    case: DamageCase,
     left: Path,
     sound: Shown,
-    starts: Sequence[Start],
+    starts: Sequence[BrokerStart],
     findings: Sequence[Finding] | None,
-) -> Verdict:
-    verdict = Verdict("right")
+) -> CaseResult:
+    verdict = CaseResult("right")
     for number, start in enumerate(starts):
         told = [line for each in starts[: number + 1] for line in each["lines"]]
         _Judgement(case, left, sound, start, told, verdict).pass_()
@@ -97,12 +97,12 @@ def _judge(
 class _Judgement:
     """One start."""
 
-    case: Case
+    case: DamageCase
     left: Path
     sound: Shown
-    start: Start
+    start: BrokerStart
     told: list[str]
-    verdict: Verdict
+    verdict: CaseResult
 
     def pass_(self) -> None:
         if self.start["is_traceback"]:

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from hostile.shown import Observer
+from hostile.shown import ShownReader
 from peers.kafka import KafkaNode
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
@@ -57,7 +57,7 @@ GROUP: Final = "readers"
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftDirectory:
     """Copies of one directory.
 
     Attributes:
@@ -71,28 +71,28 @@ class Left:
     committed: Mapping[str, list[bytes]]
 
 
-def make_left(broker: str, directory: Path) -> Left:
+def make_left(broker: str, directory: Path) -> LeftDirectory:
     """Fill a directory by `broker`, "txn" or "kafka"; copy it as it is left."""
     directory.mkdir(parents=True)
     return _make_txn(directory) if broker == "txn" else _make_kafka(directory)
 
 
-def _make_txn(directory: Path) -> Left:
+def _make_txn(directory: Path) -> LeftDirectory:
     data = directory / "data"
     options = [f"{name}={value}" for name, value in SMALL.items()]
     process = BrokerProcess(data, *options, durability="commit")
     committed = fill(process.bootstrap_servers, data)
     killed = _copy_as_killed(process.pid, data, directory)
     assert process.stop() == 0
-    return Left(killed, data, committed)
+    return LeftDirectory(killed, data, committed)
 
 
-def _make_kafka(directory: Path) -> Left:
+def _make_kafka(directory: Path) -> LeftDirectory:
     node = KafkaNode(directory / "node", {**SMALL, **KAFKA_ONLY})
     with node:
         committed = fill(node.bootstrap_servers, node.data)
         killed = _copy_as_killed(node.pid, node.data, directory)
-    return Left(killed, node.data, committed)
+    return LeftDirectory(killed, node.data, committed)
 
 
 def _copy_as_killed(pid: int, data: Path, directory: Path) -> Path:
@@ -146,7 +146,7 @@ def fill(servers: str, data: Path) -> dict[str, list[bytes]]:
     _pay(payer, committed, range(12, 15))
     committed["plain"] = committed["plain"][DELETED_TO:]
     _await_recovery_points(data, SYNCED_TO)  # a roll sets them back for a moment
-    with Observer(servers) as observer:
+    with ShownReader(servers) as observer:
         observer.await_settled()
     written = [f"{OFFSETS}-0", *(f"{topic}-0" for topic in TOPICS)]
     both = HIGH_WATERMARKS, RECOVERY_POINTS

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from hostile.shown import COMMITTED, UNCOMMITTED, Observer
+from hostile.shown import COMMITTED, UNCOMMITTED, ShownReader
 from support.wire_producer import Identity, WireProducer, identity
 from txn import _core
 from txn.storage.base import BatchKind
@@ -30,7 +30,7 @@ class Neighbour:
         self.written: list[bytes] = []
         self.failure: Exception | None = None
         self._writer = WireProducer(servers, transactional_id)
-        self._reader = Observer(servers)
+        self._reader = ShownReader(servers)
         self._producer: Identity = identity(self._writer.start(two_phase=False))
         self._offset = self._reader.end_of(TOPIC, COMMITTED)
         self._is_over = threading.Event()
@@ -81,7 +81,7 @@ class Forgotten:
             producer = identity(writer.start(two_phase=False, timeout_ms=FORGOTTEN_MS))
             assert writer.produce(producer, 0, b"never decided", topic=FORGOTTEN_TOPIC) == 0
         self.began = time.monotonic()
-        self._reader = Observer(servers)
+        self._reader = ShownReader(servers)
 
     def is_over(self) -> bool:
         """Readers may go on: nothing is open any more."""

@@ -21,12 +21,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from hostile.damage import STATES, Case, cases_of, damaged_copy
+from hostile.damage import STATES, DamageCase, cases_of, damaged_copy
 from hostile.gaps import gap_of
-from hostile.judge import LOCK, Verdict, judge
-from hostile.left import Left, let_the_power_fail, make_left
+from hostile.judge import LOCK, CaseResult, judge
+from hostile.left import LeftDirectory, let_the_power_fail, make_left
 from hostile.shown import Shown
-from hostile.worker import Finding, Start
+from hostile.worker import BrokerStart, Finding
 from support.brokers import TESTS, environment
 from support.memory import MEMORY
 
@@ -113,12 +113,12 @@ class Matrix:
     left: Mapping[tuple[str, str], Path]
     sound: Mapping[tuple[str, str], Shown]
 
-    def sound_for(self, case: Case) -> list[Shown]:
+    def sound_for(self, case: DamageCase) -> list[Shown]:
         """Contents that a case may show: more than one if the note of the boot is damaged."""
         states = STATES if case.path == LOCK and case.state != "closed" else (case.state,)
         return [self.sound[case.broker, state] for state in states]
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[DamageCase]:
         return [
             case
             for (broker, state), path in self.left.items()
@@ -126,7 +126,7 @@ class Matrix:
         ]
 
 
-def make_matrix(made: Mapping[str, Left], scratch: Path) -> Matrix:
+def make_matrix(made: Mapping[str, LeftDirectory], scratch: Path) -> Matrix:
     """Look at undamaged directories: they are sound, and hold the committed records."""
     left: dict[tuple[str, str], Path] = {}
     sound: dict[tuple[str, str], Shown] = {}
@@ -138,7 +138,7 @@ def make_matrix(made: Mapping[str, Left], scratch: Path) -> Matrix:
             if state == "power":
                 let_the_power_fail(data)
             assert worker.ask("verify", data) == []
-            starts: list[Start] = worker.ask("start", data)
+            starts: list[BrokerStart] = worker.ask("start", data)
             assert len(starts) == 2, starts
             first, second = (start["shown"] for start in starts)
             assert first is not None
@@ -152,15 +152,15 @@ def make_matrix(made: Mapping[str, Left], scratch: Path) -> Matrix:
 
 
 def run_cases(
-    matrix: Matrix, cases: Iterable[Case], scratch: Path, *, workers: int = 1
-) -> Iterator[tuple[Case, Verdict]]:
+    matrix: Matrix, cases: Iterable[DamageCase], scratch: Path, *, workers: int = 1
+) -> Iterator[tuple[DamageCase, CaseResult]]:
     """Run cases, in no order."""
     free: SimpleQueue[Worker] = SimpleQueue()
     crew = [Worker() for _ in range(workers)]
     for worker in crew:
         free.put(worker)
 
-    def run(case: Case) -> tuple[Case, Verdict]:
+    def run(case: DamageCase) -> tuple[DamageCase, CaseResult]:
         worker = free.get()
         try:
             return case, _run_case(matrix, case, worker, scratch)
@@ -175,7 +175,7 @@ def run_cases(
             worker.close()
 
 
-def _run_case(matrix: Matrix, case: Case, worker: Worker, scratch: Path) -> Verdict:
+def _run_case(matrix: Matrix, case: DamageCase, worker: Worker, scratch: Path) -> CaseResult:
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         data = Path(directory, "data")
         left = matrix.left[case.broker, case.state]
@@ -189,11 +189,11 @@ def _run_case(matrix: Matrix, case: Case, worker: Worker, scratch: Path) -> Verd
         try:
             starts = worker.ask("start", data)
         except WorkerError as error:
-            return Verdict("hang or crash", [*failures, str(error)])
+            return CaseResult("hang or crash", [*failures, str(error)])
     verdict = judge(case, left, matrix.sound_for(case), starts, findings)
     verdict.faults += failures
     gap = gap_of(case, left) if verdict.faults else None
-    return Verdict("known gap", notes=[gap, *verdict.faults]) if gap else verdict
+    return CaseResult("known gap", notes=[gap, *verdict.faults]) if gap else verdict
 
 
 def main() -> None:

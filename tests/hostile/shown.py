@@ -58,7 +58,7 @@ class Shown(TypedDict):
     offsets: dict[str, Any]
 
 
-class Observer(RawConnection):
+class ShownReader(RawConnection):
     """Asks for everything."""
 
     def everything(self, groups: tuple[str, ...], ids: tuple[str, ...]) -> Shown:
@@ -292,7 +292,7 @@ def observe(
 ) -> Shown:
     """Ask a broker for everything; `to` is told each question."""
     to("connect")
-    with Observer(servers) as observer:
+    with ShownReader(servers) as observer:
         observer.socket.settimeout(WAIT_S)
         to("observe")
         return observer.everything(groups, ids)

@@ -24,7 +24,7 @@ class Gauges(NamedTuple):
     threads: int
 
 
-class Target(BrokerProcess):
+class TargetBroker(BrokerProcess):
     """`txn serve` with short times, so that an attack of seconds is long."""
 
     def __init__(self, data: Path, *, program: Sequence[str] = ("-m", "txn")) -> None:

@@ -14,11 +14,11 @@ import pytest
 from kio.index import load_request_schema
 
 from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange
-from hostile.fairness import Seen, attacked
+from hostile.fairness import Observations, attacked
 from hostile.frames import Values, body_of, frame
 from hostile.neighbour import FORGOTTEN_TOPIC, TOPIC
-from hostile.shown import Observer
-from hostile.target import MIB, Target
+from hostile.shown import ShownReader
+from hostile.target import MIB, TargetBroker
 from support.clients import create_topic, plain_producer, read_all, send
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
@@ -39,18 +39,18 @@ USUAL_GROWTH_MAX: Final = 200 * MIB
 KEPT_MAX: Final = 100 * MIB
 
 
-class Server:
+class SharedBroker:
     """The broker that the attacks share; a new one once one was harmed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._count = 0
-        self._target: Target | None = None
+        self._target: TargetBroker | None = None
 
-    def target(self) -> Target:
+    def target(self) -> TargetBroker:
         if self._target is None:
             self._count += 1
-            self._target = Target(self._directory / f"data-{self._count}")
+            self._target = TargetBroker(self._directory / f"data-{self._count}")
             for topic in (TOPIC, FORGOTTEN_TOPIC):
                 create_topic(self._target.bootstrap_servers, topic)
             attacked(self._target, quiet, 0.5)
@@ -70,21 +70,21 @@ def quiet(_servers: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("fairness"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
+    server = SharedBroker(tmp_path_factory.mktemp("fairness"))
     yield server
     server.abandon()
 
 
 @pytest.fixture
-def target(server: Server, request: pytest.FixtureRequest) -> Iterator[Target]:
+def target(server: SharedBroker, request: pytest.FixtureRequest) -> Iterator[TargetBroker]:
     failed = request.session.testsfailed
     yield server.target()
     if request.session.testsfailed > failed:
         server.abandon()
 
 
-def fairest(target: Target, attack: Attack) -> Seen:
+def fairest(target: TargetBroker, attack: Attack) -> Observations:
     """The first of some tries that is fair, or the last."""
     for _ in range(TRIES):
         seen = attacked(target, attack, SECONDS)
@@ -94,7 +94,7 @@ def fairest(target: Target, attack: Attack) -> Seen:
 
 
 @pytest.mark.parametrize("attack", [quiet, *ATTACKS], ids=lambda attack: attack.__name__)
-def test_P5_one_hostile_client_holds_nobody_else_up(target: Target, attack: Attack) -> None:
+def test_P5_one_hostile_client_holds_nobody_else_up(target: TargetBroker, attack: Attack) -> None:
     before, said = target.gauges(), len(target.log_text())
 
     seen = fairest(target, attack)
@@ -110,11 +110,11 @@ def test_P5_a_broker_without_descriptors_serves_who_is_connected_and_recovers(
     tmp_path: Path,
 ) -> None:
     """An API that was asked for the first time failed with a traceback: it had to be imported."""
-    target = Target(tmp_path / "data", program=("-c", SERVE_WITH_FEW_DESCRIPTORS))
+    target = TargetBroker(tmp_path / "data", program=("-c", SERVE_WITH_FEW_DESCRIPTORS))
     for topic in (TOPIC, FORGOTTEN_TOPIC):
         create_topic(target.bootstrap_servers, topic)
     said, chance = len(target.log_text()), random.Random(1)
-    with Observer(target.bootstrap_servers) as connected, ExitStack() as stack:
+    with ShownReader(target.bootstrap_servers) as connected, ExitStack() as stack:
         with suppress(OSError):
             for _ in range(DESCRIPTORS + 50):
                 other = stack.enter_context(RawConnection(target.bootstrap_servers))

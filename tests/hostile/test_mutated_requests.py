@@ -15,7 +15,7 @@ import pytest
 
 from hostile.fairness import LATE_S
 from hostile.neighbour import FORGOTTEN_MS, FORGOTTEN_TOPIC, TOPIC, Forgotten, Neighbour, p99
-from hostile.target import MIB, Target
+from hostile.target import MIB, TargetBroker
 from support.brokers import TESTS, environment
 from support.clients import create_topic, read_all
 from txn.server.scheduler import SYNC_THREADS
@@ -38,7 +38,7 @@ POOLED_THREADS: Final = min(32, (os.cpu_count() or 1) + 4) + SYNC_THREADS + 2
 
 @pytest.mark.timeout(SECONDS + 120)
 def test_P5_mutated_requests_harm_nobody(tmp_path: Path) -> None:
-    target = Target(tmp_path / "data")
+    target = TargetBroker(tmp_path / "data")
     servers = target.bootstrap_servers
     for topic in (TOPIC, FORGOTTEN_TOPIC):
         create_topic(servers, topic)

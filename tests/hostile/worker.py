@@ -5,7 +5,7 @@ It reads a question per line, `verify PATH` or `start PATH`, and answers in JSON
 that begins, and at last the answer. A process of its own, because it may hang or end.
 
     {"step": "start"}
-    {"answer": [...]}      `Finding`s, or one or two `Start`s
+    {"answer": [...]}      `Finding`s, or one or two `BrokerStart`s
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, Final, TypedDict
 
 import txn
 from hostile.left import GROUP, TOPICS
-from hostile.shown import Observer, Shown, observe
+from hostile.shown import Shown, ShownReader, observe
 from txn.errors import TxnError
 from txn.inspect.verify import verify
 
@@ -30,7 +30,7 @@ SETTINGS: Final[dict[str, Any]] = {
 }
 
 
-class Start(TypedDict):
+class BrokerStart(TypedDict):
     """One start of a broker.
 
     Attributes:
@@ -82,7 +82,7 @@ def step(name: str) -> None:
     tell(step=name)
 
 
-def starts_of(data: Path) -> list[Start]:
+def starts_of(data: Path) -> list[BrokerStart]:
     """Start twice, the second time after the clean stop of the first; once if that is refused."""
     first = started(data, "first", appends=False)
     if first["refused"] is not None:
@@ -99,7 +99,7 @@ def verified(data: Path) -> list[Finding]:
     return [(str(finding.path), finding.what) for finding in outcome.findings]
 
 
-def started(data: Path, which: str, *, appends: bool) -> Start:
+def started(data: Path, which: str, *, appends: bool) -> BrokerStart:
     lines = Lines()
     logger = logging.getLogger("txn")
     logger.addHandler(lines)
@@ -112,7 +112,7 @@ def started(data: Path, which: str, *, appends: bool) -> Start:
             shown = observe(servers, (GROUP,), IDS, to=lambda at: step(f"{which} start: {at}"))
             lines.await_names(each for each, found in shown["partitions"].items() if found["error"])
             if appends:
-                with Observer(servers) as observer:
+                with ShownReader(servers) as observer:
                     appended = {topic: observer.append(topic) for topic in TOPICS}
             step(f"{which} stop")
     except Exception as error:  # any exception: it is for the judge

@@ -82,7 +82,7 @@ Identity = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class View:
+class BrokerContents:
     """The contents that clients find in a broker.
 
     Records are (partition, offset, time, key, value, headers).
@@ -106,10 +106,10 @@ class View:
 class Move:
     """Observations before a move, after it, when the second was left, and back at the first."""
 
-    before: View
-    moved: View
-    left: View
-    back: View
+    before: BrokerContents
+    moved: BrokerContents
+    left: BrokerContents
+    back: BrokerContents
     written_at_last: list[int]
     has_metadata_snapshot: bool
     has_given_up_replicas: bool
@@ -269,10 +269,10 @@ def go_on(servers: str, owner: Producer, owner2: Identity) -> None:
 # ---------------------------------------------------------------- looking
 
 
-def look(servers: str) -> View:
+def look(servers: str) -> BrokerContents:
     admin = AdminClient({"bootstrap.servers": servers})
     topics = sorted(name for name in admin.list_topics(timeout=WAIT_S).topics if name[0] != "_")
-    return View(
+    return BrokerContents(
         all={topic: records(servers, topic, "read_uncommitted") for topic in topics},
         committed={topic: records(servers, topic, "read_committed") for topic in topics},
         ends={topic: ends(servers, topic) for topic in topics},

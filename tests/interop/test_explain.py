@@ -43,7 +43,7 @@ Ran = tuple[int, str, str]
 
 
 @dataclass(frozen=True)
-class Story:
+class ExplainedNode:
     """Output for a node at work, in this order, and the place of its directory."""
 
     explained: Ran
@@ -60,7 +60,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainedNode]:
     directory = tmp_path_factory.mktemp("explain-kafka")
     left = directory / "left"
     with KafkaNode(directory / "kafka", PROPERTIES) as node:
@@ -87,7 +87,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         committed = sorted(read_all(servers, "orders"), key=str)
         node.stop()
         stopped = run_txn("transactions", "describe", "pay-4", "--json", "--data", node.data)
-        yield Story(
+        yield ExplainedNode(
             explained,
             described,
             hanging,
@@ -144,7 +144,7 @@ def call(connection: RawConnection, api_key: int, version: int, fields: dict[str
     return connection.call(entity_builder(request(api_key, version))(fields))
 
 
-def test_who_holds_readers_back_is_told_of_apache_kafka(story: Story) -> None:
+def test_who_holds_readers_back_is_told_of_apache_kafka(story: ExplainedNode) -> None:
     code, out, _ = story.explained
     first, second = json.loads(out)
     held, hangs = first["held_by"], second["held_by"]
@@ -163,7 +163,9 @@ def test_who_holds_readers_back_is_told_of_apache_kafka(story: Story) -> None:
     assert second["waiting"]["plain"] == 1
 
 
-def test_the_life_of_a_transaction_is_told_of_apache_kafka_and_of_its_files(story: Story) -> None:
+def test_the_life_of_a_transaction_is_told_of_apache_kafka_and_of_its_files(
+    story: ExplainedNode,
+) -> None:
     code, out, _ = story.described
     timeline = json.loads(out)["timeline"]
     assert (code, [each["kind"] for each in timeline["events"]]) == (
@@ -174,7 +176,9 @@ def test_the_life_of_a_transaction_is_told_of_apache_kafka_and_of_its_files(stor
     assert (code, json.loads(out)["timeline"], err) == (0, timeline, "")
 
 
-def test_what_hangs_in_apache_kafka_is_found_and_named_with_its_offset(story: Story) -> None:
+def test_what_hangs_in_apache_kafka_is_found_and_named_with_its_offset(
+    story: ExplainedNode,
+) -> None:
     code, out, _ = story.hanging
     (found,) = json.loads(out)
     assert code == 1
@@ -182,7 +186,7 @@ def test_what_hangs_in_apache_kafka_is_found_and_named_with_its_offset(story: St
     assert "--topic-partition orders-1 --start-offset 0" in found["command"]
 
 
-def test_both_aborts_end_what_they_name_in_apache_kafka(story: Story) -> None:
+def test_both_aborts_end_what_they_name_in_apache_kafka(story: ExplainedNode) -> None:
     assert (story.aborted_by_id[0], story.aborted_by_offset[0]) == (0, 0)
     assert "aborted. 'pay-3' now has producer" in story.aborted_by_id[1]
     assert "aborted. The marker is in orders-1" in story.aborted_by_offset[1]
@@ -192,7 +196,7 @@ def test_both_aborts_end_what_they_name_in_apache_kafka(story: Story) -> None:
     )
 
 
-def test_the_directory_that_apache_kafka_left_tells_the_same(story: Story) -> None:
+def test_the_directory_that_apache_kafka_left_tells_the_same(story: ExplainedNode) -> None:
     code, out, _ = run_txn("explain", "orders", "--data", story.left, "--json")
     told, alive = json.loads(out), json.loads(story.explained[1])
     assert code == 1
@@ -203,7 +207,7 @@ def test_the_directory_that_apache_kafka_left_tells_the_same(story: Story) -> No
 
 
 def test_txn_refuses_what_hangs_in_a_directory_it_takes_over_until_it_is_given_up(
-    story: Story, tmp_path: Path
+    story: ExplainedNode, tmp_path: Path
 ) -> None:
     """It may be a late write, or a commit whose marker is lost: that is for an operator to say."""
     moved = tmp_path / "moved"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from black_box.client import Writer
+from black_box.client import TransactionalWriter
 from black_box.events import Notebook, read_notes
 from black_box.judge import judge
 from black_box.observer import Observer
 from black_box.proxy import END_TXN, Proxy
-from black_box.targets import Kafka, Txn
+from black_box.targets import KafkaTarget, TxnTarget
 from black_box.topics import PARTITIONS, SOURCE, TOPICS
 from support.clients import create_topic
 
@@ -34,7 +34,7 @@ def proxy() -> Iterator[Proxy]:
 
 @pytest.fixture
 def txn_behind(proxy: Proxy, tmp_path: Path) -> Iterator[None]:
-    target = Txn(tmp_path / "data", proxy.port, "process")
+    target = TxnTarget(tmp_path / "data", proxy.port, "process")
     proxy.upstream_port = target.port
     yield
     target.stop()
@@ -42,7 +42,7 @@ def txn_behind(proxy: Proxy, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def kafka_behind(proxy: Proxy, tmp_path: Path) -> Iterator[None]:
-    target = Kafka(tmp_path / "kafka", proxy.port)
+    target = KafkaTarget(tmp_path / "kafka", proxy.port)
     proxy.upstream_port = target.port
     yield
     target.stop()
@@ -54,7 +54,7 @@ def _end_late(proxy: Proxy, directory: Path) -> list[str]:
     for topic in TOPICS:
         create_topic(servers, topic, PARTITIONS)
     notes = directory / "writer.notes"
-    writer = Writer("writer", servers, Notebook(notes), seed=1)
+    writer = TransactionalWriter("writer", servers, Notebook(notes), seed=1)
     producer, instance = writer.instance()
     held = iter([HELD_S])
     proxy.hold(lambda api, _: next(held, 0.0) if api == END_TXN else 0.0)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from black_box.client import Copier, Writer
+from black_box.client import Copier, TransactionalWriter
 from black_box.events import Notebook, read_notes
 from black_box.history import copy_of
 from black_box.judge import judge
 from black_box.observer import Observer
 from black_box.proxy import Proxy
-from black_box.targets import Txn
+from black_box.targets import TxnTarget
 from black_box.topics import PARTITIONS, SOURCE, STAGES, TOPICS
 from support.clients import create_topic
 
@@ -33,7 +33,7 @@ def _commit_offsets_late(proxy: Proxy, directory: Path) -> set[str]:
     for topic in TOPICS:
         create_topic(servers, topic, PARTITIONS)
     notes = [directory / "writer.notes", directory / "copier.notes"]
-    writer = Writer("writer", servers, Notebook(notes[0]), seed=1)
+    writer = TransactionalWriter("writer", servers, Notebook(notes[0]), seed=1)
     written = writer.begin(*writer.instance())
     for value in VALUES:
         written.send((SOURCE, 0), "k0", value)
@@ -77,7 +77,7 @@ def _commit_offsets_late(proxy: Proxy, directory: Path) -> set[str]:
 )
 def test_offsets_that_come_late(rules: list[str], found: set[str], tmp_path: Path) -> None:
     proxy = Proxy()
-    target = Txn(tmp_path / "data", proxy.port, "process", rules)
+    target = TxnTarget(tmp_path / "data", proxy.port, "process", rules)
     proxy.upstream_port = target.port
     try:
         assert _commit_offsets_late(proxy, tmp_path) == found

@@ -39,7 +39,7 @@ RECORDS_MAX: Final = 2
 """Of one transaction in partition 0, so that a failure can leave a part of them."""
 
 
-class Result(Enum):
+class TxnResult(Enum):
     """The end of a transaction."""
 
     COMMIT = "commit"
@@ -56,7 +56,7 @@ class Phase(Enum):
     FINISHING = "a start has written its markers"
 
 
-class Rules(NamedTuple):
+class ModelRules(NamedTuple):
     """Each rule can be broken, to show that the search notices."""
 
     waits_for_data: bool = True
@@ -86,7 +86,7 @@ class Data(NamedTuple):
 class Marker(NamedTuple):
     """The end of a transaction in one partition."""
 
-    result: Result
+    result: TxnResult
 
 
 class Foreign(NamedTuple):
@@ -96,7 +96,7 @@ class Foreign(NamedTuple):
 Entry = Data | Marker | Foreign
 
 
-class PartitionLog(NamedTuple):
+class ModelLog(NamedTuple):
     """A partition's log; a power failure keeps at least the first `synced` entries."""
 
     entries: tuple[Entry, ...] = ()
@@ -106,14 +106,14 @@ class PartitionLog(NamedTuple):
     def end(self) -> int:
         return len(self.entries)
 
-    def append(self, entry: Entry) -> "PartitionLog":
+    def append(self, entry: Entry) -> "ModelLog":
         return self._replace(entries=(*self.entries, entry))
 
-    def sync(self) -> "PartitionLog":
+    def sync(self) -> "ModelLog":
         return self._replace(synced=self.end)
 
-    def cut(self, end: int) -> "PartitionLog":
-        return PartitionLog(self.entries[:end], end)
+    def cut(self, end: int) -> "ModelLog":
+        return ModelLog(self.entries[:end], end)
 
     def open_begins_at(self) -> int | None:
         """Find the first offset of the open transaction."""
@@ -133,7 +133,7 @@ class PartitionLog(NamedTuple):
             if isinstance(entry, Data):
                 pending.append(entry.transaction)
             elif isinstance(entry, Marker):
-                for number in pending if entry.result is Result.COMMIT else ():
+                for number in pending if entry.result is TxnResult.COMMIT else ():
                     counts[number] = counts.get(number, 0) + 1
                 pending = []
         return counts
@@ -143,7 +143,7 @@ class Carried(NamedTuple):
     """A marker that may not be on the disk."""
 
     partition: int
-    result: Result
+    result: TxnResult
     offset: int
 
 
@@ -151,7 +151,7 @@ class TxnRecord(NamedTuple):
     """A record of the transactional id in `__transaction_state`."""
 
     is_prepare: bool
-    result: Result | None = None
+    result: TxnResult | None = None
     named: tuple[tuple[int, int], ...] = ()
     carried: tuple[Carried, ...] = ()
 
@@ -176,11 +176,11 @@ class TxnLog(NamedTuple):
         return TxnLog(self.records[:end], end)
 
 
-class State(NamedTuple):
+class CommitState(NamedTuple):
     """The broker, its disk, and the checker's knowledge."""
 
     txn_log: TxnLog = TxnLog()
-    logs: tuple[PartitionLog, ...] = (PartitionLog(), PartitionLog())
+    logs: tuple[ModelLog, ...] = (ModelLog(), ModelLog())
     transaction: int = 1
     phase: Phase = Phase.IDLE
     joined: frozenset[int] = frozenset()
@@ -189,21 +189,21 @@ class State(NamedTuple):
     """(partition, offset) of the markers written for the PREPARE of now."""
     power_failures: int = 0
     foreign_records: int = 0
-    answered: tuple[tuple[int, Result], ...] = ()
+    answered: tuple[tuple[int, TxnResult], ...] = ()
     shown: frozenset[tuple[int, int]] = frozenset()
     """(transaction, partition) of which readers have seen the commit."""
     sent: frozenset[tuple[int, int, int]] = frozenset()
     """(transaction, partition, how many records so far)."""
 
-    def with_log(self, partition: int, log: PartitionLog) -> "State":
+    def with_log(self, partition: int, log: ModelLog) -> "CommitState":
         logs = tuple(log if each == partition else self.logs[each] for each in PARTITIONS)
         return self._replace(logs=logs)
 
 
-Step = tuple[str, State]
+Step = tuple[str, CommitState]
 
 
-class Finding(NamedTuple):
+class SearchResult(NamedTuple):
     """The end of a search: the anomaly with its story, or none, and the number of states."""
 
     anomaly: str | None
@@ -211,10 +211,10 @@ class Finding(NamedTuple):
     states: int
 
 
-def search(rules: Rules, bounds: Bounds) -> Finding:
+def search(rules: ModelRules, bounds: Bounds) -> SearchResult:
     """Look at every state within the bounds, nearest first, until one shows an anomaly."""
-    first = State()
-    reached_by: dict[State, Step | None] = {first: None}
+    first = CommitState()
+    reached_by: dict[CommitState, Step | None] = {first: None}
     queue = deque([first])
     while queue:
         state = queue.popleft()
@@ -224,19 +224,19 @@ def search(rules: Rules, bounds: Bounds) -> Finding:
             reached_by[following] = (name, state)
             anomaly = anomaly_of(following)
             if anomaly is not None:
-                return Finding(anomaly, _story(following, reached_by), len(reached_by))
+                return SearchResult(anomaly, _story(following, reached_by), len(reached_by))
             queue.append(following)
-    return Finding(None, (), len(reached_by))
+    return SearchResult(None, (), len(reached_by))
 
 
-def anomaly_of(state: State) -> str | None:
+def anomaly_of(state: CommitState) -> str | None:
     """Name the anomalies, which may never happen.
 
     Required records are asked for once a start has ended.
     """
     committed = [log.committed() for log in state.logs]
     answered = dict(state.answered)
-    if any(answered.get(number) is Result.ABORT for counts in committed for number in counts):
+    if any(answered.get(number) is TxnResult.ABORT for counts in committed for number in counts):
         return "aborted-read"
     if state.phase is not Phase.FINISHING:
         return None
@@ -249,14 +249,14 @@ def anomaly_of(state: State) -> str | None:
             if n == number
         }
         is_whole = all(committed[p].get(number, 0) == count for p, count in sent.items())
-        if answered.get(number) is Result.COMMIT and not is_whole:
+        if answered.get(number) is TxnResult.COMMIT and not is_whole:
             return "lost-write"
         if any(number in committed[p] for p in sent) and not is_whole:
             return "torn-transaction"
     return None
 
 
-def _steps(state: State, rules: Rules, bounds: Bounds) -> Iterator[Step]:
+def _steps(state: CommitState, rules: ModelRules, bounds: Bounds) -> Iterator[Step]:
     if state.phase is Phase.DECIDING:
         decided = state._replace(txn_log=state.txn_log.sync())
         yield "the start syncs its decision", _finish_start(decided, rules)
@@ -276,7 +276,7 @@ def _steps(state: State, rules: Rules, bounds: Bounds) -> Iterator[Step]:
         yield from _power_failures(state, rules)
 
 
-def _syncs(state: State) -> Iterator[Step]:
+def _syncs(state: CommitState) -> Iterator[Step]:
     """Sync where something waits for it, or where a marker need no longer be carried.
 
     Any other sync only takes possible cuts away.
@@ -290,7 +290,7 @@ def _syncs(state: State) -> Iterator[Step]:
             yield f"sync {partition}", state.with_log(partition, log.sync())
 
 
-def _write(state: State, rules: Rules) -> Iterator[Step]:
+def _write(state: CommitState, rules: ModelRules) -> Iterator[Step]:
     """Join a partition with a first record, send another record, or ask for the end."""
     number = state.transaction
     for partition in PARTITIONS:
@@ -310,7 +310,7 @@ def _write(state: State, rules: Rules) -> Iterator[Step]:
         yield f"{number} writes to {partition}", written.with_log(partition, log)
     if state.phase is Phase.OPEN:
         named = tuple((each, state.logs[each].end - 1) for each in sorted(state.joined))
-        for result in Result:
+        for result in TxnResult:
             prepare = TxnRecord(True, result, named, _carried(state, rules))
             prepared = _recorded(state, prepare)._replace(
                 phase=Phase.PREPARED, prepared_at=len(state.txn_log.records), markers=()
@@ -318,7 +318,7 @@ def _write(state: State, rules: Rules) -> Iterator[Step]:
             yield f"PREPARE {result.value} of {number}", prepared
 
 
-def _end(state: State, rules: Rules) -> Iterator[Step]:
+def _end(state: CommitState, rules: ModelRules) -> Iterator[Step]:
     """Answer, write a marker, or write COMPLETE, each as soon as the rules allow it."""
     number = state.transaction
     prepare = state.txn_log.records[state.prepared_at]
@@ -326,7 +326,7 @@ def _end(state: State, rules: Rules) -> Iterator[Step]:
     result = prepare.result
     is_prepare_synced = not rules.waits_for_prepare or state.txn_log.synced > state.prepared_at
     is_data_synced = (
-        result is Result.ABORT
+        result is TxnResult.ABORT
         or not rules.waits_for_data
         or all(state.logs[each].synced > offset for each, offset in prepare.named)
     )
@@ -336,16 +336,16 @@ def _end(state: State, rules: Rules) -> Iterator[Step]:
         answered = (*state.answered, (number, result))
         yield f"{result.value} of {number} is answered", state._replace(answered=answered)
     marked = {partition for partition, _ in state.markers}
-    for partition in state.joined - marked if is_decided or result is Result.ABORT else ():
+    for partition in state.joined - marked if is_decided or result is TxnResult.ABORT else ():
         log = state.logs[partition]
-        shown = {(number, partition)} if result is Result.COMMIT else set()
+        shown = {(number, partition)} if result is TxnResult.COMMIT else set()
         written = state._replace(
             markers=(*state.markers, (partition, log.end)), shown=state.shown | shown
         )
         marker = log.append(Marker(result))
         yield f"marker of {number} in {partition}", written.with_log(partition, marker)
     is_marked = marked == state.joined and (
-        result is Result.COMMIT
+        result is TxnResult.COMMIT
         or all(state.logs[each].synced > offset for each, offset in state.markers)
     )
     if is_answered and is_marked:
@@ -353,11 +353,11 @@ def _end(state: State, rules: Rules) -> Iterator[Step]:
         yield f"COMPLETE of {number}", _next(_recorded(state, complete))
 
 
-def _recorded(state: State, record: TxnRecord) -> State:
+def _recorded(state: CommitState, record: TxnRecord) -> CommitState:
     return state._replace(txn_log=state.txn_log.append(record))
 
 
-def _next(state: State) -> State:
+def _next(state: CommitState) -> CommitState:
     return state._replace(
         phase=Phase.IDLE,
         transaction=state.transaction + 1,
@@ -367,7 +367,7 @@ def _next(state: State) -> State:
     )
 
 
-def _carried(state: State, rules: Rules) -> tuple[Carried, ...]:
+def _carried(state: CommitState, rules: ModelRules) -> tuple[Carried, ...]:
     """List the markers that are not known to be on the disk."""
     if not rules.carries_markers:
         return ()
@@ -379,7 +379,7 @@ def _carried(state: State, rules: Rules) -> tuple[Carried, ...]:
     return tuple(each for each in carried if state.logs[each.partition].synced <= each.offset)
 
 
-def _power_failures(state: State, rules: Rules) -> Iterator[Step]:
+def _power_failures(state: CommitState, rules: ModelRules) -> Iterator[Step]:
     """Cut every log in every way, and start again."""
     ends = [range(state.txn_log.synced, len(state.txn_log.records) + 1)]
     ends += [range(log.synced, log.end + 1) for log in state.logs]
@@ -395,28 +395,28 @@ def _power_failures(state: State, rules: Rules) -> Iterator[Step]:
         yield f"power failure leaves {txn_end} records and {log_ends}", _start(left, rules)
 
 
-def _start(state: State, rules: Rules) -> State:
+def _start(state: CommitState, rules: ModelRules) -> CommitState:
     """Decide on a PREPARE, rule b."""
     last = state.txn_log.last
     if (
         last.is_prepare
-        and last.result is Result.COMMIT
+        and last.result is TxnResult.COMMIT
         and rules.looks_at_named_offsets
         and any(state.logs[each].end <= offset for each, offset in last.named)
     ):
-        decided = _recorded(state, last._replace(result=Result.ABORT))
+        decided = _recorded(state, last._replace(result=TxnResult.ABORT))
         decided = decided._replace(phase=Phase.DECIDING)
         return decided if rules.start_syncs else _finish_start(decided, rules)
     return _finish_start(state, rules)
 
 
-def _finish_start(state: State, rules: Rules) -> State:
+def _finish_start(state: CommitState, rules: ModelRules) -> CommitState:
     """Write the markers of rules a, b and c, and the record of rule d."""
     last = state.txn_log.last
     logs = list(state.logs)
     carried: list[Carried] = []
 
-    def mark(partition: int, result: Result, named_offset: int | None) -> None:
+    def mark(partition: int, result: TxnResult, named_offset: int | None) -> None:
         begins_at = logs[partition].open_begins_at()
         if begins_at is None:
             return
@@ -433,14 +433,14 @@ def _finish_start(state: State, rules: Rules) -> State:
         for partition, offset in last.named:
             mark(partition, last.result, offset)
     for partition in PARTITIONS:
-        mark(partition, Result.ABORT, None)
+        mark(partition, TxnResult.ABORT, None)
     kept = tuple(carried) if rules.start_carries_markers else ()
     record = TxnRecord(is_prepare=False, carried=kept)
     finished = _recorded(state, record)
     return finished._replace(logs=tuple(logs), phase=Phase.FINISHING)
 
 
-def _served(state: State, rules: Rules) -> State:
+def _served(state: CommitState, rules: ModelRules) -> CommitState:
     """Rule d: sync, then serve."""
     if rules.start_syncs:
         logs = tuple(log.sync() for log in state.logs)
@@ -448,7 +448,7 @@ def _served(state: State, rules: Rules) -> State:
     return _next(state)
 
 
-def _story(state: State, reached_by: dict[State, Step | None]) -> tuple[str, ...]:
+def _story(state: CommitState, reached_by: dict[CommitState, Step | None]) -> tuple[str, ...]:
     steps: list[str] = []
     step = reached_by[state]
     while step is not None:
@@ -458,7 +458,7 @@ def _story(state: State, reached_by: dict[State, Step | None]) -> tuple[str, ...
 
 
 if __name__ == "__main__":
-    finding = search(Rules(), Bounds(*map(int, sys.argv[1:])))
+    finding = search(ModelRules(), Bounds(*map(int, sys.argv[1:])))
     print("\n".join(finding.story))
     print(f"{finding.anomaly or 'no anomaly'} in {finding.states} states")
     sys.exit(finding.anomaly is not None)

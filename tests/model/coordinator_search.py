@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from txn.coordinator.transaction.connections import LatestConnections, Role
+from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import (
     TV1,
     AbortFirst,
@@ -95,7 +95,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """A client's request: `init`, `join`, `commit` or `abort`."""
 
     kind: str
@@ -108,21 +108,21 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ModelClient:
     """A client; it waits for the answer to `asks` over its newest connection."""
 
-    asks: Request | None
+    asks: ModelRequest | None
     """None when it has run its transactions or was refused for good."""
     connection: int
     producer: Producer | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CoordinatorState:
     """Everything there is at one moment."""
 
-    clients: tuple[Client, ...]
-    connections: tuple[tuple[Request, ...], ...]
+    clients: tuple[ModelClient, ...]
+    connections: tuple[tuple[ModelRequest, ...], ...]
     """Connections in the order they were opened, each with the requests that were sent and have not
     arrived.
     """
@@ -147,7 +147,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundAnomaly:
     """An anomaly, and a shortest way to it."""
 
     anomaly: str
@@ -158,14 +158,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchResult:
     """The result of a search."""
 
     states: int
-    found: Found | None
+    found: FoundAnomaly | None
 
 
-Step = tuple[str, State | AnomalyError]
+Step = tuple[str, CoordinatorState | AnomalyError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +182,24 @@ class Search:
     first_epoch: int | None = None
     """The epoch that the id has at the start, to see the epochs used up; None: unknown id."""
 
-    def run(self) -> Searched:
+    def run(self) -> SearchResult:
         """Visit every state; stop at the first anomaly."""
         start = self._start()
-        came_from: dict[State, tuple[State, str] | None] = {start: None}
+        came_from: dict[CoordinatorState, tuple[CoordinatorState, str] | None] = {start: None}
         waiting = deque([start])
         while waiting:
             state = waiting.popleft()
             for name, following in self._steps(state):
                 if isinstance(following, AnomalyError):
                     story = (*_story(came_from, state), name)
-                    return Searched(len(came_from), Found(str(following), story))
+                    return SearchResult(len(came_from), FoundAnomaly(str(following), story))
                 if following not in came_from:
                     came_from[following] = (state, name)
                     waiting.append(following)
-        return Searched(len(came_from), None)
+        return SearchResult(len(came_from), None)
 
-    def _start(self) -> State:
-        state = _connect(State((), (), left=self.bounds), client=0)
+    def _start(self) -> CoordinatorState:
+        state = _connect(CoordinatorState((), (), left=self.bounds), client=0)
         if self.first_epoch is None:
             return state
         known = Txn(
@@ -219,14 +219,14 @@ class Search:
 
     # ------------------------------------------------------------ what may happen next
 
-    def _steps(self, state: State) -> Iterator[Step]:
+    def _steps(self, state: CoordinatorState) -> Iterator[Step]:
         for connection, sent in enumerate(state.connections):
             if sent:
                 yield from self._arrivals(state, connection)
         yield from self._of_clients(state)
         yield from self._of_coordinator(state)
 
-    def _of_clients(self, state: State) -> Iterator[Step]:
+    def _of_clients(self, state: CoordinatorState) -> Iterator[Step]:
         left = state.left
         if left.reconnects:
             spent = replace(state, left=replace(left, reconnects=left.reconnects - 1))
@@ -237,7 +237,7 @@ class Search:
             spent = replace(state, left=replace(left, takeovers=left.takeovers - 1))
             yield "another client starts", _connect(spent, client=len(state.clients))
 
-    def _of_coordinator(self, state: State) -> Iterator[Step]:
+    def _of_coordinator(self, state: CoordinatorState) -> Iterator[Step]:
         left, txn = state.left, state.txn
         if txn is not None and txn.state in PREPARED:
             yield "the disk is back: complete", _completed(state)
@@ -254,7 +254,7 @@ class Search:
             restarted = replace(state, connections=cut, latest=None, given_up=None, left=left)
             yield "restart", restarted
 
-    def _arrivals(self, state: State, connection: int) -> Iterator[Step]:
+    def _arrivals(self, state: CoordinatorState, connection: int) -> Iterator[Step]:
         request, *behind = state.connections[connection]
         name = f"connection {connection} delivers: {request}"
         state = replace(state, connections=_with(state.connections, connection, tuple(behind)))
@@ -272,8 +272,8 @@ class Search:
     # ------------------------------------------------------------ the coordinator
 
     def _handled(
-        self, state: State, request: Request, connection: int
-    ) -> Iterator[tuple[str, State, "Producer | ErrorCode | None"]]:
+        self, state: CoordinatorState, request: ModelRequest, connection: int
+    ) -> Iterator[tuple[str, CoordinatorState, "Producer | ErrorCode | None"]]:
         """The coordinator's decision on a request, and its answer; None: it hangs up."""
         if request.kind == "init":
             yield self._initialized(state, request)
@@ -284,8 +284,10 @@ class Search:
         if version == TV1 and self.knows_connections and is_current:
             connections = LatestConnections()
             if state.latest is not None:
-                connections.is_superseded(ID, Role.TRANSACTION, *state.latest)
-            if connections.is_superseded(ID, Role.TRANSACTION, request.producer, connection):
+                connections.is_superseded(ID, ConnectionUse.TRANSACTION, *state.latest)
+            if connections.is_superseded(
+                ID, ConnectionUse.TRANSACTION, request.producer, connection
+            ):
                 yield "it is late and cut off", state, None
                 return
             state = replace(state, latest=(request.producer, connection))
@@ -295,8 +297,8 @@ class Search:
             yield from self._ended(state, request, request.producer, version)
 
     def _initialized(
-        self, state: State, request: Request
-    ) -> tuple[str, State, Producer | ErrorCode]:
+        self, state: CoordinatorState, request: ModelRequest
+    ) -> tuple[str, CoordinatorState, Producer | ErrorCode]:
         while True:
             decision = decide_init(
                 state.txn,
@@ -316,8 +318,8 @@ class Search:
         return "done", replace(following, held_by=request.tag[0]), decision.txn.producer
 
     def _joined(
-        self, state: State, request: Request, producer: Producer, version: int
-    ) -> tuple[str, State, Producer | ErrorCode]:
+        self, state: CoordinatorState, request: ModelRequest, producer: Producer, version: int
+    ) -> tuple[str, CoordinatorState, Producer | ErrorCode]:
         decision = decide_add(state.txn, producer, [PARTITION], client_version=version, now_ms=0)
         if isinstance(decision, Refuse):
             return decision.code.name, state, decision.code
@@ -329,7 +331,7 @@ class Search:
         return "done", state, producer
 
     def _decide_end(
-        self, state: State, producer: Producer, outcome: TxnResult, version: int
+        self, state: CoordinatorState, producer: Producer, outcome: TxnResult, version: int
     ) -> Refuse | Done | End:
         if version == TV1:
             return decide_end(state.txn, producer, outcome, now_ms=0)
@@ -338,8 +340,8 @@ class Search:
         )
 
     def _ended(
-        self, state: State, request: Request, producer: Producer, version: int
-    ) -> Iterator[tuple[str, State, Producer | ErrorCode]]:
+        self, state: CoordinatorState, request: ModelRequest, producer: Producer, version: int
+    ) -> Iterator[tuple[str, CoordinatorState, Producer | ErrorCode]]:
         outcome = OUTCOMES[request.kind]
         decision = self._decide_end(state, producer, outcome, version)
         if isinstance(decision, Refuse):
@@ -373,8 +375,8 @@ class Search:
             yield "decided, but the disk refuses", replace(prepared, left=left), code
 
     def _given_up(
-        self, state: State, producer: Producer, version: int
-    ) -> Iterator[tuple[str, State, ErrorCode]]:
+        self, state: CoordinatorState, producer: Producer, version: int
+    ) -> Iterator[tuple[str, CoordinatorState, ErrorCode]]:
         """A transaction that cannot be forced is aborted, as its client is going to ask for it."""
         left = replace(state.left, unforced=state.left.unforced - 1)
         state = replace(state, left=left, given_up=producer)
@@ -390,8 +392,8 @@ class Search:
     # ------------------------------------------------------------ the client
 
     def _answered(
-        self, state: State, request: Request, answer: "Producer | ErrorCode | None"
-    ) -> Iterator[State]:
+        self, state: CoordinatorState, request: ModelRequest, answer: "Producer | ErrorCode | None"
+    ) -> Iterator[CoordinatorState]:
         """Where a client goes from an answer: everywhere it might."""
         index, number = request.tag
         client = state.clients[index]
@@ -411,7 +413,7 @@ class Search:
             state = _with_client(state, index, replace(client, producer=answer))
             if request.kind == "join":
                 for kind in OUTCOMES:
-                    yield _sent(state, index, Request(kind, request.tag, answer))
+                    yield _sent(state, index, ModelRequest(kind, request.tag, answer))
                 return
             if request.kind in OUTCOMES:
                 is_committed = (request.tag, TxnResult.COMMIT) in state.decided
@@ -422,15 +424,15 @@ class Search:
                 client = replace(state.clients[index], asks=None)
                 yield _with_client(state, index, client)
                 return
-            yield _sent(state, index, Request("join", (index, number), answer))
+            yield _sent(state, index, ModelRequest("join", (index, number), answer))
             if request.kind == TxnResult.ABORT.value:
-                yield _sent(state, index, Request("init", (index, number), answer))
+                yield _sent(state, index, ModelRequest("init", (index, number), answer))
 
 
 # ---------------------------------------------------------------- steps of a state
 
 
-def _written(state: State, txn: Txn) -> State:
+def _written(state: CoordinatorState, txn: Txn) -> CoordinatorState:
     if not is_move(state.txn, txn):
         raise AnomalyError("illegal-move")
     if txn.state in (TxnState.EMPTY, TxnState.ONGOING):
@@ -438,30 +440,30 @@ def _written(state: State, txn: Txn) -> State:
     return replace(state, txn=txn)
 
 
-def _decided(state: State, prepared: Txn, outcome: TxnResult) -> State:
+def _decided(state: CoordinatorState, prepared: Txn, outcome: TxnResult) -> CoordinatorState:
     decided = state.decided
     if state.open_of is not None:
         decided |= {(state.open_of, outcome)}
     return replace(_written(state, prepared), open_of=None, decided=decided)
 
 
-def _completed(state: State) -> State:
+def _completed(state: CoordinatorState) -> CoordinatorState:
     assert state.txn is not None, "there is a Prepare"
     completed = _written(state, complete(state.txn, now_ms=0))
     return replace(completed, waits_for_markers=False)
 
 
-def _connect(state: State, client: int) -> State:
+def _connect(state: CoordinatorState, client: int) -> CoordinatorState:
     """A client that starts: it initializes over a connection of its own."""
-    request = Request("init", (client, 0), None)
+    request = ModelRequest("init", (client, 0), None)
     return replace(
         state,
-        clients=(*state.clients, Client(request, len(state.connections))),
+        clients=(*state.clients, ModelClient(request, len(state.connections))),
         connections=(*state.connections, (request,)),
     )
 
 
-def _reconnect(state: State, index: int) -> State:
+def _reconnect(state: CoordinatorState, index: int) -> CoordinatorState:
     """A client asks again over a new connection and leaves its earlier requests behind."""
     client = state.clients[index]
     assert client.asks is not None, "it waits for something"
@@ -470,14 +472,14 @@ def _reconnect(state: State, index: int) -> State:
     return replace(state, connections=(*state.connections, (client.asks,)))
 
 
-def _sent(state: State, index: int, request: Request) -> State:
+def _sent(state: CoordinatorState, index: int, request: ModelRequest) -> CoordinatorState:
     client = state.clients[index]
     sent = (*state.connections[client.connection], request)
     state = _with_client(state, index, replace(client, asks=request))
     return replace(state, connections=_with(state.connections, client.connection, sent))
 
 
-def _with_client(state: State, index: int, client: Client) -> State:
+def _with_client(state: CoordinatorState, index: int, client: ModelClient) -> CoordinatorState:
     return replace(state, clients=_with(state.clients, index, client))
 
 
@@ -489,7 +491,9 @@ def _next_producer_id() -> int:
     return NEXT_PRODUCER_ID
 
 
-def _story(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+def _story(
+    came_from: dict[CoordinatorState, tuple[CoordinatorState, str] | None], state: CoordinatorState
+) -> tuple[str, ...]:
     steps = []
     while (before := came_from[state]) is not None:
         state, name = before

@@ -51,7 +51,7 @@ class Signals:
         return self._trace
 
 
-class Cluster:
+class ModelCluster:
     """Committed state: the copy, and the group's offset."""
 
     def __init__(self, signals: Signals) -> None:
@@ -72,7 +72,7 @@ class Cluster:
 class Librdkafka:
     """A producer that answers at once; begun, it must be ended before it begins again."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ModelCluster) -> None:
         self._cluster = cluster
 
     def __len__(self) -> int:
@@ -120,10 +120,10 @@ class Librdkafka:
             raise KafkaException(KafkaError(KafkaError._STATE, "Operation not valid in state"))
 
 
-class Reader:
+class ModelConsumer:
     """A plain consumer of the topic's one partition."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ModelCluster) -> None:
         self._cluster = cluster
         self._next = 0
         self._position = OFFSET_INVALID
@@ -153,10 +153,10 @@ class Reader:
         self._position = OFFSET_INVALID
 
 
-class Client(Producer):
+class ModelProducer(Producer):
     """A `Producer` over the model."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ModelCluster) -> None:
         self._cluster = cluster
         super().__init__(bootstrap_servers="h:1", transactional_id="p")
 
@@ -164,9 +164,9 @@ class Client(Producer):
         return Librdkafka(self._cluster)  # type: ignore[return-value]
 
 
-def copy_topic(cluster: Cluster, batch: Callable[[], int]) -> None:
+def copy_topic(cluster: ModelCluster, batch: Callable[[], int]) -> None:
     """The program: copy until everything is committed, going on after every exception."""
-    producer, reader = Client(cluster), Reader(cluster)
+    producer, reader = ModelProducer(cluster), ModelConsumer(cluster)
     while cluster.offset < len(TOPIC):
         try:
             cluster.signals.arm()
@@ -179,13 +179,13 @@ def copy_topic(cluster: Cluster, batch: Callable[[], int]) -> None:
             pass
         except (FencedError, InDoubtError, RejectedError):
             sys.settrace(None)  # opening a producer is the program's own affair
-            producer = Client(cluster)
+            producer = ModelProducer(cluster)
 
 
 @given(gaps=st.lists(st.integers(1, 120), min_size=1, max_size=4), batch=st.integers(1, 3))
 @settings(max_examples=500, deadline=None)
 def test_the_copy_is_exact_wherever_signals_strike(gaps: list[int], batch: int) -> None:
-    cluster = Cluster(Signals(gaps))
+    cluster = ModelCluster(Signals(gaps))
     before = sys.gettrace()
     try:
         copy_topic(cluster, lambda: batch)

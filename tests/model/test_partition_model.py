@@ -44,7 +44,7 @@ PRODUCER_IDS = (7, 8, 9)
 
 
 @dataclass(frozen=True)
-class Batch:
+class ModelBatch:
     """A data batch as a producer or coordinator sends it."""
 
     origin: int
@@ -75,12 +75,12 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Stored:
+class ModelEntry:
     """An entry of the log: a batch or marker, and its offsets."""
 
     base_offset: int
     last_offset: int
-    what: Batch | Marker
+    what: ModelBatch | Marker
 
     @property
     def replayed(self) -> ReplayedBatch:
@@ -97,9 +97,9 @@ class NaiveLog:
     """The rules, computed from the list of admitted batches."""
 
     def __init__(self) -> None:
-        self.stored: list[Stored] = []
+        self.stored: list[ModelEntry] = []
         self.expected: dict[int, int] = {}
-        self.asked: list[Batch] = []  # unknown producers' batches that were asked to join
+        self.asked: list[ModelBatch] = []  # unknown producers' batches that were asked to join
         self.forgotten: dict[int, int] = {}  # below this offset of a producer nothing is known
         self.first_known: set[int] = set()  # offsets of batches before which no other was known
         self.is_compacted = False
@@ -109,10 +109,10 @@ class NaiveLog:
     def end(self) -> int:
         return self.stored[-1].last_offset + 1 if self.stored else 0
 
-    def all_of(self, producer_id: int) -> list[Stored]:
+    def all_of(self, producer_id: int) -> list[ModelEntry]:
         return [s for s in self.stored if s.what.producer_id == producer_id]
 
-    def of(self, producer_id: int) -> list[Stored]:
+    def of(self, producer_id: int) -> list[ModelEntry]:
         """The known state of a producer."""
         start = self.forgotten.get(producer_id, 0)
         return [s for s in self.all_of(producer_id) if s.base_offset >= start]
@@ -129,7 +129,7 @@ class NaiveLog:
         own = self.all_of(producer_id)
         return own[-1].what.producer_epoch if own else -1
 
-    def window(self, producer_id: int) -> list[Stored]:
+    def window(self, producer_id: int) -> list[ModelEntry]:
         """The last five data batches of the producer's newest epoch, one after the other."""
         if not any(s for s in self.of(producer_id) if self._is_of_newest_epoch(s)):
             return []
@@ -137,9 +137,9 @@ class NaiveLog:
         own = [s for s in self.all_of(producer_id) if s.base_offset >= start]
         return consecutive([s for s in own if self._is_of_newest_epoch(s)][-5:])
 
-    def _is_of_newest_epoch(self, stored: Stored) -> bool:
+    def _is_of_newest_epoch(self, stored: ModelEntry) -> bool:
         epoch = self.epoch_of(stored.what.producer_id)
-        return isinstance(stored.what, Batch) and stored.what.producer_epoch == epoch
+        return isinstance(stored.what, ModelBatch) and stored.what.producer_epoch == epoch
 
     def open_since(self, producer_id: int, below: int | None = None) -> int:
         """First offset of the producer's open transaction (as of an offset), or -1."""
@@ -181,7 +181,7 @@ class NaiveLog:
                     ActiveProducer(
                         producer_id,
                         self.epoch_of(producer_id),
-                        newest.last_sequence if isinstance(newest, Batch) else -1,
+                        newest.last_sequence if isinstance(newest, ModelBatch) else -1,
                         own[-1].what.timestamp_ms,
                         markers[-1].coordinator_epoch if markers else -1,
                         self.open_since(producer_id),
@@ -189,7 +189,7 @@ class NaiveLog:
                 )
         return described
 
-    def judge(self, batch: Batch) -> AdmitResult:
+    def judge(self, batch: ModelBatch) -> AdmitResult:
         """The required answer, by the rules in the order in which they are written down."""
         p, known_epoch = batch.producer_id, self.epoch_of(batch.producer_id)
         is_known = bool(self.of(p))
@@ -199,7 +199,7 @@ class NaiveLog:
         is_expected = self.expected.get(p) == batch.producer_epoch
         if is_client:
             for s in self.window(p):
-                assert isinstance(s.what, Batch)
+                assert isinstance(s.what, ModelBatch)
                 theirs = (s.what.producer_epoch, s.what.base_sequence, s.what.last_sequence)
                 has_next = s.base_offset < first if first >= 0 else is_expected
                 if theirs == (
@@ -221,7 +221,7 @@ class NaiveLog:
             unstable = self.end
         return ADMIT, unstable, None
 
-    def _is_next(self, batch: Batch, is_known: bool, known_epoch: int) -> bool:
+    def _is_next(self, batch: ModelBatch, is_known: bool, known_epoch: int) -> bool:
         if not is_known:
             must_be_zero = batch.is_transactional and batch.origin == CLIENT_V2
             return batch.base_sequence == 0 if must_be_zero else not self.is_overtaking(batch)
@@ -229,10 +229,10 @@ class NaiveLog:
         if batch.producer_epoch != known_epoch or not window:
             return batch.base_sequence == 0
         newest = window[-1].what
-        assert isinstance(newest, Batch)
+        assert isinstance(newest, ModelBatch)
         return batch.base_sequence == (newest.last_sequence + 1) % SEQUENCE_COUNT
 
-    def is_overtaking(self, batch: Batch) -> bool:
+    def is_overtaking(self, batch: ModelBatch) -> bool:
         """An unknown producer's batch may not pass one of its own that was asked to join."""
         same = [a for a in self.asked if a.producer_id == batch.producer_id]
         epochs = [a.producer_epoch for a in same]
@@ -249,12 +249,12 @@ class NaiveLog:
         if markers and marker.coordinator_epoch < markers[-1].coordinator_epoch:
             return COORDINATOR_FENCED
         after = NaiveLog()
-        after.stored = [*self.stored, Stored(self.end, self.end, marker)]
+        after.stored = [*self.stored, ModelEntry(self.end, self.end, marker)]
         new = [entry for entry in after.aborted() if entry[2] == self.end]
         return ADMIT, after.first_unstable(), new[0] if new else None
 
 
-def consecutive(batches: list[Stored]) -> list[Stored]:
+def consecutive(batches: list[ModelEntry]) -> list[ModelEntry]:
     """Those batches behind the last gap in their sequences."""
     first = len(batches) - 1
     while first > 0 and follows(batches[first].what, batches[first - 1].what):
@@ -262,9 +262,9 @@ def consecutive(batches: list[Stored]) -> list[Stored]:
     return batches[max(first, 0) :]
 
 
-def follows(what: Batch | Marker, before: Batch | Marker) -> bool:
-    assert isinstance(what, Batch)
-    assert isinstance(before, Batch)
+def follows(what: ModelBatch | Marker, before: ModelBatch | Marker) -> bool:
+    assert isinstance(what, ModelBatch)
+    assert isinstance(before, ModelBatch)
     return before.last_sequence >= 0 and (
         what.base_sequence == (before.last_sequence + 1) % SEQUENCE_COUNT
     )
@@ -281,7 +281,7 @@ class PartitionMachine(RuleBasedStateMachine):
         super().__init__()
         self.producer_state = ProducerStateManager()
         self.log = NaiveLog()
-        self.sent: list[Batch] = []
+        self.sent: list[ModelBatch] = []
         self.snapshots: list[Snapshot] = []
         self.stable_before = 0
         self.today_ms = 0
@@ -295,7 +295,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.start = start
         self.is_internal = is_internal
 
-    def _send(self, batch: Batch) -> AdmitResult:
+    def _send(self, batch: ModelBatch) -> AdmitResult:
         """Send a batch to both, and store it if it is admitted."""
         wanted = self.log.judge(batch)
         is_known = bool(self.log.of(batch.producer_id))
@@ -316,7 +316,7 @@ class PartitionMachine(RuleBasedStateMachine):
             end = self.log.end
             if not self.log.window(batch.producer_id):
                 self.log.first_known.add(end)
-            self.log.stored.append(Stored(end, end + batch.record_count - 1, batch))
+            self.log.stored.append(ModelEntry(end, end + batch.record_count - 1, batch))
         self.sent.append(batch)
         return verdict
 
@@ -333,7 +333,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if not window or window[-1].what.producer_epoch != producer_epoch:
             return 0
         newest = window[-1].what
-        assert isinstance(newest, Batch)
+        assert isinstance(newest, ModelBatch)
         return (newest.last_sequence + 1) % SEQUENCE_COUNT
 
     # ------------------------------------------------------------ what a client does
@@ -361,7 +361,7 @@ class PartitionMachine(RuleBasedStateMachine):
             self.allow_txn(producer_id, epoch)
         sequence = self._next_sequence(producer_id, epoch)
         self._send(
-            Batch(
+            ModelBatch(
                 origin, producer_id, epoch, sequence, record_count, is_transactional, timestamp_ms
             )
         )
@@ -391,7 +391,9 @@ class PartitionMachine(RuleBasedStateMachine):
         sequence = (self._next_sequence(producer_id, epoch) + sequence_step) % SEQUENCE_COUNT
         if is_expected:
             self.allow_txn(producer_id, epoch)
-        self._send(Batch(origin, producer_id, epoch, sequence, record_count, is_transactional, 4))
+        self._send(
+            ModelBatch(origin, producer_id, epoch, sequence, record_count, is_transactional, 4)
+        )
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -404,11 +406,13 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def P6_a_retry_of_the_last_five_is_never_stored_again(self, data: st.DataObject) -> None:
         stored = [s for p in PRODUCER_IDS for s in self.log.window(p)]
-        batches = [s for s in stored if isinstance(s.what, Batch) and s.what.base_sequence >= 0]
+        batches = [
+            s for s in stored if isinstance(s.what, ModelBatch) and s.what.base_sequence >= 0
+        ]
         if not batches:
             return
         again = data.draw(st.sampled_from(batches))
-        assert isinstance(again.what, Batch)
+        assert isinstance(again.what, ModelBatch)
         duplicate = (1, again.base_offset, None)
         assert self._send(again.what) in (duplicate, OUT_OF_ORDER_SEQUENCE)
 
@@ -420,7 +424,9 @@ class PartitionMachine(RuleBasedStateMachine):
             return
         self.allow_txn(producer_id, older)
         sequence = self._next_sequence(producer_id, older + 1)
-        verdict = self._send(Batch(CLIENT_V1, producer_id, older, sequence, 1, is_transactional, 0))
+        verdict = self._send(
+            ModelBatch(CLIENT_V1, producer_id, older, sequence, 1, is_transactional, 0)
+        )
         assert verdict == INVALID_PRODUCER_EPOCH
 
     # ------------------------------------------------------------ what coordinators do
@@ -443,7 +449,7 @@ class PartitionMachine(RuleBasedStateMachine):
     )
     def commit_offsets(self, producer_id: int, epoch_step: int, record_count: int) -> None:
         epoch = self._epoch_near(producer_id, epoch_step)
-        self._send(Batch(COORDINATOR, producer_id, epoch, -1, record_count, True, 3))
+        self._send(ModelBatch(COORDINATOR, producer_id, epoch, -1, record_count, True, 3))
 
     @precondition(lambda self: self.log.first_unstable() >= 0)
     @rule(data=st.data(), bumps_epoch=st.booleans(), is_commit=st.booleans())
@@ -486,7 +492,7 @@ class PartitionMachine(RuleBasedStateMachine):
         )
         assert verdict == wanted, marker
         if verdict[0] == ADMIT:
-            self.log.stored.append(Stored(end, end, marker))
+            self.log.stored.append(ModelEntry(end, end, marker))
             self.log.expected.pop(marker.producer_id, None)
             self.log.asked = [a for a in self.log.asked if a.producer_id != marker.producer_id]
 
@@ -610,7 +616,7 @@ class PartitionMachine(RuleBasedStateMachine):
             theirs = [
                 (s.what.base_sequence, s.what.last_sequence, s.base_offset, s.last_offset)
                 for s in self.log.window(producer_id)
-                if isinstance(s.what, Batch)
+                if isinstance(s.what, ModelBatch)
             ]
             assert window == theirs
 
@@ -620,7 +626,7 @@ class PartitionMachine(RuleBasedStateMachine):
             return
         next_sequences: dict[tuple[int, int], int] = {}
         for s in self.log.stored:
-            if isinstance(s.what, Batch) and s.what.base_sequence >= 0:
+            if isinstance(s.what, ModelBatch) and s.what.base_sequence >= 0:
                 key = (s.what.producer_id, s.what.producer_epoch)
                 wanted = next_sequences.get(key, s.what.base_sequence)
                 is_first_known = s.base_offset in self.log.first_known

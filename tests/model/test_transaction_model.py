@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.txn_coordinator import Identity
+from txn.broker.txn_coordinator import InitProducerIdResult
 from txn.coordinator.transaction.records import (
     TxnRecord,
     decode_key,
@@ -96,7 +96,7 @@ class Attempt:
             self.fate = Fate.UNCERTAIN
 
 
-class Client:
+class ProducerInstance:
     """One producer instance. It may live on after another took its place."""
 
     def __init__(self, transaction_version: int) -> None:
@@ -134,7 +134,7 @@ def replayed(host: FakeHost) -> dict[str, Txn]:
     return dict(transactions.items())
 
 
-class World(RuleBasedStateMachine):
+class TransactionWorld(RuleBasedStateMachine):
     """The common part of both machines: the clients, the judge, and the promises."""
 
     durability = Durability.PROCESS
@@ -143,7 +143,7 @@ class World(RuleBasedStateMachine):
         super().__init__()
         self.host = flights_host(self.durability)
         self.coordinator = EagerCalls(coordinator_on(self.host))
-        self.clients: list[Client] = []
+        self.clients: list[ProducerInstance] = []
         self.attempts: list[Attempt] = []
         self.values = count()
         self.stable: dict[TopicPartition, int] = dict.fromkeys(PARTITIONS, 0)
@@ -153,7 +153,7 @@ class World(RuleBasedStateMachine):
         epoch=st.sampled_from([None, 32_763, 32_764, 32_765, 32_766]),
     )
     def begin(self, versions: tuple[int, int], epoch: int | None) -> None:
-        self.clients = [Client(version) for version in versions]
+        self.clients = [ProducerInstance(version) for version in versions]
         if epoch is not None:
             self._seed(epoch)
         self.coordinator.recover()
@@ -177,11 +177,11 @@ class World(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what clients do
 
-    def _begin_attempt(self, client: Client) -> None:
+    def _begin_attempt(self, client: ProducerInstance) -> None:
         client.attempt = Attempt()
         self.attempts.append(client.attempt)
 
-    def _initialized(self, client: Client, identity: Identity) -> None:
+    def _initialized(self, client: ProducerInstance, identity: InitProducerIdResult) -> None:
         client.give_up()
         if identity.code is not ErrorCode.NONE:
             assert identity.code in RETRIABLE
@@ -192,7 +192,7 @@ class World(RuleBasedStateMachine):
         client.take(identity.producer)
         self._begin_attempt(client)
 
-    def _append(self, client: Client, partition: TopicPartition, value: bytes) -> int:
+    def _append(self, client: ProducerInstance, partition: TopicPartition, value: bytes) -> int:
         """Append admitted batches; return the verdict's kind."""
         assert client.producer is not None
         kind, _ = self.host.store(*partition).client_append(
@@ -207,7 +207,7 @@ class World(RuleBasedStateMachine):
             client.attempt.values.add(value)
         return kind
 
-    def _ended(self, client: Client, identity: Identity) -> None:
+    def _ended(self, client: ProducerInstance, identity: InitProducerIdResult) -> None:
         outcome, client.asked = client.asked, None
         attempt = client.attempt
         if identity.code in RETRIABLE:
@@ -222,7 +222,7 @@ class World(RuleBasedStateMachine):
         client.take(identity.producer)
         self._begin_attempt(client)
 
-    def _may_end(self, client: Client) -> bool:
+    def _may_end(self, client: ProducerInstance) -> bool:
         return client.producer is not None and bool(client.attempt.declared)
 
     # ------------------------------------------------------------ what is promised
@@ -273,7 +273,7 @@ class World(RuleBasedStateMachine):
         self.P3_P4_P7_attempts_are_seen_whole_or_not_at_all()
 
 
-class Crashes(World):
+class Crashes(TransactionWorld):
     """Killed before or after any write."""
 
     def __init__(self) -> None:
@@ -355,7 +355,9 @@ class Crashes(World):
         if self._append(client, partition, value) == ASK_TO_JOIN:
             self._join_and_append(client, partition, value)
 
-    def _join_and_append(self, client: Client, partition: TopicPartition, value: bytes) -> None:
+    def _join_and_append(
+        self, client: ProducerInstance, partition: TopicPartition, value: bytes
+    ) -> None:
         producer = client.producer
         assert producer is not None
         codes = self._survive(
@@ -423,7 +425,7 @@ class Crashes(World):
             if client.asked is not None:
                 self._ask_to_end(client)
 
-    def _ask_to_end(self, client: Client) -> None:
+    def _ask_to_end(self, client: ProducerInstance) -> None:
         producer, outcome = client.producer, client.asked
         assert producer is not None
         assert outcome is not None
@@ -454,12 +456,12 @@ class Asked:
     """A request on its way."""
 
     kind: str
-    client: Client
+    client: ProducerInstance
     answer: "asyncio.Future[Any]"
     partition: TopicPartition | None = None
 
 
-class PowerFailures(World):
+class PowerFailures(TransactionWorld):
     """With `durability=commit`: unsynced records may be gone."""
 
     durability = Durability.COMMIT
@@ -483,10 +485,12 @@ class PowerFailures(World):
         self._harvest()
         return result
 
-    def _is_busy(self, client: Client) -> bool:
+    def _is_busy(self, client: ProducerInstance) -> bool:
         return any(asked.client is client for asked in self.under_way)
 
-    def _ask(self, client: Client, kind: str, act: Callable[[], Any], **facts: Any) -> None:
+    def _ask(
+        self, client: ProducerInstance, kind: str, act: Callable[[], Any], **facts: Any
+    ) -> None:
         async def answer(result: Any) -> Any:
             return await result if asyncio.isfuture(result) else result
 
@@ -509,7 +513,7 @@ class PowerFailures(World):
                 assert asked.partition is not None
                 self._joined(asked.client, asked.partition, result)
 
-    def _joined(self, client: Client, partition: TopicPartition, result: Any) -> None:
+    def _joined(self, client: ProducerInstance, partition: TopicPartition, result: Any) -> None:
         code = result if isinstance(result, ErrorCode) else ErrorCode(result[partition])
         if code in RETRIABLE or client.producer is None:
             return

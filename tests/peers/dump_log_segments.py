@@ -12,7 +12,7 @@ SECONDS_MAX = 120.0
 
 
 @dataclass
-class Told:
+class DumpOutput:
     """Output of DumpLogSegments for some files: its lines, file by file, as fields."""
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Told:
         return [line for file in files for line in self.lines[file] if line.startswith(start)]
 
 
-def kafka_dump(files: list[Path], *options: str) -> Told:
+def kafka_dump(files: list[Path], *options: str) -> DumpOutput:
     """Run the tool once over many files."""
     assert files, "there is nothing to dump"
     command = [
@@ -36,7 +36,7 @@ def kafka_dump(files: list[Path], *options: str) -> Told:
         command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, errors="replace"
     )
     assert done.returncode == 0, done.stderr
-    told = Told(complaints=done.stderr)
+    told = DumpOutput(complaints=done.stderr)
     for line in done.stdout.splitlines():
         if line.startswith("Dumping "):
             current = told.lines.setdefault(Path(line.removeprefix("Dumping ")), [])

@@ -32,7 +32,7 @@ STORIES_MAX = 3
 
 
 @dataclass(slots=True)
-class Chunk:
+class SeedChunk:
     """The results of some seeds."""
 
     seeds: int = 0
@@ -43,7 +43,7 @@ class Chunk:
     failed: dict[int, list[str]] = field(default_factory=dict)
     """Seed → names of its anomalies."""
 
-    def add(self, other: "Chunk") -> None:
+    def add(self, other: "SeedChunk") -> None:
         self.seeds += other.seeds
         self.steps += other.steps
         self.committed += other.committed
@@ -52,9 +52,9 @@ class Chunk:
         self.failed |= other.failed
 
 
-def run_chunk(first: int) -> Chunk:
+def run_chunk(first: int) -> SeedChunk:
     """Run `CHUNK` seeds."""
-    done = Chunk()
+    done = SeedChunk()
     began_s = time.process_time()
     for seed in range(first, first + CHUNK):
         done.seeds += 1
@@ -76,7 +76,7 @@ class Soak:
     """Many seeds on many cores."""
 
     def __init__(self, first: int, seeds: int | None, minutes: float | None) -> None:
-        self.total = Chunk()
+        self.total = SeedChunk()
         self._first = first
         self._seeds = seeds
         self._began_s = time.monotonic()

@@ -27,7 +27,7 @@ class Crash(BaseException):
     """The process that was running is gone."""
 
 
-class Entry:
+class AgendaEntry:
     """Something that is due; or that was, if `call` is None."""
 
     __slots__ = ("args", "call", "loop")
@@ -53,8 +53,8 @@ class Agenda:
         self.clock_step_us = 0
         """The sum of the changes to the time of day since the beginning."""
         self.steps = 0
-        self._ready: deque[Entry] = deque()
-        self._later: list[tuple[int, int, Entry]] = []
+        self._ready: deque[AgendaEntry] = deque()
+        self._later: list[tuple[int, int, AgendaEntry]] = []
         self._order = 0
 
     @property
@@ -62,17 +62,19 @@ class Agenda:
         """The time of a clock that may be set, 0 at the beginning."""
         return self.now_us + self.clock_step_us
 
-    def soon(self, loop: "SimLoop", call: Callable[..., object], *args: Any) -> Entry:
+    def soon(self, loop: "SimLoop", call: Callable[..., object], *args: Any) -> AgendaEntry:
         """Make a call when the present work is done."""
-        entry = Entry(loop, call, args)
+        entry = AgendaEntry(loop, call, args)
         self._ready.append(entry)
         return entry
 
-    def at(self, when_us: int, loop: "SimLoop", call: Callable[..., object], *args: Any) -> Entry:
+    def at(
+        self, when_us: int, loop: "SimLoop", call: Callable[..., object], *args: Any
+    ) -> AgendaEntry:
         """Make a call at a time; soon when that has passed."""
         if when_us <= self.now_us:
             return self.soon(loop, call, *args)
-        entry = Entry(loop, call, args)
+        entry = AgendaEntry(loop, call, args)
         self._order += 1
         heapq.heappush(self._later, (when_us, self._order, entry))
         return entry
@@ -128,7 +130,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_later(self, delay, callback, *args, context=None):  # type: ignore[no-untyped-def, override]
         return self.after(int(delay * US_PER_S), callback, *args)
 
-    def after(self, delay_us: int, call: Callable[..., object], *args: Any) -> Entry:
+    def after(self, delay_us: int, call: Callable[..., object], *args: Any) -> AgendaEntry:
         """Make a call after a time."""
         return self.agenda.at(self.agenda.now_us + delay_us, self, call, *args)
 

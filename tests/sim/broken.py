@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from sim.cleaning import Output, delete_retention_ms, limit_of, moved_up, output_of
-from sim.disk import File, SimCatalog, SimLog, SimStorage
+from sim.cleaning import CleanedSegment, delete_retention_ms, limit_of, moved_up, output_of
+from sim.disk import SimCatalog, SimFile, SimLog, SimStorage
 from sim.plan import (
     Plan,
     make_cleaner_plan,
@@ -48,9 +48,9 @@ from txn.broker.controller import LocalController
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.host import Timer
 from txn.broker.local_host import LocalHost
-from txn.broker.marker_sender import LocalMarkerSender, Sent, to_be_retried
+from txn.broker.marker_sender import LocalMarkerSender, MarkersSent, to_be_retried
 from txn.broker.runtime import Shard
-from txn.broker.txn_coordinator import Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
 from txn.coordinator.group.classic import Group, commit_refusal
 from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue
@@ -96,7 +96,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenRule:
     """One rule that does not hold."""
 
     rule: str
@@ -211,7 +211,7 @@ def _markers_are_stored_as_data(seam: Seam) -> None:
 # -------------------------------------------------------------------- the coordinator
 
 
-class Start:
+class BrokenStart:
     """The start of a coordinator.
 
     Attributes:
@@ -257,7 +257,7 @@ def _prepare_is_durable_before_the_data(seam: Seam) -> None:
 
 
 def _recovery_forgets_prepare(seam: Seam) -> None:
-    start = Start(seam)
+    start = BrokenStart(seam)
 
     @seam.instead_of(finish)
     def finish_unless_it_starts(
@@ -310,7 +310,7 @@ def _lost_records_are_taken_for_later_ones(seam: Seam) -> None:
 
 
 def _prepare_ends_a_later_transaction(seam: Seam) -> None:
-    start = Start(seam)
+    start = BrokenStart(seam)
 
     @seam.instead_of(finish)
     def finish_everywhere(
@@ -354,7 +354,7 @@ def _a_marker_ends_a_later_transaction(seam: Seam) -> None:
 
 
 def _a_start_forgets_the_markers_it_wrote(seam: Seam) -> None:
-    start = Start(seam)
+    start = BrokenStart(seam)
 
     @seam.instead_of(encode_value)
     def encode_without_markers(txn: Txn) -> bytes:
@@ -385,7 +385,7 @@ def _one_partition_gets_no_marker(seam: Seam) -> None:
     @seam.instead_of(LocalMarkerSender)
     class Forgetful(LocalMarkerSender):
         @override
-        def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> Sent:
+        def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
             return super().send([each for each in partitions if each != ("sink", 1)], marker)
 
 
@@ -460,7 +460,7 @@ def _what_is_prepared_times_out(seam: Seam) -> None:
 
 
 def _a_power_failure_ends_what_is_prepared(seam: Seam) -> None:
-    start = Start(seam)
+    start = BrokenStart(seam)
 
     @seam.instead_of(decode_record)
     def read_as_ordinary(key: bytes, value: bytes | None) -> TxnRecord | None:
@@ -542,7 +542,7 @@ def _what_is_kept_takes_more(seam: Seam) -> None:
 
 
 def _a_start_lets_more_into_what_is_kept(seam: Seam) -> None:
-    start = Start(seam)
+    start = BrokenStart(seam)
 
     @seam.instead_of(ProducerStateManager)
     class BlocksNobodyAtAStart(ProducerStateManager):
@@ -582,7 +582,7 @@ def _a_commit_that_is_put_off_is_undone(seam: Seam) -> None:
             outcome: TxnResult,
             *,
             bumps_epoch: bool,
-        ) -> Identity:
+        ) -> InitProducerIdResult:
             answer = await super().end(transactional_id, producer, outcome, bumps_epoch=bumps_epoch)
             txn = self.transactions.get(transactional_id)
             is_put_off = answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -740,16 +740,16 @@ def _what_is_cleaned_stays_named(seam: Seam) -> None:
             """Name them for good."""
 
 
-def _leaves(seam: Seam, keep: Callable[[Output], list[bytes]]) -> None:
+def _leaves(seam: Seam, keep: Callable[[CleanedSegment], list[bytes]]) -> None:
     """Let the cleaner leave something else than it did."""
 
     @seam.instead_of(output_of)
-    def wrong(output: Output) -> list[bytes]:
+    def wrong(output: CleanedSegment) -> list[bytes]:
         return output.left if output.log.topic.startswith("__") else keep(output)
 
 
 def _open_transactions_are_cleaned(seam: Seam) -> None:
-    def keep(output: Output) -> list[bytes]:
+    def keep(output: CleanedSegment) -> list[bytes]:
         open_ids = {
             each.producer_id
             for each in output.log.producer_state.describe()
@@ -766,7 +766,7 @@ def _is_abort_marker(batch: bytes) -> bool:
 
 
 def _aborted_transactions_are_cleaned_as_committed(seam: Seam) -> None:
-    def keep(output: Output) -> list[bytes]:
+    def keep(output: CleanedSegment) -> list[bytes]:
         aborted = {
             (entry[0], n)
             for entry in output.log.producer_state.aborted_entries()
@@ -800,8 +800,8 @@ def _cleaned_records_move_up(seam: Seam) -> None:
 
 
 def _lost_segments_are_taken_for_cleaned_ones(seam: Seam) -> None:
-    @seam.instead_of(File)
-    class SaysAllIsSynced(File):
+    @seam.instead_of(SimFile)
+    class SaysAllIsSynced(SimFile):
         @property
         @override
         def checkpointed_end(self) -> int | None:
@@ -857,315 +857,323 @@ def _generations_do_not_fence_offsets(seam: Seam) -> None:
 
 
 RULES = (
-    Broken(
+    BrokenRule(
         "the last stable offset follows the newest marker",
         "precommitted-read",
         broken_rules.follow_the_newest_marker,
     ),
-    Broken(
+    BrokenRule(
         "the last stable offset is the log end",
         "aborted-read",
         _stable_offset_is_the_log_end,
     ),
-    Broken("the epoch is not checked", "zombie-commit", broken_rules.fence_nobody),
-    Broken(
+    BrokenRule("the epoch is not checked", "zombie-commit", broken_rules.fence_nobody),
+    BrokenRule(
         "a starting producer fences nobody", "zombie-commit", _a_starting_producer_fences_nobody
     ),
-    Broken(
+    BrokenRule(
         "what a TV1 client left on a connection is served",
         "late-end",
         broken_rules.serve_late_requests,
         plans=make_late_plan,
     ),
-    Broken("the dedup window is zero", "duplicate", broken_rules.forget_batches),
-    Broken(
+    BrokenRule("the dedup window is zero", "duplicate", broken_rules.forget_batches),
+    BrokenRule(
         "a sequence used again is taken for a retry",
         "lost-write",
         _sequences_used_again_are_retries,
         plans=make_purger_plan,
     ),
-    Broken(
+    BrokenRule(
         "aborted transactions are not named", "aborted-read", _aborted_transactions_are_not_named
     ),
-    Broken(
+    BrokenRule(
         "aborted transactions are named by their first offset alone",
         "aborted-read",
         _aborted_transactions_are_named_too_late,
     ),
-    Broken("replay passes over markers", "lso-regress", _replay_passes_over_markers),
-    Broken("replay forgets sequences", "recovery-divergence", _replay_forgets_sequences),
-    Broken("markers are stored as data", "marker-leak", _markers_are_stored_as_data),
-    Broken(
+    BrokenRule("replay passes over markers", "lso-regress", _replay_passes_over_markers),
+    BrokenRule("replay forgets sequences", "recovery-divergence", _replay_forgets_sequences),
+    BrokenRule("markers are stored as data", "marker-leak", _markers_are_stored_as_data),
+    BrokenRule(
         "markers come before PREPARE is durable",
         "torn-transaction",
         _markers_come_before_prepare_is_durable,
         plans=make_power_plan,
     ),
-    Broken("PREPARE is durable before the data", "lost-write", _prepare_is_durable_before_the_data),
-    Broken("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
-    Broken(
+    BrokenRule(
+        "PREPARE is durable before the data", "lost-write", _prepare_is_durable_before_the_data
+    ),
+    BrokenRule("recovery forgets PREPARE", "lso-stuck", _recovery_forgets_prepare),
+    BrokenRule(
         "an election forgets PREPARE",
         "lso-stuck",
         _an_election_forgets_prepare,
         plans=make_election_plan,
     ),
-    Broken("recovery aborts what was to commit", "lost-write", _recovery_aborts_prepared_commits),
-    Broken(
+    BrokenRule(
+        "recovery aborts what was to commit", "lost-write", _recovery_aborts_prepared_commits
+    ),
+    BrokenRule(
         "a start believes every PREPARE",
         "torn-transaction",
         _a_start_believes_every_prepare,
         plans=make_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "lost records are taken for later ones",
         "torn-transaction",
         _lost_records_are_taken_for_later_ones,
         plans=make_two_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "PREPARE ends a later transaction",
         "torn-transaction",
         _prepare_ends_a_later_transaction,
         plans=make_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "records carry no markers",
         "torn-transaction",
         _records_carry_no_markers,
         plans=make_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "lost markers stay lost", "torn-transaction", _lost_markers_stay_lost, plans=make_power_plan
     ),
-    Broken(
+    BrokenRule(
         "an abort is not synced",
         "offset-split",
         _an_abort_is_not_synced,
         plans=make_passed_abort_plan,
     ),
-    Broken(
+    BrokenRule(
         "a marker that is written again ends a later transaction",
         "torn-transaction",
         _a_marker_ends_a_later_transaction,
         plans=make_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "a start forgets the markers that it wrote",
         "torn-transaction",
         _a_start_forgets_the_markers_it_wrote,
         plans=make_two_power_plan,
     ),
-    Broken("timeouts never fire", "lso-stuck", _timeouts_never_fire),
-    Broken(
+    BrokenRule("timeouts never fire", "lso-stuck", _timeouts_never_fire),
+    BrokenRule(
         "timeouts go by the time of day",
         "lso-stuck",
         _timeouts_go_by_the_time_of_day,
         plans=make_clock_plan,
     ),
-    Broken(
+    BrokenRule(
         "a start in the future prolongs a transaction",
         "lso-stuck",
         _a_start_in_the_future_prolongs_a_transaction,
         plans=make_clock_plan,
     ),
-    Broken("a partition gets no marker", "lso-stuck", _one_partition_gets_no_marker),
-    Broken(
+    BrokenRule("a partition gets no marker", "lso-stuck", _one_partition_gets_no_marker),
+    BrokenRule(
         "offsets are visible before the commit",
         "inconsistent-offset",
         _offsets_are_visible_before_the_commit,
     ),
-    Broken("offsets count though aborted", "inconsistent-offset", _offsets_count_though_aborted),
-    Broken(
+    BrokenRule(
+        "offsets count though aborted", "inconsistent-offset", _offsets_count_though_aborted
+    ),
+    BrokenRule(
         "pending offsets hold nobody back",
         "offset-split",
         _pending_offsets_hold_nobody_back,
         plans=make_copier_plan,
     ),
-    Broken(
+    BrokenRule(
         "generations do not fence offsets",
         "offset-split",
         _generations_do_not_fence_offsets,
         plans=make_copier_plan,
     ),
-    Broken(
+    BrokenRule(
         "every end is answered with success", "lost-write", _every_commit_is_answered_with_success
     ),
-    Broken(
+    BrokenRule(
         "producer ids are given out before their block is durable",
         "id-reuse",
         _ids_are_given_out_before_their_block_is_durable,
         plans=make_first_ids_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is prepared is not kept",
         "lost-write",
         _what_is_prepared_is_not_kept,
         plans=make_two_phase_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is prepared times out",
         "lost-write",
         _what_is_prepared_times_out,
         plans=make_two_phase_plan,
     ),
-    Broken(
+    BrokenRule(
         "a power failure ends what is prepared",
         "lost-write",
         _a_power_failure_ends_what_is_prepared,
         plans=make_prepared_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is prepared is not forced",
         "torn-transaction",
         _what_is_prepared_is_not_forced,
         plans=make_prepared_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "that something is prepared is not forced",
         "lost-write",
         _that_something_is_prepared_is_not_forced,
         plans=make_prepared_power_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is handed over to two-phase commit is not forced before",
         "torn-transaction",
         _what_is_handed_over_is_not_forced,
         plans=make_upgrade_crash_plan,
     ),
-    Broken(
+    BrokenRule(
         "offsets that are handed over to two-phase commit are not forced before",
         "inconsistent-offset",
         _offsets_that_are_handed_over_are_not_forced,
         plans=make_upgrade_crash_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is kept takes more",
         "zombie-commit",
         _what_is_kept_takes_more,
         plans=make_upgrade_crash_plan,
     ),
-    Broken(
+    BrokenRule(
         "a start lets more into what is kept",
         "zombie-commit",
         _a_start_lets_more_into_what_is_kept,
         plans=make_upgrade_crash_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is kept has no more time than before",
         "lost-write",
         _what_is_kept_has_no_more_time,
         plans=make_upgrade_plan,
     ),
-    Broken(
+    BrokenRule(
         "who was taken over ends what is kept",
         "lost-write",
         _who_was_taken_over_ends_what_is_kept,
         plans=make_upgrade_plan,
     ),
-    Broken(
+    BrokenRule(
         "a commit of what is prepared is undone when a disk refuses it",
         "lost-write",
         _a_commit_that_is_put_off_is_undone,
         plans=make_prepared_refusal_plan,
     ),
-    Broken(
+    BrokenRule(
         "an operator ends a part of a transaction",
         "zombie-commit",
         _operators_end_a_part,
         plans=make_operator_plan,
     ),
-    Broken(
+    BrokenRule(
         "an operator ends nothing that is unknown",
         "lso-stuck",
         _operators_end_nothing_unknown,
         plans=make_operator_plan,
     ),
-    Broken("open transactions expire", "lso-stuck", _open_transactions_expire),
-    Broken(
+    BrokenRule("open transactions expire", "lso-stuck", _open_transactions_expire),
+    BrokenRule(
         "a refused marker is not tried again", "lso-stuck", _refused_markers_are_not_tried_again
     ),
-    Broken(
+    BrokenRule(
         "a deletion ends what began below it",
         "precommitted-read",
         _deletion_ends_what_began_below,
         plans=make_operator_plan,
     ),
-    Broken(
+    BrokenRule(
         "a deletion forgets every aborted transaction",
         "aborted-read",
         _deletion_forgets_every_abort,
         plans=make_operator_plan,
     ),
-    Broken("a log start is not kept", "deleted-read", _log_starts_are_not_kept),
-    Broken(
+    BrokenRule("a log start is not kept", "deleted-read", _log_starts_are_not_kept),
+    BrokenRule(
         "damaged decisions are passed over",
         "damage-served",
         _damaged_decisions_are_passed_over,
         plans=make_damage_plan,
     ),
-    Broken("damage is shown", "damage-served", _damage_is_shown, plans=make_damage_plan),
-    Broken(
+    BrokenRule("damage is shown", "damage-served", _damage_is_shown, plans=make_damage_plan),
+    BrokenRule(
         "open transactions are not held against the coordinator",
         "damage-served",
         _open_transactions_are_not_compared,
         plans=make_unmark_plan,
     ),
-    Broken(
+    BrokenRule(
         "orphans are ended though a log of the coordinator is unread",
         "lost-write",
         _orphans_are_ended_though_a_log_is_unread,
         plans=make_unread_power_plan,
     ),
-    Broken("damage is not named", "damage-unnamed", _damage_is_not_named, plans=make_damage_plan),
-    Broken(
+    BrokenRule(
+        "damage is not named", "damage-unnamed", _damage_is_not_named, plans=make_damage_plan
+    ),
+    BrokenRule(
         "the cleaner passes the last stable offset",
         "lost-write",
         _open_transactions_are_cleaned,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "aborted transactions are cleaned as committed ones",
         "aborted-read",
         _aborted_transactions_are_cleaned_as_committed,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "what is needed of producers is cleaned away",
         "recovery-divergence",
         _the_cleaner_asks_nobody_what_is_needed,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "aborted transactions stay named without their markers",
         "txnindex-mismatch",
         _what_is_cleaned_stays_named,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "abort markers are cleaned away before their records",
         "txnindex-mismatch",
         _abort_markers_are_cleaned_away,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "the last record of a key is cleaned away",
         "lost-write",
         _the_last_of_a_key_is_cleaned_away,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "tombstones are cleaned away at once",
         "lost-write",
         _tombstones_are_cleaned_away_at_once,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "cleaned records move up",
         "inconsistent-offset",
         _cleaned_records_move_up,
         plans=make_cleaner_plan,
     ),
-    Broken(
+    BrokenRule(
         "a start takes segments that power has shortened for cleaned ones",
         "lost-write",
         _lost_segments_are_taken_for_cleaned_ones,

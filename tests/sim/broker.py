@@ -18,7 +18,7 @@ from typing import Any
 
 from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
-from sim.machine import Marks
+from sim.machine import SyncMarks
 from support.sessions import session
 from txn.broker.apis.table import build_table
 from txn.broker.controller import LocalController
@@ -49,7 +49,7 @@ DIRECTORY_ID = uuid.UUID(int=77)
 
 
 @dataclass(slots=True)
-class Batch:
+class ProduceData:
     """One partition of a Produce request."""
 
     place: Place
@@ -63,11 +63,11 @@ class Produce:
 
     transactional_id: str | None
     producer: ProducerIdentity
-    batches: tuple[Batch, ...]
+    batches: tuple[ProduceData, ...]
 
 
 @dataclass(slots=True)
-class Fetched:
+class FetchData:
     """The result of a fetch for one partition."""
 
     code: int = 0
@@ -89,7 +89,7 @@ class Failures:
             self.seen.append(error)
 
 
-class Broker:
+class SimBroker:
     """One process."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Broker:
         self._chance = chance
         self._settings = {**SETTINGS, **settings, "durability": durability.value}
         self._power_failed = power_failed
-        self._in_worker: list[tuple[SimLog, Marks]] | None = None
+        self._in_worker: list[tuple[SimLog, SyncMarks]] | None = None
         self._in_reactor = False
         self.node: Node | None = None
         self.refusal: CorruptLogError | None = None
@@ -242,7 +242,7 @@ class Broker:
         wanted = self._wanted_by(sync_all)
         go_on()
 
-    def _wanted_by(self, call: Callable[[], None]) -> list[tuple[SimLog, Marks]]:
+    def _wanted_by(self, call: Callable[[], None]) -> list[tuple[SimLog, SyncMarks]]:
         """The syncs that a call asks for: the logs, and the changes that each found."""
         wanted = self._in_worker = []
         try:
@@ -256,7 +256,7 @@ class Broker:
     def _sync_us(self) -> int:
         return self._chance.choice((300, 2_000, 20_000))
 
-    def _force(self, log: SimLog, marks: Marks) -> None:
+    def _force(self, log: SimLog, marks: SyncMarks) -> None:
         self._boundary("sync", log.place)
         marks.force()
         self._boundary("synced", log.place)
@@ -277,7 +277,7 @@ class Broker:
         if operation == "write":
             self.on_write()
 
-    def end_later(self, log: SimLog, marks: Marks) -> bool:
+    def end_later(self, log: SimLog, marks: SyncMarks) -> bool:
         if self._in_worker is None:
             return False
         self._in_worker.append((log, marks))
@@ -396,7 +396,11 @@ class Broker:
             self._in_reactor = was_in_reactor
 
     def _append_one(
-        self, version: int, request: Produce, batch: Batch, refused: Mapping[Place, int] | None
+        self,
+        version: int,
+        request: Produce,
+        batch: ProduceData,
+        refused: Mapping[Place, int] | None,
     ) -> int | None:
         """Kafka's error code, or None: it has to join first."""
         if refused is not None and batch.place in refused:
@@ -457,11 +461,13 @@ class Broker:
 
     # ------------------------------------------------------------ Fetch
 
-    def fetch(self, place: Place, offset: int, batches_max: int, *, is_committed: bool) -> Fetched:
+    def fetch(
+        self, place: Place, offset: int, batches_max: int, *, is_committed: bool
+    ) -> FetchData:
         """Read whole batches, as a fetch of one partition does."""
         log = self.storage.logs[place]
         stable, end = log.last_stable_offset, log.log_end_offset
-        fetched = Fetched(high_watermark=end, last_stable_offset=stable, next_offset=offset)
+        fetched = FetchData(high_watermark=end, last_stable_offset=stable, next_offset=offset)
         if not log.log_start_offset <= offset <= end:
             fetched.code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
             return fetched
@@ -508,4 +514,4 @@ def _code_for(version: int, code: int) -> int:
     return code
 
 
-__all__ = ["Batch", "BatchKind", "Broker", "Failures", "Fetched", "Produce"]
+__all__ = ["BatchKind", "Failures", "FetchData", "Produce", "ProduceData", "SimBroker"]

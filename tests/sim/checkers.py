@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 
-from sim.broker import Broker
+from sim.broker import SimBroker
 from sim.cleaning import DELETE_RETENTION_MS, is_tombstone, key_of
 from sim.copiers import GROUP, SOURCES, offsets_in, original_of
 from sim.disk import SimLog
@@ -47,7 +47,7 @@ View = Mapping[Place, list[Seen]]
 MAY_BE_SHOWN = (Fate.ASKED, Fate.UNCERTAIN, Fate.COMMITTED)
 
 
-def judge(history: History, broker: Broker, *, may_lose_plain: bool) -> list[Anomaly]:
+def judge(history: History, broker: SimBroker, *, may_lose_plain: bool) -> list[Anomaly]:
     """Name every anomaly of a run; none when all promises were kept.
 
     Args:
@@ -156,7 +156,7 @@ def _judge_plain(
             yield Anomaly("lost-write", f"{value.decode()} was acknowledged to {write.client}")
 
 
-def _judge_copies(broker: Broker, committed: View) -> Iterator[Anomaly]:
+def _judge_copies(broker: SimBroker, committed: View) -> Iterator[Anomaly]:
     """The output holds the input up to the group's offset: all of it, once, in order."""
     assert broker.node is not None, "it has started"
     offsets = broker.node.groups.committed(GROUP)
@@ -175,7 +175,7 @@ def _judge_copies(broker: Broker, committed: View) -> Iterator[Anomaly]:
             )
 
 
-def _judge_offsets(history: History, broker: Broker) -> Iterator[Anomaly]:
+def _judge_offsets(history: History, broker: SimBroker) -> Iterator[Anomaly]:
     """Offsets without copies are those of a transaction that committed."""
     assert broker.node is not None, "it has started"
     committed = broker.node.groups.committed(GROUP)
@@ -194,7 +194,7 @@ def _judge_offsets(history: History, broker: Broker) -> Iterator[Anomaly]:
 # -------------------------------------------------------------------- logs
 
 
-def judge_logs(broker: Broker, committed: View) -> Iterator[Anomaly]:
+def judge_logs(broker: SimBroker, committed: View) -> Iterator[Anomaly]:
     """Work out from each log its producer state, and the records that readers should see."""
     for place, log in broker.storage.logs.items():
         open_firsts, aborted, visible = _transactions_of(log.written)
@@ -240,7 +240,7 @@ def _is_left_of(
     return {(producer_id, last) for producer_id, _, last in aborted} <= names <= markers
 
 
-def judge_cleaning(broker: Broker, place: Place) -> Iterator[Anomaly]:
+def judge_cleaning(broker: SimBroker, place: Place) -> Iterator[Anomaly]:
     """Compare the records that a reader finds after a cleaning with the written ones."""
     shown = read_all(broker, place, is_committed=True)
     yield from _judge_cleaned(broker.storage.logs[place], shown)
@@ -296,7 +296,7 @@ def _judge_batches(log: SimLog) -> Iterator[Anomaly]:
         yield Anomaly("lost-write", f"{_text(log.place)}: not stored as written: {missing[:3]}")
 
 
-def _judge_producer_states(broker: Broker) -> Iterator[Anomaly]:
+def _judge_producer_states(broker: SimBroker) -> Iterator[Anomaly]:
     """A producer state that replays its log equals the live one (P8).
 
     But for the aborted transactions of a cleaned log, of which nothing but the markers may be left.
@@ -315,7 +315,7 @@ def _judge_producer_states(broker: Broker) -> Iterator[Anomaly]:
 # -------------------------------------------------------------------- coordinators
 
 
-def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
+def judge_coordinator(broker: SimBroker) -> Iterator[Anomaly]:
     """Compare the coordinator's state with the newest record of every id (P8)."""
     assert broker.node is not None, "it has started"
     replayed = _stored_transactions(broker)
@@ -330,14 +330,14 @@ def judge_coordinator(broker: Broker) -> Iterator[Anomaly]:
         )
 
 
-def _is_forced(broker: Broker, txn: Txn) -> bool:
+def _is_forced(broker: SimBroker, txn: Txn) -> bool:
     """True if batches of a transaction are on the disk before they are acknowledged."""
     assert broker.node is not None, "it has started"
     is_open = txn.state not in AT_REST and txn.is_two_phase
     return is_open and broker.node.durability is Durability.COMMIT
 
 
-def _stored_transactions(broker: Broker) -> dict[str, Txn]:
+def _stored_transactions(broker: SimBroker) -> dict[str, Txn]:
     replayed: dict[str, Txn] = {}
     for (topic, _), log in broker.storage.logs.items():
         if topic != "__transaction_state":
@@ -358,7 +358,7 @@ def _decoded(value: bytes) -> Txn:
     return decode_value(value)
 
 
-def first_without_marker(broker: Broker, place: Place) -> int | None:
+def first_without_marker(broker: SimBroker, place: Place) -> int | None:
     """Where the first transaction begins that is decided and has no marker in a partition.
 
     After a power failure the last stable offset may be back there, if the disk refuses the
@@ -374,7 +374,7 @@ def first_without_marker(broker: Broker, place: Place) -> int | None:
     return min((first for each, first in open_firsts.items() if each in decided), default=None)
 
 
-def judge_damage(broker: Broker) -> Iterator[Anomaly]:
+def judge_damage(broker: SimBroker) -> Iterator[Anomaly]:
     """A broker that has started read every batch of its coordinators, and found none damaged."""
     for (topic, index), log in broker.storage.logs.items():
         for batch in log.stored if topic.startswith("__") else ():
@@ -383,7 +383,7 @@ def judge_damage(broker: Broker) -> Iterator[Anomaly]:
                 yield Anomaly("damage-served", text)
 
 
-def judge_groups(broker: Broker) -> Iterator[Anomaly]:
+def judge_groups(broker: SimBroker) -> Iterator[Anomaly]:
     """Hold the committed offsets of the group against its log, folded by itself (P8)."""
     assert broker.node is not None, "it has started"
     for (topic, _), log in broker.storage.logs.items():

@@ -14,13 +14,13 @@ import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from sim.segments import Found, batches_in
+from sim.segments import LocatedBatch, batches_in
 from txn import _core
 from txn.partition.compaction import Cleanable, Lag, SealedSegment, cleanable, first_dirty_offset
 from txn.storage.base import BatchKind
 
 if TYPE_CHECKING:
-    from sim.disk import Disk, File, SimLog
+    from sim.disk import Disk, SimFile, SimLog
 
 DELETE_RETENTION_MS: Final = 200
 KEYS: Final = 4
@@ -44,10 +44,10 @@ def stored_value(value: bytes | None) -> bytes | None:
     return None if value is None or is_tombstone(value) else value
 
 
-class Cleaning:
+class SimCleaning:
     """One pass of the cleaner."""
 
-    def __init__(self, disk: "Disk", log: "SimLog", file: "File", now_ms: int) -> None:
+    def __init__(self, disk: "Disk", log: "SimLog", file: "SimFile", now_ms: int) -> None:
         self.log = log
         self.end = 0
         """End of the part that may be cleaned."""
@@ -62,7 +62,9 @@ class Cleaning:
         self._thread = threading.Thread(target=self._run)
 
     @classmethod
-    def begun(cls, disk: "Disk", log: "SimLog", file: "File", now_ms: int) -> "Cleaning | None":
+    def begun(
+        cls, disk: "Disk", log: "SimLog", file: "SimFile", now_ms: int
+    ) -> "SimCleaning | None":
         """Clean up to the first pause; None if there is nothing to clean."""
         cleaning = cls(disk, log, file, now_ms)
         allowed = cleaning.allowed(limit_of(log))
@@ -120,7 +122,7 @@ class Cleaning:
         content = self._disk.machine.files(directory, name)
         first = [each for each in self._file.found() if f"{each.name}.cleaned" == name]
         left = [each.data for each in batches_in(name, content[name])]
-        wanted = b"".join(output_of(Output(self.log, first, left)))
+        wanted = b"".join(output_of(CleanedSegment(self.log, first, left)))
         if wanted != content[name]:
             self._disk.machine.replace(directory, name, wanted)
 
@@ -145,16 +147,16 @@ class Cleaning:
 # -------------------------------------------------------------------- for broken rules
 
 
-class Output(NamedTuple):
+class CleanedSegment(NamedTuple):
     """One segment that the cleaner has written."""
 
     log: "SimLog"
-    first_segment: list[Found]
+    first_segment: list[LocatedBatch]
     """The batches of the first segment that it replaces."""
     left: list[bytes]
 
 
-def output_of(output: Output) -> list[bytes]:
+def output_of(output: CleanedSegment) -> list[bytes]:
     """The batches that take the place of the cleaned ones."""
     return output.left
 

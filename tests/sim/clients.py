@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sim.agenda import Agenda, SimLoop
-from sim.broker import PRODUCE, Batch, Broker, Produce
+from sim.broker import PRODUCE, Produce, ProduceData, SimBroker
 from sim.history import Attempt, Fate, History, Identity, Place, PlainWrite
-from sim.network import Connection, DisconnectedError, NetworkFault
+from sim.network import DisconnectedError, NetworkFault, SimConnection
 from txn.storage.base import ProducerIdentity
 from txn.wire.bodies.txn import (
     AddPartitionsToTxnRequest,
@@ -73,15 +73,15 @@ class AbortableError(Exception):
     """The transaction cannot commit."""
 
 
-class World:
+class ClientsWorld:
     """The common part of clients; `sim.world` makes it."""
 
     agenda: Agenda
     loop: SimLoop
     history: History
-    broker: Broker | None
+    broker: SimBroker | None
 
-    def connect(self, client: str) -> Connection:
+    def connect(self, client: str) -> SimConnection:
         """Open a connection; raises DisconnectedError if nobody listens."""
         raise NotImplementedError
 
@@ -127,19 +127,19 @@ class Script:
     """When it is fenced it starts anew, and so fences the other."""
 
 
-class Client:
+class SimClient:
     """A client's connection and how it asks."""
 
-    def __init__(self, world: World, name: str, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, name: str, chance: random.Random) -> None:
         self.world = world
         self.history = world.history
         self.name = name
         self.chance = chance
         self.losses = 0
         """Number of broken connections."""
-        self._connection: Connection | None = None
+        self._connection: SimConnection | None = None
 
-    async def connected(self) -> Connection:
+    async def connected(self) -> SimConnection:
         while self._connection is None or self._connection.is_broken:
             try:
                 self._connection = self.world.connect(self.name)
@@ -191,10 +191,10 @@ def _text_of(request: Any) -> str:
     return " ".join(f"{n}={v}" for n in shown if (v := getattr(request, n, None)) is not None)
 
 
-class Sender(Client):
+class Sender(SimClient):
     """A producer's batches: sequences, several in flight, resent in order."""
 
-    def __init__(self, world: World, name: str, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, name: str, chance: random.Random) -> None:
         super().__init__(world, name, chance)
         self.producer = NOBODY
         self.sequences: dict[Place, int] = {}
@@ -212,12 +212,12 @@ class Sender(Client):
             self.history.was_given(self.name, (producer.producer_id, producer.producer_epoch))
         self.producer = producer
 
-    def number(self, place: Place, values: tuple[bytes, ...]) -> Batch:
+    def number(self, place: Place, values: tuple[bytes, ...]) -> ProduceData:
         sequence = self.sequences.get(place, 0)
         self.sequences[place] = sequence + len(values)
-        return Batch(place, sequence, values)
+        return ProduceData(place, sequence, values)
 
-    async def send(self, batches: Iterable[Batch]) -> None:
+    async def send(self, batches: Iterable[ProduceData]) -> None:
         """Have batches stored, each in a request; up to five are under way."""
         unacknowledged = list(batches)
         while unacknowledged:
@@ -228,14 +228,14 @@ class Sender(Client):
             ]
             unacknowledged = await self._acknowledge(sent) + unacknowledged[BATCHES_IN_FLIGHT:]
 
-    def send_over(self, connection: Connection, batch: Batch) -> "asyncio.Future[Any]":
+    def send_over(self, connection: SimConnection, batch: ProduceData) -> "asyncio.Future[Any]":
         """Send a batch, and do not wait."""
         request = Produce(self.transactional_id, self.producer, (batch,))
         fault = self.fault_of(PRODUCE, request)
         self._tell_of(PRODUCE, request, fault)
         return connection.request(PRODUCE, self.produce_version, request, fault)
 
-    async def send_or_purge(self, batches: Iterable[Batch]) -> None:
+    async def send_or_purge(self, batches: Iterable[ProduceData]) -> None:
         """Send batches once, and give those up that are not answered.
 
         The next batch gets the sequences of the first that was given up, under the same epoch.
@@ -245,9 +245,9 @@ class Sender(Client):
         for batch in reversed(await self._acknowledge(sent)):
             self.sequences[batch.place] = batch.base_sequence
 
-    async def _acknowledge(self, sent: list[tuple[Batch, Any]]) -> list[Batch]:
+    async def _acknowledge(self, sent: list[tuple[ProduceData, Any]]) -> list[ProduceData]:
         """Wait for the answers; return the batches to send again, in order."""
-        again: list[Batch] = []
+        again: list[ProduceData] = []
         was_lost = False
         for batch, answer in sent:
             try:
@@ -270,14 +270,14 @@ class Sender(Client):
             await self.back_off()
         return again
 
-    def acknowledged(self, batch: Batch) -> None:
+    def acknowledged(self, batch: ProduceData) -> None:
         """A batch is stored."""
 
 
 class PlainProducer(Sender):
     """An idempotent producer without transactions."""
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script.name, chance)
         self.script = script
 
@@ -307,7 +307,7 @@ class PlainProducer(Sender):
             code = answer.error_code
         self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
 
-    def acknowledged(self, batch: Batch) -> None:
+    def acknowledged(self, batch: ProduceData) -> None:
         for value in batch.values:
             self.history.plain[value].is_acknowledged = True
 
@@ -315,7 +315,7 @@ class PlainProducer(Sender):
 class TransactionalProducer(Sender):
     """One instance after another of a transactional id, as its script says."""
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script.name, chance)
         self.script = script
         self.version = 1 if script.kind in ("tv1", "copy1") else 2
@@ -429,7 +429,7 @@ class TransactionalProducer(Sender):
         else:
             await self.send(batches)
 
-    async def batches_of(self, attempt: Attempt, step: Transaction) -> list[Batch]:
+    async def batches_of(self, attempt: Attempt, step: Transaction) -> list[ProduceData]:
         """The batches to send, on partitions that are in the transaction if that comes first."""
         batches = []
         for position, (place, count) in enumerate(step.writes):

@@ -16,12 +16,12 @@ from sim.clients import (
     ADD_OFFSETS,
     TXN_OFFSET_COMMIT,
     AbortableError,
-    Client,
+    ClientsWorld,
     FencedError,
     Script,
+    SimClient,
     Transaction,
     TransactionalProducer,
-    World,
 )
 from sim.history import Attempt, Fate, Place
 from sim.readers import records_of
@@ -64,10 +64,10 @@ class RejoinError(Exception):
     """The group has moved on; its member has to join again."""
 
 
-class Member(Client):
+class Member(SimClient):
     """One member of the group: the consumer's half of a copier."""
 
-    def __init__(self, world: World, name: str, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, name: str, chance: random.Random) -> None:
         super().__init__(world, name, chance)
         self.member_id = ""
         self.generation = -1
@@ -182,7 +182,7 @@ class Member(Client):
 class Copier(TransactionalProducer):
     """Consume, transform, produce."""
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script, chance)
         self.member = Member(world, f"{script.name}-consumer", chance)
 

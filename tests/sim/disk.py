@@ -6,7 +6,7 @@ cannot be synced fails the sync. Recovery, producer state, segments, snapshots a
 those of the product.
 
 `SimLog` adds the boundaries: moments before and after each operation, at which the process may die.
-`File` remembers every batch that was written, for the checkers.
+`SimFile` remembers every batch that was written, for the checkers.
 """
 
 import errno
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from sim.agenda import Crash
-from sim.cleaning import Cleaning, key_of, stored_value
-from sim.machine import Machine, Marks
-from sim.segments import Found, batches_of, decoded
+from sim.cleaning import SimCleaning, key_of, stored_value
+from sim.machine import Machine, SyncMarks
+from sim.segments import LocatedBatch, batches_of, decoded
 from support.memory import MEMORY
 from support.python_syncs import sync_in_turn
 from txn import _core
@@ -68,7 +68,7 @@ def place_of(directory: str) -> Place | None:
     return (topic, int(index)) if index.isdigit() else None
 
 
-class File:
+class SimFile:
     """The knowledge about one partition's files that outlives a process."""
 
     def __init__(self, disk: "Disk", place: Place, topic_id: uuid.UUID) -> None:
@@ -100,7 +100,7 @@ class File:
         """Those whose bytes are wrong now."""
         self._version = -1
         """The version of the directory as which the rest is known."""
-        self._found: list[Found] = []
+        self._found: list[LocatedBatch] = []
         self._first_segment = 0
         self._active_segment = ""
         self._batches: list[StoredBatch] | None = None
@@ -123,7 +123,7 @@ class File:
     def contents(self) -> dict[str, bytes]:
         return self._disk.machine.files(self.directory)
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[LocatedBatch]:
         """The stored batches."""
         self._look()
         return self._found
@@ -280,7 +280,7 @@ class File:
         self._disk.machine.versions[self.directory] += 1
 
 
-class Watcher(Protocol):
+class DiskWatcher(Protocol):
     """The process that uses the disk: told of every operation, and may die of it."""
 
     @property
@@ -300,7 +300,7 @@ class Watcher(Protocol):
         """Boundary after it."""
         ...
 
-    def end_later(self, log: "SimLog", marks: Marks) -> bool:
+    def end_later(self, log: "SimLog", marks: SyncMarks) -> bool:
         """Take a sync that ends beside the caller; False: end it now."""
         ...
 
@@ -309,15 +309,15 @@ class Disk:
     """Every partition of one machine. To be released."""
 
     def __init__(self, chance: random.Random, *, segment_bytes: int = 1 << 20) -> None:
-        self.files: dict[Place, File] = {}
+        self.files: dict[Place, SimFile] = {}
         self.accepted: set[Place] = set()
         """The partitions whose loss an operator accepted."""
         self.settings = {"segment.bytes": segment_bytes, "index.interval.bytes": 200}
-        self.watcher: Watcher | None = None
+        self.watcher: DiskWatcher | None = None
         """The process that runs."""
         self.is_opening = False
         """A log is being opened; a full disk lets it write, or it would be offline for a while."""
-        self.cleaning: Cleaning | None = None
+        self.cleaning: SimCleaning | None = None
         """The cleaner at work."""
         self._chance = chance
         root = Path(tempfile.mkdtemp(prefix="sim-", dir=MEMORY))
@@ -393,7 +393,7 @@ class Checkpoints:
         self.cleaned_ends = CleanedEnds(root)
 
 
-class State(NamedTuple):
+class ProducerState(NamedTuple):
     """All that a producer state knows and a replay has to find again."""
 
     producers: list[ActiveProducer]
@@ -418,12 +418,12 @@ class SimLog(NativeLog):
         self._disk = disk
         self.place = topic, index
         self.topic_id = topic_id
-        self.watcher: Watcher | None = None
+        self.watcher: DiskWatcher | None = None
         self._is_diverged = False
         self._has_failed = False
-        self._syncs: list[Marks] = []
+        self._syncs: list[SyncMarks] = []
         """Those that may not have ended."""
-        self._sync_ends: list[tuple[Marks, int]] = []
+        self._sync_ends: list[tuple[SyncMarks, int]] = []
         """Each of them, and the offset below which it leaves everything on the disk."""
         file = disk.files.get((topic, index))
         if file is not None and file.topic_id != topic_id:
@@ -453,7 +453,7 @@ class SimLog(NativeLog):
             self._unverified = self._believed(file)
 
     @staticmethod
-    def _believed(file: File) -> set[int]:
+    def _believed(file: SimFile) -> set[int]:
         """Batches in the segments that were sealed below the recovery point."""
         found = file.found() if file.recovery_point else []
         ends = {each.name: file.ends[each.base_offset] for each in found}
@@ -473,7 +473,7 @@ class SimLog(NativeLog):
         """Producer state and file agree."""
         return not self._is_diverged
 
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         """The state of its producers.
 
         In a cleaned log a replay may not know of markers that ended nothing. It then lacks the time
@@ -487,7 +487,7 @@ class SimLog(NativeLog):
             producers = [
                 each._replace(last_timestamp_ms=-1, coordinator_epoch=-1) for each in producers
             ]
-        return State(
+        return ProducerState(
             producers,
             sorted(
                 e
@@ -537,7 +537,7 @@ class SimLog(NativeLog):
         return self.file is not None and bool(self.file.cleanings)
 
     @property
-    def file(self) -> File | None:
+    def file(self) -> SimFile | None:
         return self._disk.files.get(self.place)
 
     @property
@@ -679,7 +679,7 @@ class SimLog(NativeLog):
             self.producers()  # the log would do so itself, but by the clock on the wall
         file = self._disk.files.get(self.place)
         if file is None:
-            file = self._disk.files[self.place] = File(self._disk, self.place, self.topic_id)
+            file = self._disk.files[self.place] = SimFile(self._disk, self.place, self.topic_id)
         base = self.log_end_offset
         count = max(len(records), 1)
         stored = tuple(
@@ -737,14 +737,14 @@ class SimLog(NativeLog):
             self.watcher.did("log start", self)
         return start
 
-    def begin_cleaning(self, now_ms: int) -> Cleaning | None:
+    def begin_cleaning(self, now_ms: int) -> SimCleaning | None:
         """Have the cleaner work; None if it does, has nothing to do, or the disk is not whole."""
         file = self.file
         if file is None or file.damaged or file.is_full or file.is_unsyncable or self.first_kept:
             return None
         if not self.is_quiet or self._has_failed or self._disk.cleaning is not None:
             return None
-        return Cleaning.begun(self._disk, self, file, now_ms)
+        return SimCleaning.begun(self._disk, self, file, now_ms)
 
     def sync(self) -> None:
         sync = super().sync
@@ -793,7 +793,7 @@ class SimLog(NativeLog):
 class SimStorage:
     """The partitions of one disk; a `txn.broker.shell.LogStorage`."""
 
-    def __init__(self, disk: Disk, watcher: Watcher, *, power_failed: bool) -> None:
+    def __init__(self, disk: Disk, watcher: DiskWatcher, *, power_failed: bool) -> None:
         self._disk = disk
         self._watcher = watcher
         self._power_failed = power_failed
@@ -801,7 +801,7 @@ class SimStorage:
         self.logs: dict[Place, SimLog] = {}
         self.damage: CorruptLogError | None = None
         """Why a start refused a partition, if it did; the first it met."""
-        self.expected: dict[Place, State] = {}
+        self.expected: dict[Place, ProducerState] = {}
         """The producer states when the process before this one died."""
         self.diverged: list[tuple[Place, str]] = []
         """Where recovery came to something else."""

@@ -6,8 +6,8 @@ Beside each file stand the bytes that are on the disk for sure, and every change
 beside each directory likewise its entries. A sync moves the changes that it found to the sure part.
 A power failure writes the files anew, from the sure part and any of the changes since.
 
-A sync may end later than it begins: `deferred` collects its `Marks`, and only `Marks.force` makes
-them count.
+A sync may end later than it begins: `deferred` collects its `SyncMarks`, and only
+`SyncMarks.force` makes them count.
 """
 
 import os
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from txn import _core
 
 
-class Change(NamedTuple):
+class DiskChange(NamedTuple):
     """A change of a file, as `_core.watch_disk` tells it."""
 
     kind: str
@@ -36,7 +36,7 @@ class Inode:
 
     def __init__(self, content: bytes = b"") -> None:
         self.sure = bytearray(content)
-        self.since: list[Change] = []
+        self.since: list[DiskChange] = []
         self.forced = 0
         """Number of changes that were moved from `since` to `sure`."""
 
@@ -68,14 +68,14 @@ class Inode:
         return bytes(content)
 
 
-def _torn(change: Change, chance: random.Random) -> Change:
+def _torn(change: DiskChange, chance: random.Random) -> DiskChange:
     """The change, or a beginning of it."""
     if change.kind != "write" or chance.random() < 0.5:
         return change
     return change._replace(data=change.data[: chance.randint(0, len(change.data))])
 
 
-def apply(content: bytearray, change: Change) -> None:
+def apply(content: bytearray, change: DiskChange) -> None:
     """Make a change to bytes; a hole reads as zeros."""
     match change.kind:
         case "create":
@@ -88,7 +88,7 @@ def apply(content: bytearray, change: Change) -> None:
             content[change.position : change.position + len(change.data)] = change.data
 
 
-class Directory:
+class DirectoryEntries:
     """One directory: its entries on the disk, and their changes since."""
 
     __slots__ = ("entries", "forced", "since", "sure")
@@ -142,17 +142,17 @@ def _enter(entries: dict[str, Inode], name: str, inode: Inode | None) -> None:
         entries[name] = inode
 
 
-class Marks:
+class SyncMarks:
     """The changes that one sync found: they are on the disk when it ends."""
 
     def __init__(self) -> None:
         self.is_forced = False
-        self._found: list[tuple[Inode | Directory, int]] = []
+        self._found: list[tuple[Inode | DirectoryEntries, int]] = []
 
-    def note(self, held: Inode | Directory) -> None:
+    def note(self, held: Inode | DirectoryEntries) -> None:
         self._found.append((held, held.changes))
 
-    def cover(self, earlier: "Marks") -> None:
+    def cover(self, earlier: "SyncMarks") -> None:
         """Have this sync end with the changes of another that began before it."""
         self._found = earlier._found + self._found
 
@@ -170,12 +170,12 @@ class Deferred:
 
     def __init__(self, machine: "Machine") -> None:
         self._machine = machine
-        self._before: Marks | None = None
+        self._before: SyncMarks | None = None
 
-    def __enter__(self) -> Marks:
+    def __enter__(self) -> SyncMarks:
         machine = self._machine
         self._before = machine.marks
-        marks = machine.marks = Marks()
+        marks = machine.marks = SyncMarks()
         return marks
 
     def __exit__(self, *_: object) -> None:
@@ -195,10 +195,10 @@ class Machine:
         self.root = root
         self._root = str(root)
         self._refuses = refuses
-        self._directories: dict[str, Directory] = {}
-        self._names = Directory()
+        self._directories: dict[str, DirectoryEntries] = {}
+        self._names = DirectoryEntries()
         """The root's entries; their files stand for directories."""
-        self.marks: Marks | None = None
+        self.marks: SyncMarks | None = None
         """Collects the syncs; None: each counts at once."""
         self.versions: Counter[str] = Counter()
         """Number of changes in each directory so far."""
@@ -252,19 +252,19 @@ class Machine:
                     inode = Inode()
                     directory.note((name, inode))
                 if kind != "create" or inode.since or inode.sure:
-                    inode.since.append(Change(kind, position, data))
+                    inode.since.append(DiskChange(kind, position, data))
 
-    def _mark(self, held: Inode | Directory) -> None:
+    def _mark(self, held: Inode | DirectoryEntries) -> None:
         marks = self.marks
         if marks is None:
             held.force(held.changes)
         else:
             marks.note(held)
 
-    def _directory(self, name: str) -> Directory:
+    def _directory(self, name: str) -> DirectoryEntries:
         directory = self._directories.get(name)
         if directory is None:
-            directory = self._directories[name] = Directory()
+            directory = self._directories[name] = DirectoryEntries()
             self._names.note((name, Inode()))
         return directory
 
@@ -283,7 +283,7 @@ class Machine:
             bias: Of the changes that no sync has found, "all", "none" or "any" are lost.
         """
         left = self._names.left_by(chance, bias)
-        names = Directory()
+        names = DirectoryEntries()
         for name, directory in sorted(self._directories.items()):
             if name not in left:
                 self._remove(name)
@@ -300,7 +300,7 @@ class Machine:
         """Have a directory hold these files, on the disk."""
         self._remove(name)
         write_all(f"{self._root}/{name}", files)
-        directory = self._directories[name] = Directory()
+        directory = self._directories[name] = DirectoryEntries()
         for each, content in files.items():
             directory.sure[each] = directory.entries[each] = Inode(content)
         if name not in self._names.entries:
@@ -310,7 +310,7 @@ class Machine:
     def replace(self, directory: str, name: str, content: bytes) -> None:
         """Have a file hold something else, not synced."""
         inode = self._directory(directory).entries[name]
-        inode.since += Change("truncate", 0, b""), Change("write", 0, content)
+        inode.since += DiskChange("truncate", 0, b""), DiskChange("write", 0, content)
         self.versions[directory] += 1
         (self.root / directory / name).write_bytes(content)
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from sim.agenda import Agenda, SimLoop
-from sim.broker import PRODUCE, Broker
+from sim.broker import PRODUCE, SimBroker
 
 Answered = Callable[[Any], object]
 
@@ -61,11 +61,11 @@ class Frame:
         self.fault = fault
 
 
-class Connection:
+class SimConnection:
     """One connection, both ends of it."""
 
     def __init__(
-        self, agenda: Agenda, loop: SimLoop, broker: Broker, chance: random.Random
+        self, agenda: Agenda, loop: SimLoop, broker: SimBroker, chance: random.Random
     ) -> None:
         self.is_broken = False
         """True once the client sees the connection break."""

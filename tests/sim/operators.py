@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sim.clients import RETRIABLE, Client, Script, Transaction, World
+from sim.clients import RETRIABLE, ClientsWorld, Script, SimClient, Transaction
 from sim.history import Fate, Place
 from txn.storage.base import ProducerIdentity
 from txn.wire.bodies.offsets import (
@@ -19,9 +19,9 @@ from txn.wire.bodies.offsets import (
     DeleteRecordsTopic,
 )
 from txn.wire.bodies.txn_tools import (
-    ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersTopic,
+    ProducerEntry,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -43,14 +43,14 @@ def hanging_places(script: Script) -> tuple[Place, ...]:
     )
 
 
-class Aborter(Client):
+class Aborter(SimClient):
     """Ends open transactions on the partitions its script names.
 
     A step's `end` is "abort" for any open transaction there, "hanging" for hanging ones alone; the
     operator comes back to that until it is gone.
     """
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script.name, chance)
         self.script = script
 
@@ -89,11 +89,11 @@ class Aborter(Client):
             attempt.aborted_by_operator()
         return True
 
-    async def _producers(self, place: Place) -> Sequence[ActiveProducer]:
+    async def _producers(self, place: Place) -> Sequence[ProducerEntry]:
         topic = DescribeProducersTopic(name=place[0], partition_indexes=(place[1],))
         request = DescribeProducersRequest(topics=(topic,))
         answer = await self.ask(DESCRIBE_PRODUCERS, 0, request)
-        producers: Sequence[ActiveProducer] = answer.topics[0].partitions[0].active_producers
+        producers: Sequence[ProducerEntry] = answer.topics[0].partitions[0].active_producers
         return producers
 
     def _attempt_at(self, place: Place, offset: int) -> Any:
@@ -128,10 +128,10 @@ class Aborter(Client):
             await self.back_off()
 
 
-class Deleter(Client):
+class Deleter(SimClient):
     """Deletes records: up to some offset of each partition its script names, or all there are."""
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script.name, chance)
         self.script = script
 

@@ -8,7 +8,7 @@ too few shows aborted records, and one that names too many hides committed ones.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim.broker import Broker, Fetched
+from sim.broker import FetchData, SimBroker
 from sim.history import Fate, History, Place
 from txn.storage.base import BatchKind
 from txn.wire.error_codes import ErrorCode
@@ -20,7 +20,7 @@ Seen = tuple[int, bytes]
 """Offset and value."""
 
 
-def records_of(fetched: Fetched, *, is_committed: bool, start: int = 0) -> Iterator[Seen]:
+def records_of(fetched: FetchData, *, is_committed: bool, start: int = 0) -> Iterator[Seen]:
     """The records an application gets of a fetch."""
     aborted = sorted(fetched.aborted, key=lambda entry: entry[1])
     left_out: set[int] = set()
@@ -38,7 +38,7 @@ def records_of(fetched: Fetched, *, is_committed: bool, start: int = 0) -> Itera
                 yield record.offset, record.value or b""
 
 
-def read_all(broker: Broker, place: Place, *, is_committed: bool, step: int = 3) -> list[Seen]:
+def read_all(broker: SimBroker, place: Place, *, is_committed: bool, step: int = 3) -> list[Seen]:
     """Read a partition from its start, a few batches at a time; damaged ones are passed over."""
     seen: list[Seen] = []
     offset = broker.storage.logs[place].log_start_offset
@@ -54,7 +54,7 @@ def read_all(broker: Broker, place: Place, *, is_committed: bool, step: int = 3)
 
 
 @dataclass(slots=True)
-class Ends:
+class ReaderEnds:
     """The end of a partition, as a reader was told."""
 
     high_watermark: int = 0
@@ -67,7 +67,7 @@ class Follower:
     def __init__(self, history: History, places: tuple[Place, ...]) -> None:
         self._history = history
         self._places = places
-        self._ends: dict[Place, Ends] = {place: Ends() for place in places}
+        self._ends: dict[Place, ReaderEnds] = {place: ReaderEnds() for place in places}
         self._positions: dict[Place, int] = dict.fromkeys(places, 0)
 
     def power_failed(self) -> None:
@@ -90,7 +90,7 @@ class Follower:
         ends = self._ends[place]
         ends.last_stable_offset = min(ends.last_stable_offset, first_offset)
 
-    def poll(self, broker: Broker, batches_max: int = 2) -> None:
+    def poll(self, broker: SimBroker, batches_max: int = 2) -> None:
         """Read the new records of every partition."""
         for place in self._places:
             log = broker.storage.logs[place]
@@ -109,7 +109,7 @@ class Follower:
                 continue
             self._poll(broker, place, batches_max)
 
-    def _poll(self, broker: Broker, place: Place, batches_max: int) -> None:
+    def _poll(self, broker: SimBroker, place: Place, batches_max: int) -> None:
         history, position = self._history, self._positions[place]
         fetched = broker.fetch(place, position, batches_max, is_committed=True)
         where = f"{place[0]}-{place[1]}"

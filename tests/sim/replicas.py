@@ -10,8 +10,8 @@ the controller takes it out of the ISR.
 
 Checked after every step: LSO ≤ HW ≤ log end; no record below any high watermark is ever lost or
 changed. A new leader has all of them. Checked at the end, when every message arrives: all logs are
-equal, and each producer state is that of a replay. Each `Rule` can be broken; one that is has to
-be caught.
+equal, and each producer state is that of a replay. Each `ReplicationRule` can be broken; a broken
+one has to be caught.
 """
 
 import random
@@ -31,7 +31,7 @@ ROUNDS = 60
 """Rounds of fetches at the end; each may truncate once or bring some batches."""
 
 
-class Rule(Enum):
+class ReplicationRule(Enum):
     """A rule of replication, to be broken on purpose."""
 
     HIGH_WATERMARK_WAITS = "the high watermark is the least log end of the ISR, not the leader's"
@@ -44,7 +44,7 @@ class Rule(Enum):
     LOSS_LEAVES_THE_ISR = "a replica that lost unsynced records leaves the ISR"
 
 
-class Anomaly(AssertionError):
+class ReplicaAnomaly(AssertionError):
     """A promise that was broken."""
 
 
@@ -73,7 +73,7 @@ class FetchAnswer(NamedTuple):
     """Set if the offset is beyond it."""
 
 
-class Leadership(NamedTuple):
+class LeaderAndIsr(NamedTuple):
     """The controller's word on a partition."""
 
     leader: int
@@ -83,26 +83,26 @@ class Leadership(NamedTuple):
     """Rises with every change."""
 
 
-class Message(NamedTuple):
+class ReplicaMessage(NamedTuple):
     """On its way to a replica."""
 
     to: int
-    body: FetchRequest | FetchAnswer | Leadership
+    body: FetchRequest | FetchAnswer | LeaderAndIsr
 
 
-class Checkpoint(NamedTuple):
+class CheckpointEntries(NamedTuple):
     """A log's entries in the checkpoints."""
 
     recovery_point: int = 0
     high_watermark: int = 0
 
 
-NOBODY = Leadership(-1, -1, frozenset())
-NOTHING = Checkpoint()
+NOBODY = LeaderAndIsr(-1, -1, frozenset())
+NOTHING = CheckpointEntries()
 
 
 @dataclass
-class Batch:
+class ReplicaBatch:
     """A stored batch as it is compared."""
 
     base_offset: int
@@ -116,13 +116,13 @@ class Replica:
 
     index: int
     root: Path
-    broken: frozenset[Rule]
+    broken: frozenset[ReplicationRule]
     log: _core.PartitionLog | None = None
     producer_state: ProducerStateManager = field(default_factory=ProducerStateManager)
-    known: Leadership = NOBODY
-    checkpoint: Checkpoint = NOTHING
+    known: LeaderAndIsr = NOBODY
+    checkpoint: CheckpointEntries = NOTHING
     durable: dict[str, bytes] = field(default_factory=dict)
-    durable_checkpoint: Checkpoint = NOTHING
+    durable_checkpoint: CheckpointEntries = NOTHING
     fetched: dict[int, int] = field(default_factory=dict)
     """As leader: log ends of followers, as far as they have fetched in this epoch."""
     epoch_start: int = 0
@@ -180,17 +180,17 @@ class Replica:
         """Force the log to the disk."""
         log = self.running
         log.sync()
-        self.checkpoint = Checkpoint(log.recovery_point, log.high_watermark)
+        self.checkpoint = CheckpointEntries(log.recovery_point, log.high_watermark)
         self.durable_checkpoint = self.checkpoint
         paths = self.directory.iterdir() if self.directory.is_dir() else ()
         self.durable = {path.name: path.read_bytes() for path in paths}
 
     # ------------------------------------------------------------ roles
 
-    def become(self, known: Leadership) -> None:
+    def become(self, known: LeaderAndIsr) -> None:
         """Take the controller's word; an older one than is known means nothing."""
         is_older = known.partition_epoch < self.known.partition_epoch
-        if Rule.PARTITION_EPOCHS_ARE_COMPARED in self.broken:
+        if ReplicationRule.PARTITION_EPOCHS_ARE_COMPARED in self.broken:
             is_older = known.leader_epoch < self.known.leader_epoch
         if is_older:
             return
@@ -202,7 +202,7 @@ class Replica:
         self.epoch_start = self.running.set_role(
             "leader" if self.leads else "follower", known.leader_epoch
         )
-        if not self.leads and Rule.TRUNCATION_ASKS_FIRST in self.broken:
+        if not self.leads and ReplicationRule.TRUNCATION_ASKS_FIRST in self.broken:
             self.truncate(self.running.high_watermark)
 
     def truncate(self, offset: int) -> None:
@@ -213,7 +213,7 @@ class Replica:
     def lower_checkpoints(self, bound: int) -> None:
         """Have no entry beyond a bound."""
         point, high_watermark = self.checkpoint
-        self.checkpoint = Checkpoint(min(point, bound), min(high_watermark, bound))
+        self.checkpoint = CheckpointEntries(min(point, bound), min(high_watermark, bound))
 
     def fetch(self) -> FetchRequest:
         """Ask the leader for the next records."""
@@ -234,7 +234,7 @@ class Replica:
         if not self.leads or request.leader_epoch != epoch:
             return None
         end = log.end_of_epoch(request.latest_epoch) if request.latest_epoch >= 0 else None
-        is_compared = Rule.EPOCHS_ARE_COMPARED not in self.broken
+        is_compared = ReplicationRule.EPOCHS_ARE_COMPARED not in self.broken
         if is_compared and end and (end[0] < request.latest_epoch or end[1] < request.offset):
             return FetchAnswer(request.number, epoch, -1, diverging=end)
         if request.offset > log.log_end_offset:
@@ -243,7 +243,7 @@ class Replica:
         if request.offset < log.log_end_offset:
             records = log.read(request.offset, bytes_max)
         reached = request.offset
-        if records and Rule.FETCH_ACKNOWLEDGES in self.broken:
+        if records and ReplicationRule.FETCH_ACKNOWLEDGES in self.broken:
             reached = _core.decode_batches(records)[-1][1] + 1
         self.fetched[request.follower] = reached
         self.advance()
@@ -253,7 +253,7 @@ class Replica:
         """Raise the high watermark to the least log end of the ISR."""
         log = self.running
         others = self.known.isr - {self.index}
-        if Rule.HIGH_WATERMARK_WAITS in self.broken:
+        if ReplicationRule.HIGH_WATERMARK_WAITS in self.broken:
             log.raise_high_watermark(log.log_end_offset)
         elif others <= self.fetched.keys():
             ends = [self.fetched[other] for other in others]
@@ -265,7 +265,7 @@ class Replica:
         if answer.number != self.number or answer.leader_epoch != self.known.leader_epoch:
             return
         if answer.diverging or answer.log_end >= 0:
-            if Rule.FOLLOWER_TRUNCATES not in self.broken:
+            if ReplicationRule.FOLLOWER_TRUNCATES not in self.broken:
                 self.truncate(self._target(answer))
             return
         if answer.records:
@@ -285,7 +285,7 @@ class Replica:
 
     # ------------------------------------------------------------ what is stored
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ReplicaBatch]:
         """The stored batches, in order."""
         log = self.running
         offset = log.log_start_offset
@@ -293,21 +293,21 @@ class Replica:
             data, position = log.read(offset, 1), 0
             for base, last, *_ in _core.decode_batches(data):
                 size = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
-                yield Batch(base, last + 1, data[position : position + size])
+                yield ReplicaBatch(base, last + 1, data[position : position + size])
                 position, offset = position + size, last + 1
 
 
-class Cluster:
+class ReplicaCluster:
     """The replicas, the messages between them, and the controller."""
 
     def __init__(
-        self, root: Path, seed: int, replicas: int, broken: frozenset[Rule] = frozenset()
+        self, root: Path, seed: int, replicas: int, broken: frozenset[ReplicationRule] = frozenset()
     ) -> None:
         self.random = random.Random(seed)
         self.broken = broken
         self.replicas = [Replica(index, root, broken) for index in range(replicas)]
-        self.messages: list[Message] = []
-        self.controller = Leadership(0, 0, frozenset(range(replicas)))
+        self.messages: list[ReplicaMessage] = []
+        self.controller = LeaderAndIsr(0, 0, frozenset(range(replicas)))
         self.committed: dict[int, bytes] = {}
         """Every batch that lay below a high watermark, by base offset."""
         self.lost: set[int] = set()
@@ -365,7 +365,7 @@ class Cluster:
         followers = [one for one in self.up() if not one.leads and one.known.leader >= 0]
         if followers:
             follower = self.random.choice(followers)
-            self.messages.append(Message(follower.known.leader, follower.fetch()))
+            self.messages.append(ReplicaMessage(follower.known.leader, follower.fetch()))
 
     def deliver(self) -> None:
         """A message arrives, not always the oldest."""
@@ -380,11 +380,11 @@ class Cluster:
             case FetchRequest() as request if self.is_current(request):
                 answer = replica.answer(request, self.random.choice((1, 300, 5000)))
                 if answer is not None:
-                    self.messages.append(Message(request.follower, answer))
+                    self.messages.append(ReplicaMessage(request.follower, answer))
                     self.expand(replica, request.follower)
             case FetchAnswer() as answer:
                 self.accept(replica, answer)
-            case Leadership() as known:
+            case LeaderAndIsr() as known:
                 self.become(replica, known)
 
     def is_current(self, request: FetchRequest) -> bool:
@@ -397,9 +397,9 @@ class Cluster:
         try:
             replica.accept(answer)
         except _core.LogRefusedError as error:
-            raise Anomaly(f"replica {replica.index} cannot go on: {error}") from error
+            raise ReplicaAnomaly(f"replica {replica.index} cannot go on: {error}") from error
 
-    def become(self, replica: Replica, known: Leadership) -> None:
+    def become(self, replica: Replica, known: LeaderAndIsr) -> None:
         """A replica hears of the controller; a new leader has all that was committed."""
         is_new = known.leader_epoch > replica.known.leader_epoch
         replica.become(known)
@@ -407,11 +407,13 @@ class Cluster:
             stored = {batch.base_offset: batch.bytes for batch in replica.batches()}
             for base, content in self.committed.items():
                 if stored.get(base) != content:
-                    raise Anomaly(f"leader {replica.index} lacks the committed batch at {base}")
+                    raise ReplicaAnomaly(
+                        f"leader {replica.index} lacks the committed batch at {base}"
+                    )
 
     def lose_message(self) -> None:
         """A message never arrives. The controller's are sent again, so they are not lost."""
-        losable = [one for one in self.messages if not isinstance(one.body, Leadership)]
+        losable = [one for one in self.messages if not isinstance(one.body, LeaderAndIsr)]
         if losable:
             self.messages.remove(self.random.choice(losable))
 
@@ -437,7 +439,7 @@ class Cluster:
         replica.lose_power()
         self.forget_messages(replica)
         self.lost.add(replica.index)
-        if Rule.LOSS_LEAVES_THE_ISR in self.broken:
+        if ReplicationRule.LOSS_LEAVES_THE_ISR in self.broken:
             return
         isr = self.controller.isr - {replica.index}
         if replica.index == self.controller.leader:
@@ -453,12 +455,12 @@ class Cluster:
         replica = self.random.choice(down)
         replica.start(power_failed=replica.index in self.lost)
         self.lost.discard(replica.index)
-        self.messages.append(Message(replica.index, self.controller))
+        self.messages.append(ReplicaMessage(replica.index, self.controller))
 
     def elect(self) -> None:
         """The controller makes another replica the leader."""
         candidates = [one for one in self.up() if one.index in self.controller.isr]
-        if Rule.LEADER_IS_IN_SYNC in self.broken:
+        if ReplicationRule.LEADER_IS_IN_SYNC in self.broken:
             candidates = self.up()
         if candidates:
             self.appoint(self.random.choice(candidates), self.controller.isr)
@@ -486,13 +488,13 @@ class Cluster:
 
     def appoint(self, replica: Replica, isr: frozenset[int]) -> None:
         epoch = self.controller.leader_epoch + 1
-        self.announce(Leadership(replica.index, epoch, isr | {replica.index}))
+        self.announce(LeaderAndIsr(replica.index, epoch, isr | {replica.index}))
 
-    def announce(self, known: Leadership) -> None:
+    def announce(self, known: LeaderAndIsr) -> None:
         epoch = self.controller.partition_epoch + 1
         self.controller = known._replace(partition_epoch=epoch)
         for replica in self.replicas:
-            self.messages.append(Message(replica.index, self.controller))
+            self.messages.append(ReplicaMessage(replica.index, self.controller))
 
     def forget_messages(self, replica: Replica) -> None:
         """Messages on their way to a process that ended are gone."""
@@ -509,13 +511,13 @@ class Cluster:
         for replica in self.up():
             log = replica.running
             if not log.last_stable_offset <= log.high_watermark <= log.log_end_offset:
-                raise Anomaly(f"replica {replica.index}: its offsets are out of order")
+                raise ReplicaAnomaly(f"replica {replica.index}: its offsets are out of order")
             for batch in replica.batches():
                 if batch.end_offset > log.high_watermark:
                     break
                 known = self.committed.setdefault(batch.base_offset, batch.bytes)
                 if known != batch.bytes:
-                    raise Anomaly(
+                    raise ReplicaAnomaly(
                         f"replica {replica.index} has another batch at {batch.base_offset}"
                     )
 
@@ -524,9 +526,9 @@ class Cluster:
         for _ in self.replicas:
             self.come_back()
         for _ in range(ROUNDS):
-            self.messages = [Message(one.index, self.controller) for one in self.replicas]
+            self.messages = [ReplicaMessage(one.index, self.controller) for one in self.replicas]
             self.messages += [
-                Message(one.known.leader, one.fetch())
+                ReplicaMessage(one.known.leader, one.fetch())
                 for one in self.replicas
                 if not one.leads and one.known.leader >= 0
             ]
@@ -537,12 +539,12 @@ class Cluster:
         expected = list(leader.batches())
         for replica in self.replicas:
             if list(replica.batches()) != expected:
-                raise Anomaly(f"replica {replica.index} is not the leader's equal")
+                raise ReplicaAnomaly(f"replica {replica.index} is not the leader's equal")
             if replica.running.high_watermark != leader.running.log_end_offset:
-                raise Anomaly(f"replica {replica.index} did not hear of the high watermark")
+                raise ReplicaAnomaly(f"replica {replica.index} did not hear of the high watermark")
             self.check_replay(replica)
         if missing := self.committed.keys() - {batch.base_offset for batch in expected}:
-            raise Anomaly(f"committed batches are gone: {sorted(missing)}")
+            raise ReplicaAnomaly(f"committed batches are gone: {sorted(missing)}")
 
     def check_replay(self, replica: Replica) -> None:
         """The producer state equals a replay of the batches from the first on."""
@@ -553,9 +555,11 @@ class Cluster:
         replayed = ProducerStateManager()
         log = _core.PartitionLog(str(directory), replayed, {})
         if _state(replayed) != _state(replica.producer_state):
-            raise Anomaly(f"replica {replica.index}: its producer state is not that of a replay")
+            raise ReplicaAnomaly(
+                f"replica {replica.index}: its producer state is not that of a replay"
+            )
         if log.last_stable_offset != replica.running.last_stable_offset:
-            raise Anomaly(
+            raise ReplicaAnomaly(
                 f"replica {replica.index}: its last stable offset is not that of a replay"
             )
 
@@ -569,6 +573,8 @@ def _state(producer_state: ProducerStateManager) -> tuple[object, ...]:
     )
 
 
-def run(root: Path, seed: int, replicas: int, broken: frozenset[Rule] = frozenset()) -> None:
+def run(
+    root: Path, seed: int, replicas: int, broken: frozenset[ReplicationRule] = frozenset()
+) -> None:
     """Play one seed in an empty directory. Raises Anomaly."""
-    Cluster(root, seed, replicas, broken).run()
+    ReplicaCluster(root, seed, replicas, broken).run()

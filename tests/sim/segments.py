@@ -11,7 +11,7 @@ HEADER_BYTES = 61
 LENGTH = struct.Struct(">qi")
 
 
-class Found(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A batch as it lies in a segment."""
 
     base_offset: int
@@ -21,7 +21,7 @@ class Found(NamedTuple):
     data: bytes
 
 
-def batches_in(name: str, segment: bytes) -> Iterator[Found]:
+def batches_in(name: str, segment: bytes) -> Iterator[LocatedBatch]:
     """The whole batches of a segment, up to a torn one."""
     position = 0
     while position + HEADER_BYTES <= len(segment):
@@ -29,11 +29,11 @@ def batches_in(name: str, segment: bytes) -> Iterator[Found]:
         end = position + LENGTH.size + length
         if length < HEADER_BYTES - LENGTH.size or end > len(segment):
             return
-        yield Found(base, name, position, segment[position:end])
+        yield LocatedBatch(base, name, position, segment[position:end])
         position = end
 
 
-def batches_of(files: Mapping[str, bytes]) -> list[Found]:
+def batches_of(files: Mapping[str, bytes]) -> list[LocatedBatch]:
     """The whole batches in the segments of a directory, in order."""
     names = sorted(name for name in files if name.endswith(".log"))
     return [found for name in names for found in batches_in(name, files[name])]

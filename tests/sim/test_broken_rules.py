@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.broken import RULES, Broken
+from sim.broken import RULES, BrokenRule
 from sim.plan import (
     Plan,
     make_copier_plan,
@@ -21,7 +21,7 @@ from sim.world import run_plan
 
 
 @pytest.mark.parametrize("broken", RULES, ids=str)
-def test_a_broken_rule_is_found_by_its_anomaly(broken: Broken) -> None:
+def test_a_broken_rule_is_found_by_its_anomaly(broken: BrokenRule) -> None:
     with broken.applied():
         found = (run_plan(broken.plans(seed)).names for seed in range(broken.seeds_max))
         assert any(broken.must_find in names for names in found)

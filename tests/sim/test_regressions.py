@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from sim.broker import Fetched
+from sim.broker import FetchData
 from sim.clients import Script, Transaction
 from sim.history import History
 from sim.network import NetworkFault
 from sim.plan import FROM_THE_START, Fault, Plan, make_cleaner_power_plan
-from sim.readers import Ends, Follower
+from sim.readers import Follower, ReaderEnds
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
 
@@ -78,7 +78,7 @@ def test_what_a_start_writes_where_power_took_records_is_no_step_back() -> None:
     place = ("sink", 0)
     history = History()
     follower = Follower(history, (place,))
-    follower._ends[place] = Ends(high_watermark=13, last_stable_offset=13)
+    follower._ends[place] = ReaderEnds(high_watermark=13, last_stable_offset=13)
     follower.power_failed()
     follower.starts_at(place, 12)
     follower.poll(_broker_at(place, high_watermark=15, last_stable_offset=12))
@@ -289,7 +289,7 @@ def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offse
     log = SimpleNamespace(
         log_start_offset=0, log_end_offset=high_watermark, last_stable_offset=last_stable_offset
     )
-    fetched = Fetched(high_watermark=high_watermark, last_stable_offset=last_stable_offset)
+    fetched = FetchData(high_watermark=high_watermark, last_stable_offset=last_stable_offset)
     return SimpleNamespace(
         storage=SimpleNamespace(logs={place: log}), fetch=lambda *_, is_committed: fetched
     )

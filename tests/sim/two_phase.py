@@ -15,11 +15,11 @@ from sim.clients import (
     INIT_PRODUCER_ID,
     VERSIONS,
     AbortableError,
+    ClientsWorld,
     FencedError,
     Script,
     Transaction,
     TransactionalProducer,
-    World,
 )
 from sim.history import Attempt, Fate, Identity
 from txn.storage.base import ProducerIdentity
@@ -39,7 +39,7 @@ class TwoPhaseProducer(TransactionalProducer):
     """
 
     def __init__(
-        self, world: World, script: Script, chance: random.Random, first_number: int = 0
+        self, world: ClientsWorld, script: Script, chance: random.Random, first_number: int = 0
     ) -> None:
         super().__init__(world, script, chance)
         self._first_number = first_number

@@ -21,11 +21,11 @@ from sim.clients import (
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
     AbortableError,
-    Client,
+    ClientsWorld,
     Script,
+    SimClient,
     Transaction,
     TransactionalProducer,
-    World,
 )
 from sim.copiers import add_offsets, commit_offsets, offsets_in, request_to_commit
 from sim.history import Attempt, Fate, Identity, Place
@@ -57,10 +57,10 @@ def offsets_place(version: int) -> Place:
     return "sink", version - 1
 
 
-class Upgrade(Client):
+class Upgrade(SimClient):
     """Ordinary instances up to the step that says how it is left, then those of another kind."""
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script.name, chance)
         self.script = script
 
@@ -83,7 +83,7 @@ class Upgrade(Client):
 class OrdinaryProducer(TransactionalProducer):
     """The instances before; the last leaves a transaction open."""
 
-    def __init__(self, world: World, script: Script, chance: random.Random) -> None:
+    def __init__(self, world: ClientsWorld, script: Script, chance: random.Random) -> None:
         super().__init__(world, script, chance)
         self.left: Attempt | None = None
         self.more: Attempt | None = None
@@ -179,7 +179,7 @@ class Heir(TwoPhaseProducer):
 
     def __init__(
         self,
-        world: World,
+        world: ClientsWorld,
         script: Script,
         chance: random.Random,
         first_number: int,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from sim.agenda import US_PER_MS, US_PER_S, Agenda, Entry, SimLoop
-from sim.broker import START_MS, Broker, Failures
+from sim.agenda import US_PER_MS, US_PER_S, Agenda, AgendaEntry, SimLoop
+from sim.broker import START_MS, Failures, SimBroker
 from sim.checkers import (
     first_without_marker,
     judge,
@@ -17,13 +17,12 @@ from sim.checkers import (
     judge_damage,
     judge_groups,
 )
-from sim.cleaning import Cleaning
-from sim.clients import Client, PlainProducer, TransactionalProducer
-from sim.clients import World as ClientsWorld
+from sim.cleaning import SimCleaning
+from sim.clients import ClientsWorld, PlainProducer, SimClient, TransactionalProducer
 from sim.copiers import GROUP, SOURCES, Copier
-from sim.disk import Disk, Place, State
+from sim.disk import Disk, Place, ProducerState
 from sim.history import Anomaly, Attempt, Fate, History
-from sim.network import Connection, DisconnectedError, NetworkFault
+from sim.network import DisconnectedError, NetworkFault, SimConnection
 from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_places
 from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_plan, smaller_plans
 from sim.readers import Follower
@@ -33,7 +32,7 @@ from txn.broker.controller import LocalController
 from txn.broker.host import Durability
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
-from txn.broker.runtime import Phase
+from txn.broker.runtime import ShardPhase
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
@@ -48,7 +47,7 @@ REST_US = 8 * US_PER_S
 """Longer than any transaction's timeout and any delay of its end."""
 
 
-MAKERS: dict[str, Callable[..., Client]] = {
+MAKERS: dict[str, Callable[..., SimClient]] = {
     "tv1": TransactionalProducer,
     "tv2": TransactionalProducer,
     "plain": PlainProducer,
@@ -63,7 +62,7 @@ MAKERS: dict[str, Callable[..., Client]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimResult:
     """The result of a plan."""
 
     plan: Plan
@@ -92,7 +91,7 @@ class World(ClientsWorld):
             self._stream(9),
             segment_bytes=self._stream(8).choice((400, 400, 1_500, 1 << 20)),
         )
-        self.broker: Broker | None = None
+        self.broker: SimBroker | None = None
         self.lives = 0
         self.power_failed = False
         """True if the power failed since the last recovery that came to its end."""
@@ -103,8 +102,8 @@ class World(ClientsWorld):
         if tells:
             self.history.tell = self._tell
         self._follower = Follower(self.history, PLACES)
-        self._clients: list[Client] = []
-        self._connections: list[Connection] = []
+        self._clients: list[SimClient] = []
+        self._connections: list[SimConnection] = []
         self._connected = 0
         self._requests: dict[str, int] = {}
         self._network = {(each.client, each.request): each for each in plan.network}
@@ -112,15 +111,15 @@ class World(ClientsWorld):
         self._told: dict[Place, int] = {}
         """The group's offsets as last looked at."""
         self._armed: Fault | None = None
-        self._before_crash: dict[Place, State] = {}
+        self._before_crash: dict[Place, ProducerState] = {}
         hanging = {place for script in plan.scripts for place in hanging_places(script)}
         self._to_hang = sorted(hanging, reverse=True)
         """Where transactions are to hang."""
         self._unmarked: dict[Place, tuple[dict[str, bytes], StoredBatch]] = {}
         """Logs whose last marker is gone: their files as they were before, and the marker."""
-        self._restart_due: Entry | None = None
+        self._restart_due: AgendaEntry | None = None
 
-    def run(self) -> Result:
+    def run(self) -> SimResult:
         """Let it happen, then judge."""
         log, level = logging.getLogger("txn"), logging.getLogger("txn").level
         log.setLevel(logging.CRITICAL + 1)  # the broker's log lines are no part of the story
@@ -133,7 +132,7 @@ class World(ClientsWorld):
             self.disk.release()
             log.setLevel(level)
 
-    def _run(self) -> Result:
+    def _run(self) -> SimResult:
         self._seed()
         self._start_broker()
         for number, script in enumerate(self.plan.scripts):
@@ -163,7 +162,7 @@ class World(ClientsWorld):
             self.broker,
             may_lose_plain=self.power_ever_failed and self.plan.durability is not Durability.ALWAYS,
         )
-        return Result(
+        return SimResult(
             self.plan,
             tuple(anomalies),
             tuple(self.story),
@@ -180,11 +179,11 @@ class World(ClientsWorld):
 
     # ------------------------------------------------------------ for clients
 
-    def connect(self, client: str) -> Connection:
+    def connect(self, client: str) -> SimConnection:
         if self.broker is None or self.broker.is_dead:
             raise DisconnectedError
         self._connected += 1
-        connection = Connection(
+        connection = SimConnection(
             self.agenda,
             self.loop,
             self.broker,
@@ -202,7 +201,7 @@ class World(ClientsWorld):
     def _start_broker(self) -> None:
         self.lives += 1
         self.history.say("broker", f"starts, life {self.lives}")
-        broker = Broker(
+        broker = SimBroker(
             self.agenda,
             self.disk,
             self._stream(100_000 + self.lives),
@@ -266,7 +265,7 @@ class World(ClientsWorld):
     def _recovered(self) -> None:
         self.power_failed = False
 
-    def _died(self, broker: Broker) -> None:
+    def _died(self, broker: SimBroker) -> None:
         self._end_cleaner()
         self.history.say("broker", f"dies at boundary {broker.operations}")
         for connection in self._connections:
@@ -293,7 +292,7 @@ class World(ClientsWorld):
             offset = file.flip(fault.batch, is_believed=fault.bias != "scanned")
             self.history.say("fault", f"a bit of the batch at {offset} is wrong")
 
-    def _unmark(self, broker: Broker) -> None:
+    def _unmark(self, broker: SimBroker) -> None:
         """Lose a marker that ended a transaction which the coordinator had completed."""
         assert broker.node is not None, "it had started"
         at_rest = {
@@ -351,7 +350,7 @@ class World(ClientsWorld):
         """
         if self.plan.first_epoch is None:
             return
-        broker = Broker(
+        broker = SimBroker(
             self.agenda,
             self.disk,
             self._stream(3),
@@ -366,7 +365,7 @@ class World(ClientsWorld):
             log.sync()
         broker.loop.is_dead = True
 
-    def _let_hang(self, broker: Broker) -> None:
+    def _let_hang(self, broker: SimBroker) -> None:
         """Write late, past the coordinator, for an operator to find; a start would refuse it."""
         for place in sorted(self._to_hang):
             attempt = Attempt("hanging", "", "", (-1, -1), 0, Fate.NEVER, {HANGING_VALUE: place})
@@ -432,22 +431,22 @@ class World(ClientsWorld):
         else:
             broker.die()
 
-    def _resign(self, broker: Broker, fault: Fault) -> None:
+    def _resign(self, broker: SimBroker, fault: Fault) -> None:
         """Have the broker give up its transactional ids for a while, unless it still starts."""
         if broker.node is None:
             return
         coordinator = broker.node.transactions
         for shard in coordinator.transactions.shards:
-            if shard.phase is Phase.ACTIVE:
+            if shard.phase is ShardPhase.ACTIVE:
                 coordinator.resign(shard.index)
                 elect = partial(self._elect, broker, coordinator, shard.index)
                 self.loop.after(fault.down_us, elect)
 
-    def _elect(self, broker: Broker, coordinator: TransactionCoordinator, index: int) -> None:
+    def _elect(self, broker: SimBroker, coordinator: TransactionCoordinator, index: int) -> None:
         if not broker.is_dead:
             broker.spawn(coordinator.elect(index))
 
-    def _clean(self, broker: Broker, fault: Fault) -> None:
+    def _clean(self, broker: SimBroker, fault: Fault) -> None:
         """Have the cleaner pass; its result is put in place when the time is over."""
         log = broker.storage.logs.get(fault.place)
         if log is None:
@@ -457,7 +456,7 @@ class World(ClientsWorld):
             self.history.say("cleaner", f"passes {log.topic}-{log.index} below {cleaning.end}")
             broker.loop.after(fault.down_us, self._end_cleaning, cleaning)
 
-    def _end_cleaning(self, cleaning: Cleaning) -> None:
+    def _end_cleaning(self, cleaning: SimCleaning) -> None:
         cleaning.go_on()
         log = cleaning.log
         if log.place in PLACES and not cleaning.has_failed:
@@ -468,7 +467,7 @@ class World(ClientsWorld):
         if self.disk.cleaning is not None:
             self.disk.cleaning.abandon()
 
-    def _die_at_last(self, broker: Broker) -> None:
+    def _die_at_last(self, broker: SimBroker) -> None:
         if self.broker is broker and not broker.is_dead:
             broker.die()
 
@@ -487,7 +486,7 @@ class World(ClientsWorld):
         self._network.clear()
         self._repair()
 
-    def _look(self, broker: Broker, batches_max: int) -> None:
+    def _look(self, broker: SimBroker, batches_max: int) -> None:
         """The records that any reader may see at this moment."""
         self._follower.poll(broker, batches_max)
         if self._has_copiers and broker.node is not None:
@@ -509,17 +508,17 @@ class World(ClientsWorld):
 # -------------------------------------------------------------------- seeds
 
 
-def run_plan(plan: Plan, *, tells: bool = False) -> Result:
+def run_plan(plan: Plan, *, tells: bool = False) -> SimResult:
     """Run a plan."""
     return World(plan, tells=tells).run()
 
 
-def run_seed(seed: int) -> Result:
+def run_seed(seed: int) -> SimResult:
     """Run the plan of a seed."""
     return run_plan(make_plan(seed))
 
 
-def shrink(result: Result, run: Callable[[Plan], Result] = run_plan) -> Result:
+def shrink(result: SimResult, run: Callable[[Plan], SimResult] = run_plan) -> SimResult:
     """Find a smaller plan that goes wrong in a way this one does, and tell its story."""
     wanted = result.names
     is_smaller = True
@@ -533,7 +532,7 @@ def shrink(result: Result, run: Callable[[Plan], Result] = run_plan) -> Result:
     return run_plan(result.plan, tells=True)
 
 
-def text_of(result: Result) -> str:
+def text_of(result: SimResult) -> str:
     """A failing run as a person reads it."""
     plan = result.plan
     lines = [

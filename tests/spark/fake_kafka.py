@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from txn._core import KafkaError
-from txn.spark.kafka import Client, Writer
+from txn.spark.kafka import TransactionalClient, Writer
 
 FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_TOPIC = 90, 47, 48, 3
 
@@ -19,15 +19,15 @@ Place = tuple[str, int]
 
 
 @dataclass
-class Record:
+class FakeRecord:
     key: bytes | None
     value: bytes | None
-    transaction: "Transaction | None"
+    transaction: "FakeTransaction | None"
     """None for a marker."""
 
 
 @dataclass
-class Transaction:
+class FakeTransaction:
     """One transaction; its outcome is None while it is open."""
 
     places: set[Place] = field(default_factory=set)
@@ -37,14 +37,14 @@ class Transaction:
 
 
 @dataclass
-class Producer:
+class FakeProducer:
     """The coordinator's entry of a transactional id."""
 
     producer_id: int
     epoch: int = -1
     last_epoch: int = -1
     timeout_ms: int = 0
-    open: Transaction | None = None
+    open: FakeTransaction | None = None
     ended: bool | None = None
     """End of the last transaction."""
     ended_epoch: int = -1
@@ -56,10 +56,10 @@ class FakeKafka:
     def __init__(self, transaction_version: int = 2) -> None:
         self.transaction_version = transaction_version
         self.now_ms = 1_000_000
-        self.logs: dict[Place, list[Record]] = {}
+        self.logs: dict[Place, list[FakeRecord]] = {}
         self.counts: dict[str, int] = {}
         self.configs: dict[str, dict[str, str]] = {}
-        self.producers: dict[str, Producer] = {}
+        self.producers: dict[str, FakeProducer] = {}
         self.group_offsets: dict[tuple[str, str, int], int] = {}
         self.sequences: dict[tuple[Place, int], tuple[int, int]] = {}
         """Per partition and producer id: (epoch, next sequence)."""
@@ -133,7 +133,7 @@ class FakeKafka:
         producer_epoch: int = -1,
     ) -> tuple[int, int]:
         self.inits.append(transactional_id)
-        new = Producer(1000 + len(self.producers))
+        new = FakeProducer(1000 + len(self.producers))
         producer = self.producers.setdefault(transactional_id, new)
         if producer.open is not None:  # under any epoch that the caller expects, as Kafka has it
             self._end_with(producer, False)
@@ -182,11 +182,11 @@ class FakeKafka:
                 producer.epoch += 1
                 producer.ended_epoch = producer.epoch
 
-    def _end_with(self, producer: Producer, commit: bool) -> None:
+    def _end_with(self, producer: FakeProducer, commit: bool) -> None:
         assert producer.open is not None
         producer.open.is_committed = commit
         for place in producer.open.places:
-            self.logs[place].append(Record(None, None, None))
+            self.logs[place].append(FakeRecord(None, None, None))
         if commit:
             self.group_offsets |= producer.open.offsets
         producer.open = None
@@ -238,12 +238,12 @@ class FakeKafka:
     def close(self) -> None:
         pass
 
-    def _joined(self, name: str, producer_id: int, epoch: int) -> Transaction:
+    def _joined(self, name: str, producer_id: int, epoch: int) -> FakeTransaction:
         producer = self.producers[name]
         if (producer_id, epoch) != (producer.producer_id, producer.epoch):
             raise KafkaError(f"{name} is fenced", INVALID_EPOCH, False)
         if producer.open is None:
-            producer.open = Transaction(started_ms=self.now_ms)
+            producer.open = FakeTransaction(started_ms=self.now_ms)
         return producer.open
 
     def append(
@@ -262,7 +262,7 @@ class FakeKafka:
         self.sequences[place, producer_id] = (epoch, sequence + len(records))
         transaction.places.add(place)
         log = self.logs.setdefault(place, [])
-        log += [Record(key, value, transaction) for key, value in records]
+        log += [FakeRecord(key, value, transaction) for key, value in records]
 
 
 class FakeWriter:
@@ -379,7 +379,7 @@ class Interleaving:
         self._cluster = cluster
         self._turns = list(turns)
 
-    def run(self, actors: Sequence[Callable[[Client], None]]) -> None:
+    def run(self, actors: Sequence[Callable[[TransactionalClient], None]]) -> None:
         threads = [_Actor(self._cluster, actor) for actor in actors]
         for thread in threads:
             thread.start()
@@ -397,7 +397,7 @@ class Interleaving:
 
 
 class _Actor(threading.Thread):
-    def __init__(self, cluster: FakeKafka, actor: Callable[[Client], None]) -> None:
+    def __init__(self, cluster: FakeKafka, actor: Callable[[TransactionalClient], None]) -> None:
         super().__init__(daemon=True)
         self._actor = actor
         self._client = _Stepwise(cluster, self._stand_still)
@@ -408,7 +408,7 @@ class _Actor(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._actor(cast(Client, self._client))
+            self._actor(cast(TransactionalClient, self._client))
         except Crash:
             pass
         except BaseException as error:

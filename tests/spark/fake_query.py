@@ -13,22 +13,22 @@ from spark.fake_kafka import FakeKafka
 from txn.spark.columns import one_record
 from txn.spark.driver import Driver, DriverSettings, Handout
 from txn.spark.identities import OwnIdentities
-from txn.spark.kafka import Client
-from txn.spark.progress import Skip, Slot, judge
+from txn.spark.kafka import TransactionalClient
+from txn.spark.progress import SkipBatch, Slot, judge
 
 TIMEOUT_MS = 900_000
 OUTPUT = "out"
 
 
 @dataclass
-class Worker:
+class FakeWorker:
     """A Python worker process."""
 
     own: OwnIdentities = field(default_factory=OwnIdentities)
     is_busy: bool = False
 
 
-class Query:
+class FakeQuery:
     """A query with its checkpoint; `restart` gives the query after a crash."""
 
     def __init__(
@@ -54,9 +54,9 @@ class Query:
 
     def restart(self) -> None:
         """Forget every process; only the checkpoint and the cluster are left."""
-        self.workers = [Worker() for _ in range(self.tasks)]
+        self.workers = [FakeWorker() for _ in range(self.tasks)]
 
-    def driver(self, client: Client | None = None) -> Driver:
+    def driver(self, client: TransactionalClient | None = None) -> Driver:
         settings = DriverSettings(
             id=self.id,
             progress_topic="__txn_spark",
@@ -70,7 +70,7 @@ class Query:
     def rows(self, batch: int) -> list[bytes]:
         return [f"{batch}-{number}".encode() for number in range(5)]
 
-    def run_batch(self, client: Client | None = None) -> bool:
+    def run_batch(self, client: TransactionalClient | None = None) -> bool:
         """Run the next batch through to Spark's commit log; say whether tasks wrote.
 
         A retry, and a speculative attempt whose message is thrown away, come with it.
@@ -80,7 +80,7 @@ class Query:
         driver = self.driver(client)
         handout = driver.begin()
         verdict = judge(handout.progress, self.query, batch)
-        if not isinstance(verdict, Skip):
+        if not isinstance(verdict, SkipBatch):
             shares = self._shared_out(self.rows(batch))
             tasks = [task for task in range(self.tasks) if verdict.includes(task)]
             slots = [self.attempt(client, handout, task, shares[task]) for task in tasks]
@@ -96,10 +96,10 @@ class Query:
                 source_offsets=[("in", 0, batch + 1)],
             )
         self.next_batch = max(self.next_batch, batch + 1)
-        return not isinstance(verdict, Skip)
+        return not isinstance(verdict, SkipBatch)
 
     def attempt(
-        self, client: Client, handout: Handout, task: int, rows: Sequence[bytes]
+        self, client: TransactionalClient, handout: Handout, task: int, rows: Sequence[bytes]
     ) -> Slot | None:
         """One attempt of a task, on any worker."""
         if not rows:
@@ -116,11 +116,11 @@ class Query:
         worker.is_busy = False
         return slot
 
-    def _free_worker(self) -> "Worker":
+    def _free_worker(self) -> "FakeWorker":
         """A worker runs one task at a time; one whose task stands still is not given another."""
         free = [worker for worker in self.workers if not worker.is_busy]
         if not free:
-            free = [Worker()]
+            free = [FakeWorker()]
             self.workers += free
         return self.dice.choice(free)
 

@@ -25,7 +25,7 @@ from txn.spark import kafka
 from txn.spark.errors import DataLossError
 from txn.spark.mark import IDS
 from txn.spark.options import source_settings
-from txn.spark.reader import BatchReader, StreamReader, TopicPartitions
+from txn.spark.reader import BatchReader, SelectedPartitions, StreamReader
 
 VALUE = StructType([StructField("value", BinaryType())])
 
@@ -43,7 +43,7 @@ def name() -> str:
     return f"lost-{time.time_ns()}"
 
 
-class Query:
+class RestartedQuery:
     """A streaming query and its checkpoint; a restart is another reader on the same log."""
 
     def __init__(self, servers: str, topic: str, **options: str) -> None:
@@ -136,7 +136,7 @@ def test_topic_made_anew_ends_the_query_and_no_row_is_skipped_in_silence(
     """
     create(cluster, name)
     put(cluster, name, ["a", "b", "c"])
-    query = Query(cluster, name)
+    query = RestartedQuery(cluster, name)
     assert query.run(available_now=available_now) == [b"a", b"b", b"c"]
     make_anew(cluster, name, again)
     with pytest.raises(DataLossError, match=rf"topic '{name}' was deleted and made anew"):
@@ -154,7 +154,7 @@ def test_lenient_query_starts_a_topic_made_anew_at_its_beginning(
 ) -> None:
     create(cluster, name)
     put(cluster, name, ["a", "b", "c"])
-    query = Query(cluster, name, failOnDataLoss="false")
+    query = RestartedQuery(cluster, name, failOnDataLoss="false")
     query.run(available_now=available_now)
     make_anew(cluster, name, again)
     with caplog.at_level(logging.WARNING, "txn.spark"):
@@ -166,7 +166,7 @@ def test_lenient_query_starts_a_topic_made_anew_at_its_beginning(
 def test_rows_of_a_topic_made_anew_are_read_once_in_small_batches(cluster: str, name: str) -> None:
     create(cluster, name)
     put(cluster, name, ["a", "b", "c"])
-    query = Query(cluster, name, failOnDataLoss="false", maxOffsetsPerTrigger="2")
+    query = RestartedQuery(cluster, name, failOnDataLoss="false", maxOffsetsPerTrigger="2")
     query.run()
     make_anew(cluster, name, ["u", "v", "x", "y", "z"])
     assert query.run() == [b"u", b"v", b"x", b"y", b"z"]
@@ -179,7 +179,7 @@ def test_checkpoint_without_ids_goes_on_and_gets_them(
     """Those of earlier versions, and of Spark's own Kafka source."""
     create(cluster, name)
     put(cluster, name, ["a", "b"])
-    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    query = RestartedQuery(cluster, name, failOnDataLoss=str(not lenient).lower())
     query.log = [{name: {"0": 1}}]
     assert query.run() == [b"b"]
     assert query.log[-1][name] == {"0": 2}
@@ -191,7 +191,7 @@ def test_checkpoint_without_ids_still_finds_a_topic_that_is_too_short(
 ) -> None:
     create(cluster, name)
     put(cluster, name, ["x", "y"])
-    query = Query(cluster, name)
+    query = RestartedQuery(cluster, name)
     query.log = [{name: {"0": 7}}]
     with pytest.raises(DataLossError, match=rf"{name}-0 ends at offset 2, and .* up to 7"):
         query.run()
@@ -202,7 +202,7 @@ def test_checkpoint_without_ids_still_finds_a_topic_that_is_too_short(
 def test_deleted_topic_ends_the_query(cluster: str, name: str, available_now: bool) -> None:
     create(cluster, name)
     put(cluster, name, ["a"])
-    query = Query(cluster, name)
+    query = RestartedQuery(cluster, name)
     query.run(available_now=available_now)
     delete(cluster, name)
     with pytest.raises(DataLossError, match=rf"partition {name}-0, .* up to offset 1, is gone"):
@@ -216,7 +216,7 @@ def test_lenient_query_goes_on_without_a_deleted_topic_and_with_it_when_it_is_ba
     for topic in (name, other):
         create(cluster, topic)
         put(cluster, topic, ["a"])
-    query = Query(cluster, f"{name},{other}", failOnDataLoss="false")
+    query = RestartedQuery(cluster, f"{name},{other}", failOnDataLoss="false")
     query.run()
     delete(cluster, name)
     put(cluster, other, ["b"])
@@ -231,7 +231,7 @@ def test_lenient_query_goes_on_without_a_deleted_topic_and_with_it_when_it_is_ba
 def test_topic_made_anew_with_fewer_partitions_is_noticed(cluster: str, name: str) -> None:
     create(cluster, name, 3)
     put(cluster, name, ["a"], 2)
-    query = Query(cluster, name)
+    query = RestartedQuery(cluster, name)
     assert query.run() == [b"a"]
     make_anew(cluster, name, ["x"], 1)
     with pytest.raises(DataLossError, match="made anew"):
@@ -245,7 +245,7 @@ def test_records_deleted_between_batches_are_told_with_their_offsets(
 ) -> None:
     create(cluster, name)
     put(cluster, name, ["a"])
-    query = Query(cluster, name)
+    query = RestartedQuery(cluster, name)
     query.run()
     put(cluster, name, ["b", "c", "d"])
     delete_records(cluster, name, 3)
@@ -261,7 +261,7 @@ def test_planned_batch_of_a_topic_made_anew_is_not_read_from_the_new_one(
     """A batch that Spark has logged is planned again after a crash, from its offsets alone."""
     create(cluster, name)
     put(cluster, name, ["a", "b"])
-    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    query = RestartedQuery(cluster, name, failOnDataLoss=str(not lenient).lower())
     reader = query.reader()
     start = reader.initialOffset()
     end = planned(reader.latestOffset(start, ReadAllAvailable()))
@@ -281,7 +281,7 @@ def test_topic_made_anew_while_a_task_reads_fails_the_task(
 ) -> None:
     create(cluster, name)
     put(cluster, name, ["a"])
-    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    query = RestartedQuery(cluster, name, failOnDataLoss=str(not lenient).lower())
     reader = query.reader()
     start = reader.initialOffset()
     parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
@@ -299,7 +299,7 @@ def test_open_transaction_is_no_loss_to_a_query_that_was_read_uncommitted(
     producer = clients.transactional_producer(cluster, name)
     producer.begin_transaction()
     clients.send(producer, name, [b"open"])
-    query = Query(cluster, name)
+    query = RestartedQuery(cluster, name)
     assert query.run({"kafka.isolation.level": "read_uncommitted"}) == [b"a", b"open"]
     assert query.run() == []
     producer.abort_transaction(clients.WAIT_S)
@@ -313,7 +313,7 @@ def test_start_behind_the_target_of_available_now_is_no_loss(cluster: str, name:
     """A query that starts at "latest" finds its start after the target was fixed."""
     create(cluster, name)
     put(cluster, name, ["a"])
-    reader = Query(cluster, name, startingOffsets="latest").reader()
+    reader = RestartedQuery(cluster, name, startingOffsets="latest").reader()
     reader.prepareForTriggerAvailableNow()
     put(cluster, name, ["b"])
     start = reader.initialOffset()
@@ -321,7 +321,7 @@ def test_start_behind_the_target_of_available_now_is_no_loss(cluster: str, name:
     assert planned(reader.latestOffset(start, ReadMaxRows(5))) == start
 
 
-def planned_task(query: Query) -> tuple[StreamReader, list[InputPartition]]:
+def planned_task(query: RestartedQuery) -> tuple[StreamReader, list[InputPartition]]:
     reader = query.reader()
     start = reader.initialOffset()
     return reader, reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
@@ -333,7 +333,7 @@ def test_topic_deleted_before_a_task_reads_it_is_told(
 ) -> None:
     create(cluster, name)
     put(cluster, name, ["a"])
-    query = Query(cluster, name, failOnDataLoss=str(not lenient).lower())
+    query = RestartedQuery(cluster, name, failOnDataLoss=str(not lenient).lower())
     reader, parts = planned_task(query)
     delete(cluster, name)
     kafka.forget_client(reader._settings.connection)
@@ -350,7 +350,7 @@ def test_end_that_a_task_cannot_reach_is_told(servers: str, name: str) -> None:
     put(servers, name, ["a"])
     for fails, left in (("true", None), ("false", [b"a"])):
         options = {"kafka.default.api.timeout.ms": "700", "failOnDataLoss": fails}
-        reader, (part,) = planned_task(Query(servers, name, **options))
+        reader, (part,) = planned_task(RestartedQuery(servers, name, **options))
         part.value = replace(part.value, end=3)
         if left is None:
             with pytest.raises(DataLossError, match=r"offsets 1 to 3 .* any more: it ends at 1"):
@@ -364,9 +364,9 @@ def test_topic_that_a_node_did_not_know_for_a_moment_is_not_lost(
 ) -> None:
     create(servers, name)
     put(servers, name, ["a"])
-    query = Query(servers, name)
+    query = RestartedQuery(servers, name)
     query.run()
-    monkeypatch.setattr(TopicPartitions, "look", lambda _: ([], {}))
+    monkeypatch.setattr(SelectedPartitions, "look", lambda _: ([], {}))
     with pytest.raises(RetriableError, match=r"did not know partition .* planned again"):
         query.run()
 
@@ -449,7 +449,7 @@ def test_pattern_leaves_out_progress_topics_and_kafkas_own(cluster: str, name: s
     producer.begin_transaction()
     producer.abort_transaction(clients.WAIT_S)
     options = {"subscribePattern": ".*", "txn.progress.topic": configured}
-    query = Query(cluster, name, **options)
+    query = RestartedQuery(cluster, name, **options)
     del query.options["subscribe"]
     topics = set(query.reader().initialOffset()) - {IDS}
     assert name in topics

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark.fake_kafka import Crash, FakeKafka, Faulty, Hooked, Interleaving
-from spark.fake_query import OUTPUT, TIMEOUT_MS, Query
+from spark.fake_query import OUTPUT, TIMEOUT_MS, FakeQuery
 from txn._core import KafkaError
 from txn.errors import FencedError
 from txn.spark.columns import one_record
 from txn.spark.driver import Handout, driver_id, is_task_id
 from txn.spark.errors import LostError, NotPreparedError, RefusedError
-from txn.spark.kafka import Client
-from txn.spark.progress import Progress, Skip, Slot, State, judge
+from txn.spark.kafka import TransactionalClient
+from txn.spark.progress import BatchStage, Progress, SkipBatch, Slot, judge
 
 pytestmark = pytest.mark.parametrize("version", [1, 2])
 
@@ -27,21 +27,21 @@ def cluster(version: int) -> FakeKafka:
 
 
 @pytest.fixture
-def query(cluster: FakeKafka) -> Query:
-    return Query(cluster)
+def query(cluster: FakeKafka) -> FakeQuery:
+    return FakeQuery(cluster)
 
 
 def crash() -> None:
     raise Crash
 
 
-def test_batches_come_out_once_each(query: Query) -> None:
+def test_batches_come_out_once_each(query: FakeQuery) -> None:
     for _ in range(4):
         query.run_batch()
     assert query.written() == query.expected(4)
 
 
-def test_crash_before_or_during_the_tasks_replays_the_batch(query: Query) -> None:
+def test_crash_before_or_during_the_tasks_replays_the_batch(query: FakeQuery) -> None:
     query.run_batch()
     handout = query.driver().begin()
     query.attempt(query.cluster, handout, 0, [b"half"])
@@ -50,7 +50,7 @@ def test_crash_before_or_during_the_tasks_replays_the_batch(query: Query) -> Non
     assert query.written() == query.expected(2)
 
 
-def test_open_transactions_of_a_dead_driver_are_aborted_at_once(query: Query) -> None:
+def test_open_transactions_of_a_dead_driver_are_aborted_at_once(query: FakeQuery) -> None:
     handout = query.driver().begin()
     query.attempt(query.cluster, handout, 0, [b"half"])
     query.driver().begin()
@@ -61,7 +61,7 @@ def test_open_transactions_of_a_dead_driver_are_aborted_at_once(query: Query) ->
     assert stable == high
 
 
-def test_decision_that_was_not_committed_is_no_decision(query: Query) -> None:
+def test_decision_that_was_not_committed_is_no_decision(query: FakeQuery) -> None:
     """Killed between the decision's Produce and its EndTxn."""
     driver = query.driver()
     handout = driver.begin()
@@ -78,7 +78,7 @@ def test_decision_that_was_not_committed_is_no_decision(query: Query) -> None:
     assert query.written() == query.expected(1)
 
 
-def decided_but_not_committed(query: Query, batch: int = 0) -> None:
+def decided_but_not_committed(query: FakeQuery, batch: int = 0) -> None:
     """Killed right after the commit point."""
     handout = query.driver().begin()
     rows = query.rows(batch)
@@ -91,17 +91,17 @@ def decided_but_not_committed(query: Query, batch: int = 0) -> None:
     query.restart()
 
 
-def test_crash_after_the_commit_point_is_finished_by_the_next_driver(query: Query) -> None:
+def test_crash_after_the_commit_point_is_finished_by_the_next_driver(query: FakeQuery) -> None:
     decided_but_not_committed(query)
     assert query.written() == []
     handout = query.driver().begin()
     assert query.written() == query.expected(1)
     assert handout.progress is not None
-    assert handout.progress.state is State.DONE
-    assert judge(handout.progress, query.query, 0) == Skip()
+    assert handout.progress.state is BatchStage.DONE
+    assert judge(handout.progress, query.query, 0) == SkipBatch()
 
 
-def test_finishing_a_decision_again_changes_nothing(query: Query) -> None:
+def test_finishing_a_decision_again_changes_nothing(query: FakeQuery) -> None:
     """Killed after every transaction of the decision is committed, before that is written."""
     decided_but_not_committed(query)
     for call in range(20):
@@ -113,7 +113,7 @@ def test_finishing_a_decision_again_changes_nothing(query: Query) -> None:
     assert query.written() == query.expected(1)
 
 
-def test_crash_before_sparks_commit_log_makes_the_tasks_skip(query: Query) -> None:
+def test_crash_before_sparks_commit_log_makes_the_tasks_skip(query: FakeQuery) -> None:
     query.run_batch()
     query.next_batch = 0
     query.restart()
@@ -121,7 +121,7 @@ def test_crash_before_sparks_commit_log_makes_the_tasks_skip(query: Query) -> No
     assert query.written() == query.expected(1)
 
 
-def test_attempts_that_lost_are_never_committed(query: Query) -> None:
+def test_attempts_that_lost_are_never_committed(query: FakeQuery) -> None:
     handout = query.driver().begin()
     winner = query.attempt(query.cluster, handout, 0, [b"row"])
     loser = query.attempt(query.cluster, handout, 0, [b"row"])
@@ -133,7 +133,7 @@ def test_attempts_that_lost_are_never_committed(query: Query) -> None:
     assert query.cluster.list_transactions(["Ongoing"], "q.") == []
 
 
-def test_driver_with_an_old_token_cannot_decide(query: Query) -> None:
+def test_driver_with_an_old_token_cannot_decide(query: FakeQuery) -> None:
     old = query.driver().begin()
     slot = query.attempt(query.cluster, old, 0, [b"old"])
     assert slot is not None
@@ -148,7 +148,7 @@ def test_driver_with_an_old_token_cannot_decide(query: Query) -> None:
     assert query.written() == [b"new"]
 
 
-def test_tasks_of_a_replaced_driver_cannot_disturb_the_new_ones(query: Query) -> None:
+def test_tasks_of_a_replaced_driver_cannot_disturb_the_new_ones(query: FakeQuery) -> None:
     for _ in range(2):
         query.run_batch()
     old = query.driver().begin()
@@ -166,7 +166,7 @@ def test_tasks_of_a_replaced_driver_cannot_disturb_the_new_ones(query: Query) ->
     assert query.written() == query.expected(3)
 
 
-def test_transaction_that_timed_out_before_the_decision_is_noticed(query: Query) -> None:
+def test_transaction_that_timed_out_before_the_decision_is_noticed(query: FakeQuery) -> None:
     handout = query.driver().begin()
     slot = query.attempt(query.cluster, handout, 0, [b"x"])
     assert slot is not None
@@ -178,7 +178,7 @@ def test_transaction_that_timed_out_before_the_decision_is_noticed(query: Query)
     assert query.written() == query.expected(1)
 
 
-def test_transaction_about_to_time_out_is_not_decided_on(query: Query) -> None:
+def test_transaction_about_to_time_out_is_not_decided_on(query: FakeQuery) -> None:
     handout = query.driver().begin()
     slot = query.attempt(query.cluster, handout, 0, [b"x"])
     assert slot is not None
@@ -187,15 +187,15 @@ def test_transaction_about_to_time_out_is_not_decided_on(query: Query) -> None:
         query.driver().decide(handout, query.query, 0, [slot])
 
 
-def test_checkpoint_that_was_removed_is_refused(query: Query) -> None:
+def test_checkpoint_that_was_removed_is_refused(query: FakeQuery) -> None:
     query.run_batch()
-    other = Query(query.cluster, query="query-2")
+    other = FakeQuery(query.cluster, query="query-2")
     with pytest.raises(RefusedError, match=r"this query is query-2, but .* that of query-1"):
         other.run_batch()
     assert query.written() == query.expected(1)
 
 
-def test_progress_topic_that_was_lost_is_refused(query: Query) -> None:
+def test_progress_topic_that_was_lost_is_refused(query: FakeQuery) -> None:
     query.run_batch()
     query.cluster.logs.pop(("__txn_spark", 0))
     query.cluster.sequences.clear()
@@ -203,14 +203,14 @@ def test_progress_topic_that_was_lost_is_refused(query: Query) -> None:
         query.run_batch()
 
 
-def test_checkpoint_ahead_of_the_progress_is_refused(query: Query) -> None:
+def test_checkpoint_ahead_of_the_progress_is_refused(query: FakeQuery) -> None:
     query.run_batch()
     query.next_batch = 5
     with pytest.raises(RefusedError, match="the last one on record is 0"):
         query.run_batch()
 
 
-def test_decided_transactions_that_timed_out_are_named(query: Query) -> None:
+def test_decided_transactions_that_timed_out_are_named(query: FakeQuery) -> None:
     decided_but_not_committed(query)
     names = [n for n in query.cluster.producers if is_task_id("q", n)]
     query.cluster.expire(names[:1])
@@ -221,13 +221,13 @@ def test_decided_transactions_that_timed_out_are_named(query: Query) -> None:
 
 
 def test_lost_tasks_alone_are_replayed_when_asked_for(cluster: FakeKafka) -> None:
-    query = Query(cluster, replays_lost=True)
+    query = FakeQuery(cluster, replays_lost=True)
     decided_but_not_committed(query)
     names = [n for n in cluster.producers if is_task_id("q", n)]
     cluster.expire(names[:1])
     handout = query.driver().begin()
     verdict = judge(handout.progress, query.query, 0)
-    assert not isinstance(verdict, Skip)
+    assert not isinstance(verdict, SkipBatch)
     assert [task for task in range(3) if verdict.includes(task)] == [0]
     slot = query.attempt(cluster, handout, 0, query.rows(0)[0::2])
     assert slot is not None
@@ -238,12 +238,12 @@ def test_lost_tasks_alone_are_replayed_when_asked_for(cluster: FakeKafka) -> Non
     assert query.written() == query.expected(2)
 
 
-def test_fenced_driver_does_not_cry_loss(query: Query) -> None:
+def test_fenced_driver_does_not_cry_loss(query: FakeQuery) -> None:
     """It stood still after its decision; its successor has finished that and gone on."""
     handout = query.driver().begin()
     slot = query.attempt(query.cluster, handout, 0, query.rows(0))
     assert slot is not None
-    others = Query(query.cluster)
+    others = FakeQuery(query.cluster)
     others.workers = query.workers  # the producers live on and are used again
 
     def meanwhile() -> None:
@@ -259,7 +259,7 @@ def test_fenced_driver_does_not_cry_loss(query: Query) -> None:
     assert query.written() == query.expected(3)
 
 
-def test_replaced_driver_aborts_nothing_that_its_successor_decided(query: Query) -> None:
+def test_replaced_driver_aborts_nothing_that_its_successor_decided(query: FakeQuery) -> None:
     """It sees the successor's transactions open, and stands still until they are decided."""
     cluster = query.cluster
     old = query.driver().begin()
@@ -277,18 +277,18 @@ def test_replaced_driver_aborts_nothing_that_its_successor_decided(query: Query)
         handout, slot = theirs[0]
         dies = Faulty(cluster, 2, crash, after=True)  # right after the commit point
         with suppress(Crash):
-            query.driver(cast(Client, dies)).decide(handout, query.query, 1, [slot])
+            query.driver(cast(TransactionalClient, dies)).decide(handout, query.query, 1, [slot])
 
     stalls = Hooked(cluster, list_transactions=successor_writes, abort=successor_decides)
     with pytest.raises(FencedError):
-        query.driver(cast(Client, stalls)).decide(old, query.query, 0, [mine])
+        query.driver(cast(TransactionalClient, stalls)).decide(old, query.query, 0, [mine])
     if "abort" not in stalls.called:
         successor_decides()
     query.driver().begin()
     assert query.written() == query.expected(2)
 
 
-def test_hidden_decision_is_waited_for(query: Query) -> None:
+def test_hidden_decision_is_waited_for(query: FakeQuery) -> None:
     """Another query's driver died between writing and committing its decision, in front of ours."""
     query.run_batch()
     other = driver_id("other")
@@ -312,7 +312,7 @@ def test_hidden_decision_is_waited_for(query: Query) -> None:
     assert query.cluster.now_ms - began_ms >= 60_000
 
 
-def test_open_decision_of_another_query_alone_is_not_waited_for(query: Query) -> None:
+def test_open_decision_of_another_query_alone_is_not_waited_for(query: FakeQuery) -> None:
     query.run_batch()
     other = driver_id("other")
     producer = query.cluster.init_producer_id(other, 60_000)
@@ -326,16 +326,16 @@ def test_open_decision_of_another_query_alone_is_not_waited_for(query: Query) ->
 
 
 def test_ids_that_begin_alike_leave_each_other_alone(cluster: FakeKafka) -> None:
-    longer = Query(cluster, id="q.0123456789abcdef")
+    longer = FakeQuery(cluster, id="q.0123456789abcdef")
     handout = longer.driver().begin()
     slot = longer.attempt(cluster, handout, 0, longer.rows(0))
     assert slot is not None
-    Query(cluster, id="q").driver().begin()
+    FakeQuery(cluster, id="q").driver().begin()
     longer.driver().decide(handout, longer.query, 0, [slot])
     assert longer.written() == longer.expected(1)
 
 
-def test_source_offsets_commit_with_the_decision_or_not_at_all(query: Query) -> None:
+def test_source_offsets_commit_with_the_decision_or_not_at_all(query: FakeQuery) -> None:
     query.run_batch()
     assert query.cluster.group_offsets == {("g", "in", 0): 1}
     handout = query.driver().begin()
@@ -347,14 +347,14 @@ def test_source_offsets_commit_with_the_decision_or_not_at_all(query: Query) -> 
     assert query.cluster.group_offsets == {("g", "in", 0): 1}
 
 
-def test_empty_batch_is_decided_without_tasks(query: Query) -> None:
+def test_empty_batch_is_decided_without_tasks(query: FakeQuery) -> None:
     query.driver().decide(query.driver().begin(), query.query, 0, [])
     progress = query.driver().begin().progress
     assert progress is not None
-    assert (progress.batch, progress.state, progress.slots) == (0, State.DONE, ())
+    assert (progress.batch, progress.state, progress.slots) == (0, BatchStage.DONE, ())
 
 
-def test_workers_get_their_producers_back(version: int, query: Query) -> None:
+def test_workers_get_their_producers_back(version: int, query: FakeQuery) -> None:
     query.has_losers = False
     for _ in range(6):
         query.run_batch()
@@ -364,7 +364,7 @@ def test_workers_get_their_producers_back(version: int, query: Query) -> None:
     assert after == before
 
 
-def test_producers_of_dead_workers_are_dropped(query: Query) -> None:
+def test_producers_of_dead_workers_are_dropped(query: FakeQuery) -> None:
     query.run_batch()
     dead = {name for name in query.cluster.producers if is_task_id("q", name)}
     query.restart()
@@ -374,7 +374,7 @@ def test_producers_of_dead_workers_are_dropped(query: Query) -> None:
     assert not dead & spares
 
 
-def test_records_survive_their_json(query: Query) -> None:
+def test_records_survive_their_json(query: FakeQuery) -> None:
     query.run_batch()
     progress = query.driver().begin().progress
     assert progress is not None
@@ -386,7 +386,7 @@ def test_records_survive_their_json(query: Query) -> None:
 def test_no_history_of_kills_loses_or_repeats_a_row(version: int, data: st.DataObject) -> None:
     """Kills at any request, before or after its effect, and drivers that stand still."""
     cluster = FakeKafka(version)
-    query = Query(cluster, seed=data.draw(st.integers(0, 1000), "seed"))
+    query = FakeQuery(cluster, seed=data.draw(st.integers(0, 1000), "seed"))
     fate = st.tuples(st.integers(0, 40), st.booleans(), st.sampled_from(["kill", "stall", "none"]))
     fates = data.draw(st.lists(fate, max_size=8), "fates")
     for call, after, what in fates:
@@ -414,9 +414,9 @@ def test_no_interleaving_of_drivers_loses_or_repeats_a_row(
 ) -> None:
     """Three drivers of one query in one application, request by request in any order."""
     cluster = FakeKafka(version)
-    query = Query(cluster, seed=seed)
+    query = FakeQuery(cluster, seed=seed)
 
-    def run(client: Client) -> None:
+    def run(client: TransactionalClient) -> None:
         with suppress(FencedError, NotPreparedError, KafkaError):
             while query.next_batch < 4:
                 query.run_batch(client)
@@ -437,14 +437,14 @@ def test_driver_that_stands_still_anywhere_harms_nobody(version: int, first: int
     """
     for second in range(first % 2, 45, 2):  # half of all pairs; each distance is there
         cluster = FakeKafka(version)
-        query = Query(cluster, seed=second)
+        query = FakeQuery(cluster, seed=second)
         query.run_batch()
         dead = query.driver().begin()
         for worker in query.workers:  # open transactions that both find
             worker.own.claim(cluster, dead, TIMEOUT_MS)
         query.attempt(cluster, dead, 0, [b"half"])
 
-        def run(client: Client, query: Query = query) -> None:
+        def run(client: TransactionalClient, query: FakeQuery = query) -> None:
             with suppress(FencedError, NotPreparedError, KafkaError):
                 query.run_batch(client)
 
@@ -458,11 +458,11 @@ def test_driver_that_stands_still_anywhere_harms_nobody(version: int, first: int
         assert query.written() == query.expected(batches), (first, second)
 
 
-def _suffer(query: Query, call: int, *, after: bool, what: str) -> None:
+def _suffer(query: FakeQuery, call: int, *, after: bool, what: str) -> None:
     """Run one batch; it is killed at a request, or stands still there while another runs on."""
 
     def stand_still() -> None:
-        other = Query(query.cluster, seed=call)
+        other = FakeQuery(query.cluster, seed=call)
         other.next_batch = query.next_batch
         other.workers = query.workers
         other.run_batch()

@@ -28,7 +28,7 @@ NOBODY = "127.0.0.1:9"
 
 
 @dataclass
-class Place:
+class MistakePlace:
     """Where a mistake is made."""
 
     spark: SparkSession
@@ -74,15 +74,17 @@ class Place:
 
 
 @pytest.fixture
-def place(spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path) -> Place:
+def place(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> MistakePlace:
     put(servers, topic, ["1"])
-    return Place(spark, servers, topic, output, checkpoint)
+    return MistakePlace(spark, servers, topic, output, checkpoint)
 
 
 V = "SELECT 'v' AS value"
 SHORT = {"kafka.default.api.timeout.ms": "300"}
 
-MISTAKES: dict[str, tuple[Callable[[Place], object], str]] = {
+MISTAKES: dict[str, tuple[Callable[[MistakePlace], object], str]] = {
     "no servers": (
         lambda p: p.read(**{"kafka.bootstrap.servers": ""}),
         r"kafka\.bootstrap\.servers is missing: HOST:PORT",
@@ -217,7 +219,7 @@ MISTAKES: dict[str, tuple[Callable[[Place], object], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistake_is_named_with_its_remedy(place: Place, mistake: str) -> None:
+def test_mistake_is_named_with_its_remedy(place: MistakePlace, mistake: str) -> None:
     make, told = MISTAKES[mistake]
     if mistake == "its own progress as input":
         place.save(V)  # makes the progress topic

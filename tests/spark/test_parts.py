@@ -19,14 +19,14 @@ from txn.spark import checkpoint, connector_jars, run
 from txn.spark.driver import Handout
 from txn.spark.errors import RefusedError, is_hopeless, reason_of
 from txn.spark.identities import OwnIdentities
-from txn.spark.progress import Identity, Progress, Spare, State
+from txn.spark.progress import BatchStage, Progress, Spare, TransactionIdentity
 
-TOKEN = Identity("q.driver", 1, 0)
+TOKEN = TransactionIdentity("q.driver", 1, 0)
 
 
-def handout(*spares: Identity) -> Handout:
+def handout(*spares: TransactionIdentity) -> Handout:
     ready = tuple(Spare(identity, 0) for identity in spares)
-    return Handout("q", TOKEN, Progress(State.DONE, "query-1", 0, (), ready, 0, 0), 0)
+    return Handout("q", TOKEN, Progress(BatchStage.DONE, "query-1", 0, (), ready, 0, 0), 0)
 
 
 # ---------------------------------------------------------------- producers of a worker
@@ -35,7 +35,9 @@ def handout(*spares: Identity) -> Handout:
 def test_producer_is_used_again_with_the_epoch_that_was_handed_out() -> None:
     cluster, own = FakeKafka(), OwnIdentities()
     first = own.claim(cluster, handout(), 1000)
-    following = Identity(first.transactional_id, first.producer_id, first.producer_epoch + 1)
+    following = TransactionIdentity(
+        first.transactional_id, first.producer_id, first.producer_epoch + 1
+    )
     assert own.claim(cluster, handout(following), 1000) == following
     assert len(cluster.inits) == 1
 
@@ -50,7 +52,7 @@ def test_producer_is_used_once_per_epoch() -> None:
 def test_producer_of_another_process_is_left_alone() -> None:
     cluster = FakeKafka()
     theirs = OwnIdentities().claim(cluster, handout(), 1000)
-    offered = Identity(theirs.transactional_id, theirs.producer_id, 5)
+    offered = TransactionIdentity(theirs.transactional_id, theirs.producer_id, 5)
     mine = OwnIdentities().claim(cluster, handout(offered), 1000)
     assert mine.transactional_id != theirs.transactional_id
 
@@ -58,7 +60,9 @@ def test_producer_of_another_process_is_left_alone() -> None:
 def test_fork_forgets_its_parents_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, own = FakeKafka(), OwnIdentities()
     first = own.claim(cluster, handout(), 1000)
-    following = Identity(first.transactional_id, first.producer_id, first.producer_epoch + 1)
+    following = TransactionIdentity(
+        first.transactional_id, first.producer_id, first.producer_epoch + 1
+    )
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert own.claim(cluster, handout(following), 1000) != following
 
@@ -117,7 +121,7 @@ def test_source_offsets_of_another_batch_are_refused(stored: Path) -> None:
 # ---------------------------------------------------------------- the supervisor
 
 
-class Scripted:
+class ScriptedQuery:
     """A query that ends as it is told to, start by start; with a batch first after a "+"."""
 
     def __init__(self, *ends: str | None) -> None:
@@ -137,20 +141,20 @@ class Scripted:
             raise StreamingQueryException(end.removeprefix("+"))
 
 
-def supervise(query: Scripted, **settings: int | None) -> None:
+def supervise(query: ScriptedQuery, **settings: int | None) -> None:
     clock: Callable[[], float] = lambda: 0.0  # noqa: E731
     run(query.start, clock=clock, pause=query.pauses.append, **settings)
 
 
 def test_query_that_failed_is_started_again_until_it_ends_on_purpose() -> None:
-    query = Scripted("broker gone", "broker gone", None)
+    query = ScriptedQuery("broker gone", "broker gone", None)
     supervise(query)
     assert query.starts == 3
     assert 0.5 <= query.pauses[0] <= 1.0 <= query.pauses[1] <= 2.0
 
 
 def test_query_that_cannot_succeed_is_not_started_again() -> None:
-    query = Scripted("Traceback ...\ntxn.spark.errors.RefusedError: batch 3 follows 3 others")
+    query = ScriptedQuery("Traceback ...\ntxn.spark.errors.RefusedError: batch 3 follows 3 others")
     with pytest.raises(StreamingQueryException, match="batch 3 follows"):
         supervise(query)
     assert query.starts == 1
@@ -159,23 +163,23 @@ def test_query_that_cannot_succeed_is_not_started_again() -> None:
 def test_query_that_was_fenced_is_started_once_more() -> None:
     """Its own predecessor may have come to itself late; a second time it is somebody else."""
     fenced = "txn.errors.FencedError: another driver took over txn.id 'q'"
-    query = Scripted(fenced, "broker gone", fenced, None)
+    query = ScriptedQuery(fenced, "broker gone", fenced, None)
     supervise(query)
     assert query.starts == 4
-    query = Scripted(fenced, fenced, None)
+    query = ScriptedQuery(fenced, fenced, None)
     with pytest.raises(StreamingQueryException, match="another driver took over"):
         supervise(query)
 
 
 def test_supervisor_gives_up_after_the_failures_it_was_given() -> None:
-    query = Scripted("a", "b", "c")
+    query = ScriptedQuery("a", "b", "c")
     with pytest.raises(StreamingQueryException, match="c"):
         supervise(query, restarts_max=2)
 
 
 def test_supervisor_gives_up_by_itself_when_no_batch_is_ever_finished() -> None:
     """It started a query without an output topic again for ever, and nobody was told."""
-    query = Scripted(*["poison"] * 100)
+    query = ScriptedQuery(*["poison"] * 100)
     with pytest.raises(StreamingQueryException, match="poison"):
         supervise(query)
     assert query.starts == 11
@@ -183,13 +187,13 @@ def test_supervisor_gives_up_by_itself_when_no_batch_is_ever_finished() -> None:
 
 
 def test_finished_batch_makes_earlier_failures_forgotten() -> None:
-    query = Scripted("a", "b", "+c", "d", "+e", None)
+    query = ScriptedQuery("a", "b", "+c", "d", "+e", None)
     supervise(query, restarts_max=2)
     assert query.starts == 6
 
 
 def test_supervisor_may_be_told_never_to_give_up() -> None:
-    query = Scripted(*["a"] * 50, None)
+    query = ScriptedQuery(*["a"] * 50, None)
     supervise(query, restarts_max=None)
     assert query.starts == 51
 
@@ -198,21 +202,21 @@ OUTAGE = "txn.spark.errors.NoAnswerError: h:1: gave up after 60000 ms"
 
 
 def test_outage_of_a_cluster_that_answered_before_is_sat_out() -> None:
-    query = Scripted("+broker gone", *[OUTAGE] * 40, None)
+    query = ScriptedQuery("+broker gone", *[OUTAGE] * 40, None)
     supervise(query, restarts_max=3)
     assert query.starts == 42
     assert max(query.pauses) <= 60
 
 
 def test_cluster_that_never_answered_is_given_up() -> None:
-    query = Scripted(*[OUTAGE] * 40)
+    query = ScriptedQuery(*[OUTAGE] * 40)
     with pytest.raises(StreamingQueryException):
         supervise(query, restarts_max=3)
     assert query.starts == 4
 
 
 def test_restarts_and_the_end_are_told_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    query = Scripted(FAILED_TASK.replace("ConfigError", "NotPreparedError"), FAILED_TASK)
+    query = ScriptedQuery(FAILED_TASK.replace("ConfigError", "NotPreparedError"), FAILED_TASK)
     with pytest.raises(StreamingQueryException) as raised:
         supervise(query)
     restart, end = caplog.messages

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from stops.life import DIALECTS
-from stops.run import SOME, Setting, Stage, Stop
+from stops.run import SOME, PreparedDirectory, Setting, Stop
 from stops.sure import LOSSES
 from stops.tracer import Boundary
 
@@ -40,7 +40,9 @@ IN_STARTS: Final = ((None, None), (None, SOME), ("all", "all"), (SOME, SOME))
 """The losses of a stop, and those of a stop of the start after it."""
 
 
-def stops_in_starts(stage: Stage, boundaries: list[Boundary]) -> Iterator[tuple[str, list[Stop]]]:
+def stops_in_starts(
+    stage: PreparedDirectory, boundaries: list[Boundary]
+) -> Iterator[tuple[str, list[Stop]]]:
     """The stops of the start after each of some boundaries."""
     for first, second in IN_STARTS:
         stops = [
@@ -55,7 +57,7 @@ def _kind(loss: str | None) -> str:
     return CRASH if loss is None else f"loss of {loss}"
 
 
-def play(stage: Stage, what: str, stops: list[Stop]) -> int:
+def play(stage: PreparedDirectory, what: str, stops: list[Stop]) -> int:
     """Play some stops, say how it went, and return how many broke a promise."""
     broken, unmet = stage.stop_at_each(stops)
     print(f"{what}: {len(stops)} runs, {len(broken)} broken, {len(unmet)} not met", flush=True)
@@ -78,7 +80,9 @@ def main() -> int:
             ("process", [CRASH, HALF_CRASH, *asked.losses]),
             ("commit", [CRASH, *asked.losses]),
         ):
-            stage = Stage(work / f"{durability}-{version}", Setting(version, durability))
+            stage = PreparedDirectory(
+                work / f"{durability}-{version}", Setting(version, durability)
+            )
             boundaries = stage.boundaries()
             if asked.starts:
                 runs = stops_in_starts(stage, boundaries[:: asked.starts])

@@ -118,7 +118,7 @@ def _require(error_code: int) -> None:
 
 
 @dataclass
-class Told:
+class ToldAnswers:
     """A client's requests, and its answers until the broker was gone."""
 
     written: list[int] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Told:
     """The one whose commit was asked for, and not answered."""
 
 
-def live(servers: str, version: int, told: Told) -> None:
+def live(servers: str, version: int, told: ToldAnswers) -> None:
     """An aborted transaction and two committed ones."""
     dialect = DIALECTS[version]
     with WireProducer(servers) as wire:
@@ -146,7 +146,7 @@ def _transact(
     at: tuple[Identity, int],
     number: int,
     committed: bool,
-    told: Told,
+    told: ToldAnswers,
 ) -> tuple[Identity, int]:
     producer, sequence = at
     told.asked.append(number)
@@ -175,7 +175,7 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VisibleState:
     """The visible state of the client's transactions."""
 
     topics: dict[str, PartitionView]
@@ -183,7 +183,7 @@ class View:
     """Committed by the group; -1 if none is."""
 
 
-def look(wire: WireProducer) -> View:
+def look(wire: WireProducer) -> VisibleState:
     """Read the visible state."""
     topics = {topic: _look_at(wire, topic) for topic in TOPICS}
     wanted = {"group_id": GROUP, "topics": [{"name": PLAIN, "partition_indexes": [0]}]}
@@ -191,7 +191,7 @@ def look(wire: WireProducer) -> View:
     _require(int(group.error_code))
     [partition] = group.topics[0].partitions
     _require(int(partition.error_code))
-    return View(topics, int(partition.committed_offset))
+    return VisibleState(topics, int(partition.committed_offset))
 
 
 def _look_at(wire: WireProducer, topic: str) -> PartitionView:
@@ -255,7 +255,7 @@ def _values(batches: list[DecodedBatch], aborted: list[tuple[int, int]]) -> Iter
 # ---------------------------------------------------------------- the judge
 
 
-def judge(view: View, told: Told, *, keeps_answered: bool) -> list[int]:
+def judge(view: VisibleState, told: ToldAnswers, *, keeps_answered: bool) -> list[int]:
     """Compare the visible state with the client's answers; return the committed transactions.
 
     Args:
@@ -285,7 +285,9 @@ def _judge_partition(topic: str, seen: PartitionView) -> None:
     assert not hanging, f"P5: {topic} has {hanging}"
 
 
-def come_back(servers: str, version: int, told: Told, *, keeps_answered: bool) -> View:
+def come_back(
+    servers: str, version: int, told: ToldAnswers, *, keeps_answered: bool
+) -> VisibleState:
     """Start the client again, judge, and commit one more; return the visible state then."""
     dialect = DIALECTS[version]
     with WireProducer(servers) as wire:
@@ -303,7 +305,7 @@ def go_on(servers: str, version: int) -> None:
     """Start the client again, commit one more, and judge that alone."""
     dialect = DIALECTS[version]
     with WireProducer(servers) as wire:
-        _transact(dialect, wire, (dialect.start(wire), 0), NEXT, True, Told())
+        _transact(dialect, wire, (dialect.start(wire), 0), NEXT, True, ToldAnswers())
         _await_completion(wire)
         view = look(wire)
     for topic, seen in view.topics.items():
@@ -323,9 +325,9 @@ def _await_completion(wire: WireProducer) -> None:
     assert state == "CompleteCommit"
 
 
-def die_alone(servers: str, version: int) -> Told:
+def die_alone(servers: str, version: int) -> ToldAnswers:
     """Live until the broker is gone."""
-    told = Told()
+    told = ToldAnswers()
     with suppress(ConnectionError, EOFError):
         live(servers, version, told)
     return told

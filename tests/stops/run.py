@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from stops import life
-from stops.sure import LOSSES, Loss, lose_power, some_of
-from stops.tracer import Boundary, Plan, Report
+from stops.sure import LOSSES, PowerLoss, lose_power, some_of
+from stops.tracer import Boundary, Report, TracePlan
 from stops.tracer import run as trace
 from support.brokers import BrokerProcess
 from support.wire_producer import WireProducer
@@ -49,7 +49,7 @@ class Stop:
     draw: int = 0
     """Seed of `SOME`: every number takes another part."""
     then: "Stop | None" = None
-    """Where the broker that starts after this stop stops too; see `Run.begin_again`."""
+    """Where the broker that starts after this stop stops too; see `StopRun.begin_again`."""
 
     @property
     def loses_power(self) -> bool:
@@ -62,7 +62,7 @@ class Stop:
         return f"{here}; started again, {self.then}" if self.then else here
 
 
-def loss_of(stop: Stop) -> Loss:
+def loss_of(stop: Stop) -> PowerLoss:
     """The loss of the stop: the same in every run."""
     if stop.loss == SOME:
         return some_of(random.Random(str(stop)))
@@ -70,10 +70,10 @@ def loss_of(stop: Stop) -> Loss:
     return LOSSES[stop.loss]
 
 
-class Broker:
+class TracedBroker:
     """`txn serve` under the tracer, in a process forked from one that has loaded it already."""
 
-    def __init__(self, plan: Plan, setting: Setting) -> None:
+    def __init__(self, plan: TracePlan, setting: Setting) -> None:
         log = Path(plan.directory).with_suffix(".log")
         output, theirs = FORKS.Pipe(duplex=False)
         options = ("--listen", "127.0.0.1:0", "--durability", setting.durability)
@@ -110,13 +110,13 @@ class Broker:
 
 
 def _serve(
-    plan: Plan, module: str, arguments: Sequence[str], output: Connection, log: Path
+    plan: TracePlan, module: str, arguments: Sequence[str], output: Connection, log: Path
 ) -> NoReturn:
     errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     trace(plan, module, arguments, output.fileno(), errors)
 
 
-class Run:
+class StopRun:
     """Brokers, one after the other, on a copy of a prepared directory."""
 
     def __init__(self, prepared: Path, work: Path, setting: Setting) -> None:
@@ -128,16 +128,16 @@ class Run:
         self._is_sure = True
         """True if all of the directory is on the disk."""
 
-    def start(self, stop: Stop | None = None) -> Broker:
+    def start(self, stop: Stop | None = None) -> TracedBroker:
         directory, armed, report = map(str, (self.data, self._armed, self._report))
         boundary, half = (stop.boundary, stop.half) if stop is not None else (None, False)
-        plan = Plan(directory, armed, report, self._is_sure, boundary, half)
+        plan = TracePlan(directory, armed, report, self._is_sure, boundary, half)
         self._is_sure = False
-        return Broker(plan, self._setting)
+        return TracedBroker(plan, self._setting)
 
     def live(
         self, stop: Stop | None = None, end: signal.Signals = signal.SIGTERM
-    ) -> tuple[life.Told, Report]:
+    ) -> tuple[life.ToldAnswers, Report]:
         """Have the client live, and the broker end: where it has to stop, or of a signal."""
         broker = self.start(stop)
         self._armed.touch()
@@ -168,7 +168,7 @@ class Run:
     def report(self) -> Report:
         return Report.read(self._report)
 
-    def recover(self, told: life.Told, stop: Stop) -> None:
+    def recover(self, told: life.ToldAnswers, stop: Stop) -> None:
         """Start again after the stop, judge, and stop twice more: at once, and in order."""
         version, is_crash = self._setting.version, not stop.loses_power
         if stop.then is not None:
@@ -194,7 +194,7 @@ class Run:
         assert not found.findings, found.findings
 
 
-class Stage:
+class PreparedDirectory:
     """A directory that knows the topics and was left in order, and the runs that begin with it."""
 
     def __init__(self, work: Path, setting: Setting) -> None:
@@ -242,6 +242,6 @@ class Stage:
                 broken.append(f"{stop}: {error}")
         return broken, unmet
 
-    def _run(self) -> Run:
+    def _run(self) -> StopRun:
         self._runs += 1
-        return Run(self._prepared, self._work / f"run-{self._runs}", self._setting)
+        return StopRun(self._prepared, self._work / f"run-{self._runs}", self._setting)

@@ -21,7 +21,7 @@ from black_box.power import OTHER_BOOT
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SureState:
     """The state that a sync makes sure once it has returned."""
 
     number: int
@@ -68,16 +68,16 @@ class Sure:
             self._contents[renumbered(file)] = number, content
             self._begun = max(self._begun, number)
 
-    def begin(self, path: str) -> Synced:
+    def begin(self, path: str) -> SureState:
         """Note the state that a sync is to make sure."""
         self._begun += 1
         file = self._keep_open(os.open(path, os.O_RDONLY))
         descriptor = self._kept_open[file]
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            return Synced(self._begun, file, self._names(descriptor))
-        return Synced(self._begun, file, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+            return SureState(self._begun, file, self._names(descriptor))
+        return SureState(self._begun, file, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
-    def end(self, synced: Synced) -> None:
+    def end(self, synced: SureState) -> None:
         """Take the noted state for sure."""
         number, _ = self._contents.get(synced.file, (0, b""))
         if synced.number > number:
@@ -122,7 +122,7 @@ class Sure:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class PowerLoss:
     """The unsure data that a power failure takes."""
 
     names: Callable[[], bool]
@@ -140,22 +140,22 @@ def _half(tail: bytes) -> bytes:
 
 
 LOSSES: Final = {
-    "all": Loss(lambda: True, _nothing),
-    "bytes": Loss(lambda: False, _nothing),
-    "names": Loss(lambda: True, bytes),
-    "halves": Loss(lambda: False, _half),
-    "zeros": Loss(lambda: False, lambda tail: bytes(len(tail))),
-    "nothing": Loss(lambda: False, bytes),
+    "all": PowerLoss(lambda: True, _nothing),
+    "bytes": PowerLoss(lambda: False, _nothing),
+    "names": PowerLoss(lambda: True, bytes),
+    "halves": PowerLoss(lambda: False, _half),
+    "zeros": PowerLoss(lambda: False, lambda tail: bytes(len(tail))),
+    "nothing": PowerLoss(lambda: False, bytes),
 }
 
 
-def some_of(chance: random.Random) -> Loss:
+def some_of(chance: random.Random) -> PowerLoss:
     """A loss that is another one for every file and directory."""
     losses = list(LOSSES.values())
-    return Loss(lambda: chance.random() < 0.5, lambda tail: chance.choice(losses).tail(tail))
+    return PowerLoss(lambda: chance.random() < 0.5, lambda tail: chance.choice(losses).tail(tail))
 
 
-def lose_power(root: Path, sure: Sure, loss: Loss) -> None:
+def lose_power(root: Path, sure: Sure, loss: PowerLoss) -> None:
     """Turn a directory, whose broker is dead, into its state at the next boot."""
     left = root.with_name(root.name + ".left")
     _Failure(root, sure, loss).rebuild(left)
@@ -167,7 +167,7 @@ def lose_power(root: Path, sure: Sure, loss: Loss) -> None:
 
 
 class _Failure:
-    def __init__(self, root: Path, sure: Sure, loss: Loss) -> None:
+    def __init__(self, root: Path, sure: Sure, loss: PowerLoss) -> None:
         self._sure = sure
         self._loss = loss
         self._paths = {path.lstat().st_ino: path for path in (root, *root.rglob("*"))}

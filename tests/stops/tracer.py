@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
-from stops.sure import Sure, Synced
+from stops.sure import Sure, SureState
 
 # ---------------------------------------------------------------- system calls of Linux on x86_64
 
@@ -193,7 +193,7 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TracePlan:
     """What to watch, and where to stop."""
 
     directory: str
@@ -275,14 +275,14 @@ class _Call:
 class Tracer:
     """Watches a traced process until it has ended."""
 
-    def __init__(self, plan: Plan, process: int) -> None:
+    def __init__(self, plan: TracePlan, process: int) -> None:
         self._plan = plan
         self._process = process
         self._root = plan.directory
         self._armed = False
         self._stopped = False
         self._threads: set[int] = set()
-        self._syncing: dict[int, Synced] = {}
+        self._syncing: dict[int, SureState] = {}
         self._counts: dict[tuple[str, str], int] = {}
         self._boundaries: list[Boundary] = []
         root = Path(self._root)
@@ -388,7 +388,9 @@ class Tracer:
         os.close(descriptor)
 
 
-def run(plan: Plan, module: str, arguments: Sequence[str], output: int, errors: int) -> NoReturn:
+def run(
+    plan: TracePlan, module: str, arguments: Sequence[str], output: int, errors: int
+) -> NoReturn:
     """Be the program, and beside it the one who watches it; end with its exit code.
 
     Args:

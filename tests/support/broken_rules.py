@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from typing_extensions import override
 
 from support.seam import Seam
-from txn.coordinator.transaction.connections import LatestConnections, Role
+from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import (
     Done,
     End,
@@ -163,6 +163,6 @@ def serve_late_requests(seam: Seam) -> None:
 
         @override
         def is_superseded(
-            self, transactional_id: str, role: Role, producer: Producer, connection: int
+            self, transactional_id: str, role: ConnectionUse, producer: Producer, connection: int
         ) -> bool:
             return False

@@ -12,7 +12,7 @@ from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.connections import Role
+from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import Producer
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, ProducerIdentity
@@ -109,7 +109,7 @@ class ObedientTransactions:
         return self.answer is ErrorCode.NONE
 
     def hang_up_if_late(
-        self, transactional_id: str, producer: Producer, connection: int, role: Role
+        self, transactional_id: str, producer: Producer, connection: int, role: ConnectionUse
     ) -> None:
         """Every connection is the producer's latest."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import txn
 from txn import _core
 from txn.clock import now_ms
-from txn.inspect.segments import Batch, walk
+from txn.inspect.segments import SegmentBatch, walk
 from txn.storage.base import ProducerIdentity
 
 
@@ -37,7 +37,7 @@ def let_in_late(data: Path, topic: str, producer_id: int, value: bytes, *, age_m
     """
     log = data / f"{topic}-0" / f"{0:020}.log"
     *_, last = walk(log)
-    assert isinstance(last, Batch)
+    assert isinstance(last, SegmentBatch)
     at_ms = last.max_timestamp_ms - age_ms
     batch = _core.encode_batch([(None, value)], at_ms, producer_id, 0, 0, is_transactional=True)
     offset = last.last_offset + 1

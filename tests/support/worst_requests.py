@@ -12,17 +12,17 @@ from txn.wire.varint import unsigned_varint
 TEXT = b"t"
 
 
-class Field(NamedTuple):
+class StepField(NamedTuple):
     """A step, and those of its structure or items."""
 
     step: Step
-    inner: "tuple[Field, ...]" = ()
+    inner: "tuple[StepField, ...]" = ()
 
     @property
     def is_array(self) -> bool:
         return self.step[0] in (shapes.ARRAY, shapes.NULLABLE_ARRAY)
 
-    def arrays(self) -> "Iterator[Field]":
+    def arrays(self) -> "Iterator[StepField]":
         """The arrays in it, itself among them."""
         if self.is_array:
             yield self
@@ -30,16 +30,16 @@ class Field(NamedTuple):
             yield from field.arrays()
 
 
-def _fields(steps: Sequence[Step]) -> tuple[Field, ...]:
+def _fields(steps: Sequence[Step]) -> tuple[StepField, ...]:
     found, at = [], 0
     while at < len(steps):
         kind, size = step = steps[at]
         at += 1
         if kind in (shapes.ARRAY, shapes.NULLABLE_ARRAY, shapes.NULLABLE):
-            found.append(Field(step, _fields(steps[at : at + size])))
+            found.append(StepField(step, _fields(steps[at : at + size])))
             at += size
         else:
-            found.append(Field(step))
+            found.append(StepField(step))
     return tuple(found)
 
 
@@ -57,7 +57,7 @@ def with_many(key: int, version: int, array: int, items: int) -> bytes:
     return b"".join(_put(field, target, items, is_flexible=schema.__flexible__) for field in fields)
 
 
-def _put(field: Field, target: Field, items: int, *, is_flexible: bool) -> bytes:
+def _put(field: StepField, target: StepField, items: int, *, is_flexible: bool) -> bytes:
     (kind, size), inner = field.step, field.inner
     holds_target = any(found is target for found in field.arrays())
 

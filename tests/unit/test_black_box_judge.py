@@ -4,22 +4,22 @@ from collections.abc import Iterable
 
 from black_box.history import (
     Attempt,
-    End,
+    CopyStage,
     Fate,
     History,
     Instance,
     LateEndTxn,
     Partition,
-    Read,
-    Stage,
+    ReaderEnd,
+    ReadRecord,
+    SentRecord,
     View,
-    Write,
     copy_of,
 )
 from black_box.judge import judge
 
 ZERO, ONE, COPY = ("source", 0), ("source", 1), ("copies", 0)
-STAGE = Stage("copiers", "source", "copies")
+STAGE = CopyStage("copiers", "source", "copies")
 BEGAN, ASKED, ENDED = 10.0, 20.0, 30.0
 
 
@@ -32,11 +32,11 @@ def _view(**found: Iterable[str | tuple[int, str]]) -> View:
     return view
 
 
-def _write(partition: Partition, value: str, offset: int | None = None) -> Write:
-    return Write(partition, "k", value, offset)
+def _write(partition: Partition, value: str, offset: int | None = None) -> SentRecord:
+    return SentRecord(partition, "k", value, offset)
 
 
-def _attempt(fate: Fate, *writes: Write, name: str = "t#1/1") -> Attempt:
+def _attempt(fate: Fate, *writes: SentRecord, name: str = "t#1/1") -> Attempt:
     is_asked = fate is not Fate.GONE
     return Attempt(
         name,
@@ -57,8 +57,8 @@ def _read(
     at_s: float = ENDED,
     partition: Partition = ZERO,
     follows: bool = False,
-) -> Read:
-    return Read("reader", at_s, partition, offset, "k", value, follows)
+) -> ReadRecord:
+    return ReadRecord("reader", at_s, partition, offset, "k", value, follows)
 
 
 def _names(history: History, committed: View, uncommitted: View | None = None) -> list[str]:
@@ -85,7 +85,10 @@ def test_a_history_in_which_every_promise_was_kept_is_no_anomaly() -> None:
         ],
         instances=[Instance("t#1", "t", 1.0, 2.0), Instance("t#2", "t", 40.0, 41.0)],
         reads=[_read(0, "a", follows=True), _read(1, "x", follows=True)],
-        ends=[End("w", 1.0, "read_committed", ZERO, 1), End("w", 2.0, "read_committed", ZERO, 3)],
+        ends=[
+            ReaderEnd("w", 1.0, "read_committed", ZERO, 1),
+            ReaderEnd("w", 2.0, "read_committed", ZERO, 3),
+        ],
         stages=[STAGE],
         group_offsets={("copiers", ZERO): 2},
     )
@@ -314,8 +317,10 @@ def test_a_record_shown_and_then_undone_is_precommitted() -> None:
 # ---------------------------------------------------------------- lso-regress, lso-stuck
 
 
-def _ends(*offsets: int) -> list[End]:
-    return [End("w", float(n), "read_committed", ZERO, offset) for n, offset in enumerate(offsets)]
+def _ends(*offsets: int) -> list[ReaderEnd]:
+    return [
+        ReaderEnd("w", float(n), "read_committed", ZERO, offset) for n, offset in enumerate(offsets)
+    ]
 
 
 def test_an_end_that_moves_back_is_a_regress() -> None:
@@ -374,7 +379,7 @@ def test_a_record_that_nobody_wrote_is_a_phantom() -> None:
 
 
 def test_a_record_with_the_key_of_another_is_a_phantom() -> None:
-    history = History(plain={"p": [Write(ZERO, "another key", "x")]})
+    history = History(plain={"p": [SentRecord(ZERO, "another key", "x")]})
     assert _names(history, _view(zero=["x"])) == ["phantom"]
 
 

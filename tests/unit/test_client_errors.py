@@ -188,7 +188,7 @@ def test_an_unknown_property_is_a_config_error() -> None:
 # ---------------------------------------------------------------- a block and its failures
 
 
-class Script:
+class ClientScript:
     """librdkafka's producer, playing a script: per call the answers to give, in order.
 
     An answer is None for success, a value to return, something to raise, or an event to wait
@@ -222,10 +222,10 @@ class Script:
         return call
 
 
-class Scripted(Producer):
+class ScriptedProducer(Producer):
     """A `Producer` over a script."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: ClientScript) -> None:
         self.script = script
         super().__init__(bootstrap_servers="h:1", transactional_id="p", timeout=0)
 
@@ -233,7 +233,7 @@ class Scripted(Producer):
         return self.script  # type: ignore[return-value]
 
 
-class Member:
+class FakeConsumer:
     """A consumer that stands at an offset, and remembers where it was sought to."""
 
     def __init__(self, committed: int = 2) -> None:
@@ -260,20 +260,22 @@ class Member:
         self.sought.append(place.offset)
 
 
-def scripted(**answers: list[Any]) -> tuple[Scripted, Script]:
-    script = Script(**answers)
-    producer = Scripted(script)
+def scripted(**answers: list[Any]) -> tuple[ScriptedProducer, ClientScript]:
+    script = ClientScript(**answers)
+    producer = ScriptedProducer(script)
     script.calls.clear()
     return producer, script
 
 
-def block(producer: Producer, member: Member | None = None, timeout: float = 0) -> Transaction:
+def block(
+    producer: Producer, member: FakeConsumer | None = None, timeout: float = 0
+) -> Transaction:
     return producer.transaction(member, timeout)  # type: ignore[arg-type]
 
 
 def test_a_good_block_flushes_then_sends_offsets_then_commits() -> None:
     producer, script = scripted()
-    member = Member()
+    member = FakeConsumer()
 
     with block(producer, member) as t:
         t.produce("out", b"v")
@@ -298,7 +300,7 @@ def test_a_commit_that_times_out_is_resumed_and_not_repeated_by_an_abort() -> No
 
 def test_a_commit_without_an_answer_is_in_doubt_and_never_called_aborted() -> None:
     producer, script = scripted(commit_transaction=[TIMED_OUT])
-    member = Member()
+    member = FakeConsumer()
 
     with pytest.raises(InDoubtError, match="may be committed") as caught, block(producer, member):
         pass
@@ -312,7 +314,7 @@ def test_a_commit_without_an_answer_is_in_doubt_and_never_called_aborted() -> No
 
 def test_a_commit_that_requires_an_abort_is_aborted_and_rewound() -> None:
     producer, script = scripted(commit_transaction=[requires_abort(KafkaError._INCONSISTENT)])
-    member = Member()
+    member = FakeConsumer()
 
     with pytest.raises(AbortableError), block(producer, member):
         pass
@@ -323,7 +325,7 @@ def test_a_commit_that_requires_an_abort_is_aborted_and_rewound() -> None:
 
 def test_a_fenced_commit_is_not_aborted_and_closes_the_producer() -> None:
     producer, script = scripted(commit_transaction=[fatal(KafkaError._FENCED)])
-    member = Member()
+    member = FakeConsumer()
 
     with pytest.raises(FencedError, match="'p' failed while committing"), block(producer, member):
         pass
@@ -382,7 +384,7 @@ def test_offsets_are_sent_again_after_a_retriable_answer() -> None:
         send_offsets_to_transaction=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE), None]
     )
 
-    with block(producer, Member(), timeout=60):
+    with block(producer, FakeConsumer(), timeout=60):
         pass
 
     assert script.calls.count("send_offsets_to_transaction") == 2
@@ -393,7 +395,7 @@ def test_offsets_that_stay_unanswered_abort_the_block() -> None:
     producer, script = scripted(
         send_offsets_to_transaction=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE)]
     )
-    member = Member()
+    member = FakeConsumer()
 
     with pytest.raises(RetriableError), block(producer, member):
         pass
@@ -409,7 +411,7 @@ def test_offsets_that_librdkafka_never_comes_back_from_give_up_the_producer(
     monkeypatch.setattr("txn.client.transaction.OFFSETS_GRACE_SECONDS", 0.01)
     comes_back = threading.Event()
     producer, script = scripted(send_offsets_to_transaction=[comes_back])
-    member = Member()
+    member = FakeConsumer()
 
     try:
         with pytest.raises(FencedError, match="has not come back"), block(producer, member):
@@ -425,7 +427,7 @@ def test_offsets_that_librdkafka_never_comes_back_from_give_up_the_producer(
 
 def test_a_block_whose_offsets_were_interrupted_cannot_commit() -> None:
     producer, script = scripted(send_offsets_to_transaction=[KeyboardInterrupt()])
-    member = Member()
+    member = FakeConsumer()
 
     with pytest.raises(AbortableError, match="was not seen to send"), block(producer, member) as t:
         try:
@@ -444,7 +446,7 @@ def test_ctrl_c_while_offsets_are_sent_aborts_only_after_they_are() -> None:
     threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
     threading.Timer(0.4, comes_back.set).start()
 
-    with pytest.raises(KeyboardInterrupt), block(producer, Member(), timeout=60):
+    with pytest.raises(KeyboardInterrupt), block(producer, FakeConsumer(), timeout=60):
         pass
 
     assert comes_back.is_set()
@@ -501,7 +503,7 @@ def test_an_abort_without_an_answer_closes_the_producer() -> None:
 
 def test_ctrl_c_during_an_abort_is_raised_once_abort_and_rewind_are_done() -> None:
     producer, script = scripted(abort_transaction=[KeyboardInterrupt(), None])
-    member = Member()
+    member = FakeConsumer()
 
     with pytest.raises(KeyboardInterrupt), block(producer, member):
         raise ZeroDivisionError
@@ -528,7 +530,7 @@ def test_ctrl_c_while_beginning_leaves_no_transaction_open() -> None:
 
 def test_a_rewind_that_fails_is_made_up_for_before_the_next_block() -> None:
     producer, script = scripted()
-    member = Member()
+    member = FakeConsumer()
     member.answers = [KafkaError(KafkaError._TIMED_OUT)]
 
     with pytest.raises(ZeroDivisionError) as caught, block(producer, member):
@@ -577,10 +579,10 @@ def test_a_transaction_that_failed_in_the_background_tells_its_cause_to_produce(
 
 
 def test_taking_over_waits_while_the_cluster_asks_for_patience() -> None:
-    script = Script(init_transactions=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE)])
+    script = ClientScript(init_transactions=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE)])
 
     with pytest.raises(RetriableError, match="taking over"):
-        Scripted(script)
+        ScriptedProducer(script)
 
 
 @pytest.fixture(autouse=True)
@@ -592,9 +594,9 @@ def no_consumer_left_behind() -> Iterator[None]:
 
 
 def test_a_timeout_that_the_broker_refuses_is_told_as_a_setting_of_the_take_over() -> None:
-    script = Script(init_transactions=[fatal(KafkaError.INVALID_TRANSACTION_TIMEOUT)])
+    script = ClientScript(init_transactions=[fatal(KafkaError.INVALID_TRANSACTION_TIMEOUT)])
     with pytest.raises(ConfigError, match="failed while taking over its id"):
-        Scripted(script)
+        ScriptedProducer(script)
 
 
 def test_a_setting_is_refused_by_the_name_that_people_know() -> None:

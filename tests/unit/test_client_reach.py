@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from txn.client.library_log import QUIET_SECONDS, LibraryLog
-from txn.client.reach import Fault, Reach, addresses_in, look
+from txn.client.reach import AddressFault, Reach, addresses_in, look
 from txn.client.settings import PROPERTIES, producer_settings, refused
 from txn.errors import UnreachableError
 
-REFUSED = Fault("refuses connections")
-SILENT = Fault("does not answer", is_silence=True)
-STRANGER = Fault("is an HTTP server", is_final=True)
+REFUSED = AddressFault("refuses connections")
+SILENT = AddressFault("does not answer", is_silence=True)
+STRANGER = AddressFault("is an HTTP server", is_final=True)
 
 
 class Clock:
@@ -28,12 +28,12 @@ class Clock:
 
 
 def reach(
-    clock: Clock, faults: dict[str, Fault | None], patience_s: float = 5.0
+    clock: Clock, faults: dict[str, AddressFault | None], patience_s: float = 5.0
 ) -> tuple[Reach, list[str]]:
     """A `Reach` with addresses of these names, and the list of those it has asked."""
     asked: list[str] = []
 
-    def probe(host: str, _port: int, _has_tls: bool) -> Fault | None:
+    def probe(host: str, _port: int, _has_tls: bool) -> AddressFault | None:
         asked.append(host)
         return faults[host]
 
@@ -98,7 +98,7 @@ def test_silence_is_waited_for_until_the_caller_waits_no_longer() -> None:
 
 def test_one_broker_that_answered_is_enough_for_ever() -> None:
     clock = Clock()
-    faults: dict[str, Fault | None] = {"a": REFUSED, "b": None}
+    faults: dict[str, AddressFault | None] = {"a": REFUSED, "b": None}
     made, asked = reach(clock, faults)
     check_at(clock, 1, made)
     faults["b"] = REFUSED  # it restarts, which is librdkafka's to wait for
@@ -171,7 +171,9 @@ def answering(data: bytes) -> Callable[[socket.socket], object]:
 def test_a_port_where_nothing_listens_refuses() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert look("127.0.0.1", port, False) == Fault("refuses connections: nothing listens there")
+    assert look("127.0.0.1", port, False) == AddressFault(
+        "refuses connections: nothing listens there"
+    )
 
 
 def test_a_name_that_does_not_resolve_is_told_with_the_reason() -> None:
@@ -207,7 +209,7 @@ def test_a_web_server_that_waits_for_a_line_is_made_to_answer() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
-    assert fault == Fault("is an HTTP server, not a broker", is_final=True)
+    assert fault == AddressFault("is an HTTP server, not a broker", is_final=True)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -218,7 +220,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def test_a_plain_listener_is_told_to_a_client_that_speaks_tls() -> None:
     with listening(answering(b"\0\0\0\4nope")) as port:
         fault = look("127.0.0.1", port, True)
-    assert fault == Fault("speaks no TLS, and security.protocol says it does", is_final=True)
+    assert fault == AddressFault("speaks no TLS, and security.protocol says it does", is_final=True)
 
 
 def test_a_listener_of_tls_is_librdkafkas_to_verify() -> None:

@@ -1,9 +1,9 @@
 """The part of a log that may be compacted, and the log that comes first."""
 
 from txn.partition.compaction import (
-    Candidate,
     Cleanable,
     Lag,
+    LogToClean,
     SealedSegment,
     cleanable,
     dirtiest,
@@ -91,14 +91,14 @@ def test_a_log_with_nothing_to_clean_is_never_due() -> None:
 
 
 def test_the_log_with_the_largest_dirty_ratio_goes_first() -> None:
-    few = Candidate("few", Cleanable(0, 1, 400, 600, False), 0.5)
-    many = Candidate("many", Cleanable(0, 1, 100, 900, False), 0.5)
-    unwanted = Candidate("unwanted", Cleanable(0, 1, 0, 900, False), 1.0)
+    few = LogToClean("few", Cleanable(0, 1, 400, 600, False), 0.5)
+    many = LogToClean("many", Cleanable(0, 1, 100, 900, False), 0.5)
+    unwanted = LogToClean("unwanted", Cleanable(0, 1, 0, 900, False), 1.0)
     assert dirtiest([few, many, unwanted]) == many
 
 
 def test_no_log_is_chosen_when_none_is_due() -> None:
-    assert dirtiest([Candidate("tidy", Cleanable(0, 1, 900, 100, False), 0.5)]) is None
+    assert dirtiest([LogToClean("tidy", Cleanable(0, 1, 900, 100, False), 0.5)]) is None
 
 
 def test_a_segment_of_a_compacted_log_is_sealed_within_the_largest_lag() -> None:

@@ -11,10 +11,10 @@ from txn.config import BROKER_PROPERTIES, TOPIC_PROPERTIES, BrokerSettings
 from txn.errors import ConfigError
 from txn.metadata.configs import (
     Alteration,
+    AlterOperation,
     Changes,
+    ConfigSource,
     Described,
-    Operation,
-    Source,
     Synonym,
     alter,
     describe_broker,
@@ -52,20 +52,20 @@ def test_a_topic_setting_is_told_with_every_layer_it_could_come_from() -> None:
         everywhere={"log.retention.ms": "8"},
     )
     entry = topic_entry("retention.ms", {"retention.ms": " 9 "}, broker)
-    assert (entry.value, entry.source) == ("9", Source.TOPIC)
+    assert (entry.value, entry.source) == ("9", ConfigSource.TOPIC)
     assert entry.synonyms == (
-        Synonym("retention.ms", "9", Source.TOPIC),
-        Synonym("log.retention.ms", "7", Source.BROKER),
-        Synonym("log.retention.ms", "8", Source.EVERY_BROKER),
-        Synonym("log.retention.minutes", "6", Source.GIVEN),
-        Synonym("log.retention.hours", "5", Source.GIVEN),
-        Synonym("log.retention.hours", "168", Source.DEFAULT),
+        Synonym("retention.ms", "9", ConfigSource.TOPIC),
+        Synonym("log.retention.ms", "7", ConfigSource.BROKER),
+        Synonym("log.retention.ms", "8", ConfigSource.EVERY_BROKER),
+        Synonym("log.retention.minutes", "6", ConfigSource.GIVEN),
+        Synonym("log.retention.hours", "5", ConfigSource.GIVEN),
+        Synonym("log.retention.hours", "168", ConfigSource.DEFAULT),
     )
 
 
 def test_a_value_that_comes_from_another_unit_is_told_as_a_default_as_in_kafka() -> None:
     entry = topic_entry("retention.ms", {}, layered({"log.retention.hours": 5}))
-    assert (entry.value, entry.source, entry.synonyms) == ("18000000", Source.DEFAULT, ())
+    assert (entry.value, entry.source, entry.synonyms) == ("18000000", ConfigSource.DEFAULT, ())
 
 
 def test_the_first_layer_that_has_a_value_is_in_force() -> None:
@@ -82,10 +82,10 @@ def test_the_first_layer_that_has_a_value_is_in_force() -> None:
         )
     ]
     assert [(entry.value, entry.source) for entry in found] == [
-        ("1048588", Source.DEFAULT),
-        ("1", Source.GIVEN),
-        ("2", Source.EVERY_BROKER),
-        ("3", Source.BROKER),
+        ("1048588", ConfigSource.DEFAULT),
+        ("1", ConfigSource.GIVEN),
+        ("2", ConfigSource.EVERY_BROKER),
+        ("3", ConfigSource.BROKER),
     ]
 
 
@@ -97,7 +97,7 @@ def test_an_internal_setting_is_told_only_of_a_topic_that_has_it() -> None:
 
 def test_a_stored_value_that_does_not_fit_is_told_as_what_is_in_force() -> None:
     entry = topic_entry("compression.type", {"compression.type": "gzip"}, layered())
-    assert (entry.value, entry.source) == ("producer", Source.DEFAULT)
+    assert (entry.value, entry.source) == ("producer", ConfigSource.DEFAULT)
 
 
 def test_a_broker_setting_is_told_under_its_own_name_alone() -> None:
@@ -110,7 +110,7 @@ def test_a_broker_setting_is_told_under_its_own_name_alone() -> None:
 
 def test_a_broker_setting_without_a_value_is_null() -> None:
     entry = broker_entry("log.retention.ms", layered())
-    assert (entry.value, entry.source, entry.synonyms) == (None, Source.DEFAULT, ())
+    assert (entry.value, entry.source, entry.synonyms) == (None, ConfigSource.DEFAULT, ())
 
 
 def test_every_broker_is_told_with_what_was_altered_for_all() -> None:
@@ -140,43 +140,45 @@ def altered(own: dict[str, str], *alterations: Alteration) -> Changes:
 @pytest.mark.parametrize(
     ("own", "operation", "value", "changes"),
     [
-        ({}, Operation.SET, "compact", {"cleanup.policy": "compact"}),
-        ({"cleanup.policy": "compact"}, Operation.SET, "compact", {}),
-        ({"cleanup.policy": "compact"}, Operation.DELETE, "", {"cleanup.policy": None}),
-        ({}, Operation.DELETE, "", {}),
-        ({}, Operation.APPEND, "compact", {"cleanup.policy": "delete,compact"}),
-        ({"cleanup.policy": ""}, Operation.APPEND, "delete", {"cleanup.policy": "delete"}),
-        ({"cleanup.policy": "compact"}, Operation.APPEND, "compact", {}),
+        ({}, AlterOperation.SET, "compact", {"cleanup.policy": "compact"}),
+        ({"cleanup.policy": "compact"}, AlterOperation.SET, "compact", {}),
+        ({"cleanup.policy": "compact"}, AlterOperation.DELETE, "", {"cleanup.policy": None}),
+        ({}, AlterOperation.DELETE, "", {}),
+        ({}, AlterOperation.APPEND, "compact", {"cleanup.policy": "delete,compact"}),
+        ({"cleanup.policy": ""}, AlterOperation.APPEND, "delete", {"cleanup.policy": "delete"}),
+        ({"cleanup.policy": "compact"}, AlterOperation.APPEND, "compact", {}),
         (
             {"cleanup.policy": "compact,delete"},
-            Operation.SUBTRACT,
+            AlterOperation.SUBTRACT,
             "delete,x",
             {"cleanup.policy": "compact"},
         ),
-        ({"cleanup.policy": "compact"}, Operation.SUBTRACT, "delete", {}),
+        ({"cleanup.policy": "compact"}, AlterOperation.SUBTRACT, "delete", {}),
     ],
 )
 def test_an_alteration_comes_to_the_settings_that_change(
-    own: dict[str, str], operation: Operation, value: str, changes: Changes
+    own: dict[str, str], operation: AlterOperation, value: str, changes: Changes
 ) -> None:
     assert altered(own, Alteration("cleanup.policy", operation, value)) == changes
 
 
-@pytest.mark.parametrize("operation", [Operation.APPEND, Operation.SUBTRACT])
-def test_a_setting_that_is_no_list_has_no_entries_to_alter(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [AlterOperation.APPEND, AlterOperation.SUBTRACT])
+def test_a_setting_that_is_no_list_has_no_entries_to_alter(operation: AlterOperation) -> None:
     with pytest.raises(ConfigError, match=r"to key retention\.ms because its type is not LIST"):
         altered({}, Alteration("retention.ms", operation, "5"))
 
 
-@pytest.mark.parametrize("operation", list(Operation))
-def test_an_unknown_setting_is_refused_with_the_closest_known_one(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", list(AlterOperation))
+def test_an_unknown_setting_is_refused_with_the_closest_known_one(
+    operation: AlterOperation,
+) -> None:
     with pytest.raises(ConfigError, match=r"retention\.msec; did you mean retention\.ms"):
         altered({}, Alteration("retention.msec", operation, "5"))
 
 
 def test_what_another_broker_stored_can_be_taken_away() -> None:
     own = {"confluent.tier.enable": "true"}
-    assert altered(own, Alteration("confluent.tier.enable", Operation.DELETE)) == {
+    assert altered(own, Alteration("confluent.tier.enable", AlterOperation.DELETE)) == {
         "confluent.tier.enable": None
     }
 
@@ -192,11 +194,11 @@ def test_a_replacement_takes_away_what_it_does_not_name() -> None:
 def _alterations() -> st.SearchStrategy[Alteration]:
     words = st.lists(st.sampled_from(["compact", "delete"]), max_size=3).map(",".join)
     return st.builds(
-        Alteration, st.just("cleanup.policy"), st.sampled_from(Operation), words
+        Alteration, st.just("cleanup.policy"), st.sampled_from(AlterOperation), words
     ) | st.builds(
         Alteration,
         st.sampled_from(["retention.ms", "segment.ms"]),
-        st.sampled_from([Operation.SET, Operation.DELETE]),
+        st.sampled_from([AlterOperation.SET, AlterOperation.DELETE]),
         st.integers(1, 9).map(str),
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from txn.demo.flights import FLIGHT_COUNT, FLIGHTS, TABLES, Row, key_of, read, value_of
-from txn.demo.judge import Finding, compare, compare_updates
+from txn.demo.judge import ComparedRows, compare, compare_updates
 from txn.demo.kills import Victim, plan
 
 EXPECTED: dict[object, Row] = {0: {"id": 0, "a": "x"}, 1: {"id": 1, "a": "y"}}
@@ -43,18 +43,18 @@ def test_a_row_becomes_a_keyed_record(table: object) -> None:
 @pytest.mark.parametrize(
     ("rows", "finding"),
     [
-        ([{"id": 0, "a": "x"}, {"id": 1, "a": "y"}], Finding("rows", 2, 2, 0, 0, 0)),
-        ([{"id": 0, "a": "x"}], Finding("rows", 2, 1, 1, 0, 0)),
-        ([{"id": 0, "a": "x"}] * 2 + [{"id": 1, "a": "y"}], Finding("rows", 2, 3, 0, 1, 0)),
-        ([{"id": 0, "a": "x"}, {"id": 1, "a": "z"}], Finding("rows", 2, 2, 0, 0, 1)),
-        ([{"id": 0, "a": "x"}, {"id": 9}], Finding("rows", 2, 2, 1, 0, 1)),
+        ([{"id": 0, "a": "x"}, {"id": 1, "a": "y"}], ComparedRows("rows", 2, 2, 0, 0, 0)),
+        ([{"id": 0, "a": "x"}], ComparedRows("rows", 2, 1, 1, 0, 0)),
+        ([{"id": 0, "a": "x"}] * 2 + [{"id": 1, "a": "y"}], ComparedRows("rows", 2, 3, 0, 1, 0)),
+        ([{"id": 0, "a": "x"}, {"id": 1, "a": "z"}], ComparedRows("rows", 2, 2, 0, 0, 1)),
+        ([{"id": 0, "a": "x"}, {"id": 9}], ComparedRows("rows", 2, 2, 1, 0, 1)),
     ],
 )
 def test_the_judge_counts_what_is_missing_repeated_and_wrong(
-    rows: list[Row], finding: Finding
+    rows: list[Row], finding: ComparedRows
 ) -> None:
     assert compare("rows", EXPECTED, rows) == finding
-    assert finding.holds == (finding == Finding("rows", 2, 2, 0, 0, 0))
+    assert finding.holds == (finding == ComparedRows("rows", 2, 2, 0, 0, 0))
 
 
 def _update(flights: int) -> Row:
@@ -64,14 +64,14 @@ def _update(flights: int) -> Row:
 @pytest.mark.parametrize(
     ("updates", "finding"),
     [
-        ([1, 2], Finding("updates", 1, 1, 0, 0, 0)),
-        ([1, 1, 2], Finding("updates", 1, 1, 0, 1, 0)),
-        ([2, 1, 2], Finding("updates", 1, 1, 0, 1, 0)),
-        ([1, 3], Finding("updates", 1, 1, 0, 0, 1)),
-        ([], Finding("updates", 1, 0, 1, 0, 0)),
+        ([1, 2], ComparedRows("updates", 1, 1, 0, 0, 0)),
+        ([1, 1, 2], ComparedRows("updates", 1, 1, 0, 1, 0)),
+        ([2, 1, 2], ComparedRows("updates", 1, 1, 0, 1, 0)),
+        ([1, 3], ComparedRows("updates", 1, 1, 0, 0, 1)),
+        ([], ComparedRows("updates", 1, 0, 1, 0, 0)),
     ],
 )
 def test_the_judge_sees_an_update_that_came_twice_or_counts_wrong(
-    updates: list[int], finding: Finding
+    updates: list[int], finding: ComparedRows
 ) -> None:
     assert compare_updates("updates", GROUPS, [_update(count) for count in updates]) == finding

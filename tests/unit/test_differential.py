@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from differential.batches import Batch, decode, transactional
-from differential.known import Accepted, Exchange, accepted_by
+from differential.batches import BatchSpec, decode, transactional
+from differential.known import Exchange, KnownDifference, accepted_by
 from differential.names import NOW, Name, Names
 from differential.plain import differences
 
-ENTRY = Accepted("known", "because", ("EndTxn",), "error_code", "none", "producer_fenced")
+ENTRY = KnownDifference("known", "because", ("EndTxn",), "error_code", "none", "producer_fenced")
 
 
 def judge(api: str, txn: dict[str, Any], kafka: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -61,5 +61,5 @@ def test_a_batch_is_read_as_it_was_made_and_damage_shows() -> None:
     (sound,) = decode(transactional(7, 3, 5, values=(b"a", b"b")).encode(7))
     assert (sound["producer_id"], sound["producer_epoch"], sound["base_sequence"]) == (7, 3, 5)
     assert (sound["record_count"], sound["is_sound"]) == (2, True)
-    (damaged,) = decode(Batch(crc=0).encode(-1))
+    (damaged,) = decode(BatchSpec(crc=0).encode(-1))
     assert not damaged["is_sound"]

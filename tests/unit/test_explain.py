@@ -9,7 +9,7 @@ import pytest
 from txn.cli.moments import distance, duration, moment, parse_duration, relative
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import ConfigError, RejectedError
-from txn.explain.cluster import Cluster
+from txn.explain.cluster import ClusterSource
 from txn.explain.facts import (
     Ends,
     LoggedBatch,
@@ -19,7 +19,7 @@ from txn.explain.facts import (
 )
 from txn.explain.questions import (
     Timeline,
-    Waiting,
+    WaitingRecords,
     count_waiting,
     explain,
     findings,
@@ -30,7 +30,7 @@ from txn.explain.questions import (
 )
 from txn.explain.timeline import newest_transaction
 from txn.explain.verdict import GRACE_MS, Standing, judge
-from txn.inspect.segments import Batch
+from txn.inspect.segments import SegmentBatch
 from txn.wire.transaction_descriptions import decode_descriptions, with_extras
 
 ORDERS = "orders", 0
@@ -166,7 +166,7 @@ def test_a_name_goes_into_a_command_as_a_shell_takes_it() -> None:
 
 
 @dataclass
-class Facts:
+class FakeFacts:
     """Facts as a test has them; `looks` are the results of each look at the partitions."""
 
     looks: list[list[OpenTransaction]] = field(default_factory=list)
@@ -234,20 +234,20 @@ def batch(
     transactional, control = 1 << 4, 1 << 5
     attributes = (transactional if producer_id >= 0 else 0) | (control if marker else 0)
     last = offset + records - 1
-    found = Batch(
+    found = SegmentBatch(
         0, 100, offset, last, records, 0, attributes, producer_id, 3, 0, at_ms, at_ms, 0, None
     )
     return LoggedBatch(found, marker)
 
 
 def test_what_hangs_at_both_looks_is_a_finding() -> None:
-    assert [held.open for held in findings(Facts([[HELD]]), [ORDERS])] == [HELD]
+    assert [held.open for held in findings(FakeFacts([[HELD]]), [ORDERS])] == [HELD]
 
 
 def test_P2_an_earlier_commit_is_found_in_the_records_of_its_coordinator() -> None:
     """By now the id has another transaction open, and its state tells of that alone."""
     later = replace(OWNER, producer_epoch=9, partitions=frozenset({("orders", 1)}))
-    facts = Facts([[HELD]], [later], records=COMMITTED)
+    facts = FakeFacts([[HELD]], [later], records=COMMITTED)
     (held,) = findings(facts, [ORDERS])
     assert (held.verdict.standing, held.verdict.command) == (Standing.COMPLETED, None)
     assert held.verdict.ends_ms == BEGUN_MS + 4
@@ -255,23 +255,23 @@ def test_P2_an_earlier_commit_is_found_in_the_records_of_its_coordinator() -> No
 
 def test_P2_the_owner_of_a_producer_id_that_was_used_up_is_found_in_a_directory() -> None:
     later = replace(OWNER, producer_id=8, producer_epoch=0, partitions=frozenset())
-    facts = Facts([[HELD]], [later], records=COMMITTED, is_running=False)
+    facts = FakeFacts([[HELD]], [later], records=COMMITTED, is_running=False)
     (held,) = findings(facts, [ORDERS])
     assert (held.verdict.standing, held.verdict.command) == (Standing.COMPLETED, None)
 
 
 def test_what_ends_between_the_two_looks_is_none() -> None:
     """Its marker came after the partition was asked and before its coordinator was."""
-    assert findings(Facts([[HELD], []]), [ORDERS]) == []
+    assert findings(FakeFacts([[HELD], []]), [ORDERS]) == []
 
 
 def test_another_transaction_of_the_same_producer_at_the_second_look_is_none() -> None:
     later = replace(HELD, first_offset=30)
-    assert findings(Facts([[HELD], [later]]), [ORDERS]) == []
+    assert findings(FakeFacts([[HELD], [later]]), [ORDERS]) == []
 
 
 def test_what_its_coordinator_knows_at_the_second_look_is_no_finding() -> None:
-    facts = Facts([[HELD]])
+    facts = FakeFacts([[HELD]])
     looks = iter(([], [OWNER]))
     facts.owners = lambda producer_ids=None: next(looks)  # type: ignore[method-assign]
     (held,) = held_open(facts, [ORDERS])
@@ -282,7 +282,7 @@ def test_the_age_of_a_prepare_is_looked_up_where_the_coordinator_does_not_say() 
     """Apache Kafka's DescribeTransactions has no time of the last change."""
     prepared = replace(OWNER, state=TxnState.PREPARE_COMMIT)
     records = [state(TxnState.ONGOING), state(TxnState.PREPARE_COMMIT, at_ms=BEGUN_MS + 1)]
-    facts = Facts([[HELD]], [prepared], records=records, time_ms=BEGUN_MS + GRACE_MS + 2)
+    facts = FakeFacts([[HELD]], [prepared], records=records, time_ms=BEGUN_MS + GRACE_MS + 2)
     (held,) = findings(facts, [ORDERS])
     assert held.verdict.standing is Standing.STUCK
 
@@ -300,7 +300,7 @@ def test_what_waits_is_told_by_kind() -> None:
         batch(32, 7),  # came after the end was asked for
     ]
     other = replace(HELD, producer_id=8, first_offset=22)
-    facts = Facts([[HELD, other]], [OWNER], {ORDERS: log})
+    facts = FakeFacts([[HELD, other]], [OWNER], {ORDERS: log})
     waiting = count_waiting(facts, Ends(0, 17, 32), held_open(facts, [ORDERS]))
     assert (waiting.own, waiting.plain, waiting.others_open, waiting.decided) == (2, 1, 4, 6)
     assert (waiting.records, waiting.offsets, waiting.is_whole) == (13, 15, True)
@@ -312,12 +312,12 @@ def test_without_the_right_to_read_what_is_known_is_told(monkeypatch: pytest.Mon
     def refuse(*_: object) -> Never:
         raise RejectedError("TOPIC_AUTHORIZATION_FAILED")
 
-    monkeypatch.setattr(Facts, "batches", lambda *_: map(refuse, [0]))
-    monkeypatch.setattr(Facts, "history", refuse)
+    monkeypatch.setattr(FakeFacts, "batches", lambda *_: map(refuse, [0]))
+    monkeypatch.setattr(FakeFacts, "history", refuse)
     prepared = replace(OWNER, state=TxnState.PREPARE_COMMIT)
-    (told,) = explain(Facts([[HELD]], [prepared]), [ORDERS])
+    (told,) = explain(FakeFacts([[HELD]], [prepared]), [ORDERS])
     assert told.held[0].verdict.standing is Standing.ENDING
-    assert told.waiting == Waiting(3, 0, 0, 0, 0, is_whole=False)
+    assert told.waiting == WaitingRecords(3, 0, 0, 0, 0, is_whole=False)
     assert told.timeline == Timeline(
         (),
         (
@@ -332,7 +332,7 @@ def test_of_a_long_log_only_a_part_is_counted_and_that_is_said(
 ) -> None:
     monkeypatch.setattr("txn.explain.questions.SCAN_BYTES_MAX", 250)
     log = [batch(17 + nth, producer_id=7) for nth in range(10)]
-    facts = Facts([[HELD]], [OWNER], {ORDERS: log})
+    facts = FakeFacts([[HELD]], [OWNER], {ORDERS: log})
     waiting = count_waiting(facts, Ends(0, 17, 27), held_open(facts, [ORDERS]))
     assert (waiting.records, waiting.offsets, waiting.is_whole) == (3, 10, False)
 
@@ -340,7 +340,7 @@ def test_of_a_long_log_only_a_part_is_counted_and_that_is_said(
 def test_open_transactions_are_listed_first_and_the_oldest_of_them() -> None:
     young = replace(OWNER, transactional_id="a", start_ms=BEGUN_MS + 10)
     resting = replace(OWNER, transactional_id="b", state=TxnState.COMPLETE_COMMIT)
-    facts = Facts(known=[resting, young, OWNER], time_ms=BEGUN_MS + 15)
+    facts = FakeFacts(known=[resting, young, OWNER], time_ms=BEGUN_MS + 15)
     assert listed(facts) == [OWNER, young, resting]
     assert listed(facts, longer_than_ms=5) == [OWNER]
     assert listed(facts, states=[TxnState.COMPLETE_COMMIT]) == [resting]
@@ -360,12 +360,12 @@ def test_open_transactions_are_listed_first_and_the_oldest_of_them() -> None:
 def test_a_name_is_a_topic_or_one_of_its_partitions(
     name: str, index: int | None, expected: list[TopicPartition]
 ) -> None:
-    facts = Facts(names={"orders": [0, 1], "by-day-7": [0]})
+    facts = FakeFacts(names={"orders": [0, 1], "by-day-7": [0]})
     assert partitions_of(facts, name, index) == expected
 
 
 def test_a_name_that_means_two_things_is_asked_back() -> None:
-    facts = Facts(names={"orders": [0, 1], "orders-1": [0]})
+    facts = FakeFacts(names={"orders": [0, 1], "orders-1": [0]})
     with pytest.raises(ConfigError, match="--partition"):
         partitions_of(facts, "orders-1", None)
     assert partitions_of(facts, "orders-1", 0) == [("orders-1", 0)]
@@ -373,7 +373,7 @@ def test_a_name_that_means_two_things_is_asked_back() -> None:
 
 def test_an_unknown_name_is_answered_with_those_like_it() -> None:
     with pytest.raises(RejectedError, match="There is orders"):
-        partitions_of(Facts(), "order", None)
+        partitions_of(FakeFacts(), "order", None)
 
 
 # ---------------------------------------------------------------- timelines
@@ -419,7 +419,7 @@ def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got()
         batch(19, producer_id=7, marker="commit", at_ms=BEGUN_MS + 4),
     ]
     owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
-    facts = Facts([[]], [owner], {ORDERS: log}, [*BEFORE, *COMMITTED])
+    facts = FakeFacts([[]], [owner], {ORDERS: log}, [*BEFORE, *COMMITTED])
     timeline = timeline_of(facts, owner, [])
     assert [event.kind for event in timeline.events] == [
         "records",
@@ -444,7 +444,7 @@ def test_a_timeline_has_what_the_coordinator_wrote_and_what_the_partitions_got()
 def test_a_timeline_of_what_hangs_has_the_records_alone(owner: Owner | None) -> None:
     """Its id's records are the story of another transaction."""
     resting = owner and replace(owner, state=TxnState.COMPLETE_COMMIT)
-    facts = Facts([[HELD]], [], {ORDERS: [batch(17, producer_id=7)]}, [*BEFORE, *COMMITTED])
+    facts = FakeFacts([[HELD]], [], {ORDERS: [batch(17, producer_id=7)]}, [*BEFORE, *COMMITTED])
     timeline = timeline_of(facts, resting, [HELD])
     assert [event.kind for event in timeline.events] == ["records"]
     assert timeline.notes == ()
@@ -457,7 +457,7 @@ def test_a_timeline_of_what_has_ended_leaves_out_what_came_in_behind_it() -> Non
         batch(14, producer_id=7),  # it hangs
     ]
     owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
-    timeline = timeline_of(Facts([[]], [owner], {ORDERS: log}, COMMITTED), owner, [])
+    timeline = timeline_of(FakeFacts([[]], [owner], {ORDERS: log}, COMMITTED), owner, [])
     offsets = [each.first_offset for each in timeline.events if each.log == "orders-0"]
     assert offsets == [12, 13]
 
@@ -467,7 +467,7 @@ def test_a_prepared_transaction_that_is_kept_says_for_whom() -> None:
     kept = state(TxnState.ONGOING, at_ms=BEGUN_MS + 2)
     assert kept.txn is not None
     kept = replace(kept, txn=kept.txn._replace(next_producer_id=7, next_producer_epoch=4))
-    facts = Facts([[HELD]], [OWNER], {ORDERS: [batch(17, producer_id=7)]}, [COMMITTED[0], kept])
+    facts = FakeFacts([[HELD]], [OWNER], {ORDERS: [batch(17, producer_id=7)]}, [COMMITTED[0], kept])
     *_, last = timeline_of(facts, OWNER, [HELD]).events
     assert last.what == "kept open for producer 7, epoch 4"
 
@@ -475,7 +475,7 @@ def test_a_prepared_transaction_that_is_kept_says_for_whom() -> None:
 def test_a_timeline_tells_of_an_abort_past_the_timeout() -> None:
     late = state(TxnState.PREPARE_ABORT, at_ms=BEGUN_MS + TIMEOUT_MS + 300)
     owner = replace(OWNER, state=TxnState.COMPLETE_ABORT, partitions=frozenset())
-    timeline = timeline_of(Facts([[]], [owner], {}, [state(TxnState.ONGOING), late]), owner, [])
+    timeline = timeline_of(FakeFacts([[]], [owner], {}, [state(TxnState.ONGOING), late]), owner, [])
     (told,) = (event.what for event in timeline.events if event.kind == "decision")
     assert told == (
         f"decided to abort after {(TIMEOUT_MS + 300) / 1000:.1f} s, longer than "
@@ -487,7 +487,7 @@ def test_a_timeline_tells_why_a_prepared_commit_was_aborted() -> None:
     undone = state(TxnState.PREPARE_ABORT, at_ms=BEGUN_MS + TIMEOUT_MS + 300)
     history = [state(TxnState.ONGOING), state(TxnState.PREPARE_COMMIT), undone]
     owner = replace(OWNER, state=TxnState.COMPLETE_ABORT, partitions=frozenset())
-    timeline = timeline_of(Facts([[]], [owner], {}, history), owner, [])
+    timeline = timeline_of(FakeFacts([[]], [owner], {}, history), owner, [])
     assert [event.what for event in timeline.events if event.kind == "decision"] == [
         "decided to commit: producer 7, epoch 3",
         "decided to abort, as its records did not get to the disk; nobody was told of a commit: "
@@ -497,7 +497,7 @@ def test_a_timeline_tells_why_a_prepared_commit_was_aborted() -> None:
 
 def test_a_timeline_says_what_compaction_took() -> None:
     owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
-    timeline = timeline_of(Facts([[]], [owner], {}, COMMITTED[2:]), owner, [])
+    timeline = timeline_of(FakeFacts([[]], [owner], {}, COMMITTED[2:]), owner, [])
     assert timeline.notes == (
         "compaction has taken the beginning from __transaction_state",
         "no records of it were found in orders-0",
@@ -556,9 +556,9 @@ def test_numbers_that_python_refuses_to_read_are_none() -> None:
     """Python reads at most 4,300 digits; more ended in a traceback."""
     digits = "9" * 5_000
     with pytest.raises(ConfigError, match="HOST:PORT"):
-        Cluster(f"localhost:{digits}")
+        ClusterSource(f"localhost:{digits}")
     with pytest.raises(RejectedError, match="there is no"):
-        partitions_of(Facts(names={"orders": [0]}), f"orders-{digits}", None)
+        partitions_of(FakeFacts(names={"orders": [0]}), f"orders-{digits}", None)
 
 
 def test_a_description_is_read_without_and_with_what_txn_adds() -> None:

@@ -1,6 +1,6 @@
 """A request over a connection that its producer has left is known as late."""
 
-from txn.coordinator.transaction.connections import LatestConnections, Role
+from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
 from txn.coordinator.transaction.states import Producer
 
 PRODUCER = Producer(1_000, 0)
@@ -11,7 +11,7 @@ def speak(
     connections: LatestConnections,
     connection: int,
     producer: Producer = PRODUCER,
-    role: Role = Role.TRANSACTION,
+    role: ConnectionUse = ConnectionUse.TRANSACTION,
 ) -> bool:
     return connections.is_superseded("pay", role, producer, connection)
 
@@ -33,13 +33,13 @@ def test_a_successor_may_speak_over_any_connection() -> None:
 def test_coordinators_of_groups_and_transactions_are_spoken_to_over_their_own_connections() -> None:
     connections = LatestConnections()
     speak(connections, 5)
-    assert not speak(connections, 3, role=Role.OFFSETS)
-    assert speak(connections, 2, role=Role.OFFSETS)
+    assert not speak(connections, 3, role=ConnectionUse.OFFSETS)
+    assert speak(connections, 2, role=ConnectionUse.OFFSETS)
 
 
 def test_an_id_that_expired_begins_anew() -> None:
     connections = LatestConnections()
-    for role in Role:
+    for role in ConnectionUse:
         speak(connections, 5, role=role)
     connections.forget("pay")
-    assert not any(speak(connections, 1, role=role) for role in Role)
+    assert not any(speak(connections, 1, role=role) for role in ConnectionUse)

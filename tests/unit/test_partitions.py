@@ -11,7 +11,7 @@ from txn.metadata.image import Topic
 from txn.testing import MemoryLog
 
 
-class Opener:
+class FakeOpener:
     """Opens partitions in memory, unless there is a fault, and counts."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Opener:
         return MemoryLog(topic.name, index)
 
 
-def partitions_of(topic: Topic, opener: Opener) -> TopicPartitions:
+def partitions_of(topic: Topic, opener: FakeOpener) -> TopicPartitions:
     return TopicPartitions(topic, opener, lambda: opener.time_ms)
 
 
@@ -40,7 +40,7 @@ def orders(count: int = 3) -> Topic:
 
 
 def test_a_partition_is_opened_when_it_is_first_touched_and_never_again() -> None:
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     assert (len(partitions), partitions.opened()) == (3, [])
     store = partitions[2]
@@ -49,7 +49,7 @@ def test_a_partition_is_opened_when_it_is_first_touched_and_never_again() -> Non
 
 
 def test_threads_that_touch_a_partition_together_get_the_same() -> None:
-    opener = Opener()
+    opener = FakeOpener()
     opener.may_go_on.clear()
     partitions = partitions_of(orders(), opener)
     found: list[object] = []
@@ -66,7 +66,7 @@ def test_threads_that_touch_a_partition_together_get_the_same() -> None:
 def test_what_changes_meanwhile_reaches_a_partition_that_is_being_opened() -> None:
     """Settings are changed, then given to the open partitions: one that was being opened with the
     old ones must be among them."""
-    opener = Opener()
+    opener = FakeOpener()
     opener.may_go_on.clear()
     partitions = partitions_of(orders(), opener)
     opening = threading.Thread(target=lambda: partitions[1])
@@ -82,7 +82,7 @@ def test_what_changes_meanwhile_reaches_a_partition_that_is_being_opened() -> No
 
 
 def test_a_deleted_topic_opens_nothing_any_more() -> None:
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     store = partitions[0]
     assert partitions.close_for_good() == [store]
@@ -93,7 +93,7 @@ def test_a_deleted_topic_opens_nothing_any_more() -> None:
 
 def test_a_topic_that_grows_keeps_what_is_open() -> None:
     topic = orders(1)
-    partitions = partitions_of(topic, Opener())
+    partitions = partitions_of(topic, FakeOpener())
     store = partitions[0]
     topic.partition_count = 3
     partitions.grow()
@@ -104,7 +104,7 @@ def test_a_topic_that_grows_keeps_what_is_open() -> None:
 def test_what_cannot_be_opened_is_left_alone_for_a_while_and_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     opener.fault = StorageError("EIO")
     for opener.time_ms in (0, RETRY_MS - 1, RETRY_MS, 2 * RETRY_MS - 1):
@@ -119,7 +119,7 @@ def test_P9_what_is_damaged_stays_shut_and_is_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A later attempt, under other rules than those of a start, would find it sound."""
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     opener.fault = CorruptLogError("its CRC-32C is wrong", path="orders-2/0.log", position=70)
     for opener.time_ms in (0, 10 * RETRY_MS):
@@ -136,7 +136,7 @@ def test_P9_what_is_damaged_stays_shut_and_is_told_of_once(
 def test_what_is_withdrawn_is_refused_and_closed_with_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     first, second = partitions[0], partitions[1]
 
@@ -154,7 +154,7 @@ def test_what_is_withdrawn_is_refused_and_closed_with_the_others(
 
 
 def test_what_can_be_opened_again_is_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     opener.fault = StorageError("EIO")
     with pytest.raises(StorageError):
@@ -169,7 +169,7 @@ def test_what_can_be_opened_again_is_and_that_is_told(caplog: pytest.LogCaptureF
 
 
 def test_a_clock_that_is_set_back_does_not_keep_a_partition_shut() -> None:
-    opener = Opener()
+    opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     opener.time_ms, opener.fault = 1_000_000, StorageError("EIO")
     with pytest.raises(StorageError):

@@ -8,7 +8,7 @@ COORDINATOR, CLIENT_V1, CLIENT_V2 = 0, 1, 2
 DAY_MS = 86_400_000
 
 
-class Log:
+class FakeLog:
     """A partition with the log end that its log would have."""
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class Log:
 
 
 def test_P6_a_retried_batch_is_stored_once() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=0, count=5)
     assert log.produce(sequence=0, count=5) == (DUPLICATE, 0, None)
     assert log.produce(sequence=5) == (ADMIT, -1, None)
 
 
 def test_P6_a_refused_batch_changes_nothing() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=0)
     before = log.producer_state.snapshot()
     assert log.produce(sequence=9) == (REFUSE, 45, None)
@@ -70,7 +70,7 @@ def test_P6_a_refused_batch_changes_nothing() -> None:
 
 
 def test_P6_a_late_retry_does_not_resurrect_a_finished_transaction() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.mark(7)
     assert log.produce(7, sequence=0, transactional=True) == (DUPLICATE, 0, None)
@@ -84,7 +84,7 @@ def test_P6_a_late_retry_does_not_resurrect_a_finished_transaction() -> None:
 
 def test_the_first_batch_of_a_declared_transaction_shows_its_transactional_id() -> None:
     """One under another id was stored, which Kafka refuses: it asks the coordinator of that id."""
-    log = Log()
+    log = FakeLog()
     log.producer_state.allow_txn(7, 0, 1234)
     assert log.produce(7, transactional=True, id_hash=99)[0] == ASK_TO_JOIN
     assert log.producer_state.first_unstable_offset() == -1
@@ -92,31 +92,31 @@ def test_the_first_batch_of_a_declared_transaction_shows_its_transactional_id() 
 
 
 def test_nobody_asks_whose_an_open_transaction_is() -> None:
-    log = Log()
+    log = FakeLog()
     log.producer_state.allow_txn(7, 0, 1234)
     log.produce(7, transactional=True, id_hash=1234)
     assert log.produce(7, sequence=1, transactional=True, id_hash=99) == (ADMIT, 0, None)
 
 
 def test_P7_a_transactional_batch_has_to_join_first() -> None:
-    assert Log().produce(transactional=True) == (ASK_TO_JOIN, 0, None)
+    assert FakeLog().produce(transactional=True) == (ASK_TO_JOIN, 0, None)
 
 
 def test_a_batch_that_had_to_join_is_admitted_once_it_is_expected() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce(transactional=True)
     assert log.transact(7) == (ADMIT, 0, None)
 
 
 def test_P7_a_late_batch_of_a_finished_transaction_has_to_join_again() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.mark(7)
     assert log.produce(sequence=1, transactional=True) == (ASK_TO_JOIN, 0, None)
 
 
 def test_P7_a_late_batch_is_fenced_when_the_marker_bumped_the_epoch() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7, epoch=0)
     log.mark(7, epoch=1)
     late = log.produce(epoch=0, sequence=1, transactional=True, origin=CLIENT_V2)
@@ -124,18 +124,18 @@ def test_P7_a_late_batch_is_fenced_when_the_marker_bumped_the_epoch() -> None:
 
 
 def test_a_withdrawn_expectation_has_to_be_asked_for_again() -> None:
-    log = Log()
+    log = FakeLog()
     log.producer_state.allow_txn(7, 0)
     log.producer_state.forget(7)
     assert log.produce(transactional=True) == (ASK_TO_JOIN, 0, None)
 
 
 def test_withdrawing_what_was_never_expected_is_fine() -> None:
-    Log().producer_state.forget(7)
+    FakeLog().producer_state.forget(7)
 
 
 def test_after_an_epoch_bump_by_a_marker_the_next_sequence_is_zero() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7, epoch=0)
     log.mark(7, epoch=1)
     assert log.transact(7, epoch=1, sequence=1) == (REFUSE, 45, None)
@@ -144,7 +144,7 @@ def test_after_an_epoch_bump_by_a_marker_the_next_sequence_is_zero() -> None:
 
 def test_the_first_batch_of_an_epoch_overtakes_nobody() -> None:
     """A batch at the last sequence before the wrap was turned away, and 0 seemed to come after."""
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=2**31 - 1, transactional=True)
     log.producer_state.allow_txn(7, 0)
     assert log.produce(sequence=0, transactional=True, origin=CLIENT_V2) == (ADMIT, 0, None)
@@ -156,7 +156,7 @@ def test_a_batch_cannot_overtake_one_that_was_turned_away_while_joining() -> Non
     Its second one, sent ahead, finds the coordinator ready. Stored first, it would leave the
     first one out of order for ever (KAFKA-14561).
     """
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=0, transactional=True)
     log.produce(sequence=1, transactional=True)
     assert log.transact(7, sequence=1) == (REFUSE, 45, None)
@@ -168,38 +168,38 @@ def test_a_batch_cannot_overtake_one_that_was_turned_away_while_joining() -> Non
 
 
 def test_P4_an_abort_names_the_transaction_it_ends() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     assert log.mark(7, commit=False) == (ADMIT, -1, (7, 0, 1, 2))
 
 
 def test_P4_a_commit_names_nothing() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     assert log.mark(7) == (ADMIT, -1, None)
 
 
 def test_P4_an_abort_without_open_transaction_names_nothing() -> None:
-    log = Log()
+    log = FakeLog()
     assert log.mark(7, commit=False) == (ADMIT, -1, None)
     assert log.producer_state.aborted_entries() == []
 
 
 def test_P5_an_abort_carries_the_stable_offset_of_the_next_oldest_transaction() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.transact(8)
     assert log.mark(7, commit=False) == (ADMIT, 1, (7, 0, 2, 1))
 
 
 def test_P5_a_plain_batch_behind_an_open_transaction_leaves_the_stable_offset() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     assert log.produce(8) == (ADMIT, 0, None)
 
 
 def test_P7_a_marker_of_an_older_coordinator_ends_nothing() -> None:
-    log = Log()
+    log = FakeLog()
     log.mark(7, coordinator_epoch=3)
     log.transact(7)
     assert log.mark(7, coordinator_epoch=2) == (REFUSE, 52, None)
@@ -207,19 +207,19 @@ def test_P7_a_marker_of_an_older_coordinator_ends_nothing() -> None:
 
 
 def test_P7_a_fencing_marker_ends_the_transaction_of_the_older_epoch() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7, epoch=0)
     assert log.mark(7, epoch=1, commit=False) == (ADMIT, -1, (7, 0, 1, 2))
 
 
 def test_a_coordinators_batch_opens_a_transaction_without_being_expected() -> None:
-    log = Log()
+    log = FakeLog()
     opened = log.produce(sequence=-1, transactional=True, origin=COORDINATOR)
     assert opened == (ADMIT, 0, None)
 
 
 def test_P4_aborted_transactions_are_found_by_range() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.mark(7, commit=False)
     assert log.producer_state.aborted_in(1, 2) == [(7, 0)]
@@ -230,7 +230,7 @@ def test_P4_aborted_transactions_are_found_by_range() -> None:
 
 
 def test_P8_a_snapshot_restores_the_open_transaction() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     restored = ProducerStateManager()
     restored.restore(log.producer_state.snapshot(), [])
@@ -239,7 +239,7 @@ def test_P8_a_snapshot_restores_the_open_transaction() -> None:
 
 
 def test_P8_restoring_forgets_everything_that_the_log_tells_first() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.mark(7, commit=False)
     log.producer_state.restore(None, [])
@@ -249,7 +249,7 @@ def test_P8_restoring_forgets_everything_that_the_log_tells_first() -> None:
 
 def test_P3_what_is_expected_stays_so_when_the_rules_are_brought_to_the_log_again() -> None:
     """Else a sequence that an abort left would be a retry again once a disk refused its batch."""
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.mark(7, commit=False)
     log.producer_state.allow_txn(7, 0)
@@ -260,7 +260,7 @@ def test_P3_what_is_expected_stays_so_when_the_rules_are_brought_to_the_log_agai
 
 
 def test_P9_a_damaged_snapshot_changes_nothing() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce()
     before = log.producer_state.describe()
     with pytest.raises(ValueError, match="damaged"):
@@ -283,7 +283,7 @@ def test_P8_replay_returns_the_aborts_that_the_index_lacks() -> None:
 
 
 def test_P6_backfill_recalls_what_the_snapshot_left_out() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=0)
     log.produce(sequence=1)
     log.producer_state.restore(log.producer_state.snapshot(), [])
@@ -293,7 +293,7 @@ def test_P6_backfill_recalls_what_the_snapshot_left_out() -> None:
 
 
 def test_P6_backfill_does_not_mix_an_older_epoch_into_the_window() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce(epoch=0, sequence=0)
     log.produce(epoch=1, sequence=0)
     log.producer_state.restore(log.producer_state.snapshot(), [])
@@ -302,7 +302,7 @@ def test_P6_backfill_does_not_mix_an_older_epoch_into_the_window() -> None:
 
 
 def test_backfill_passes_over_markers_and_unknown_producers() -> None:
-    log = Log()
+    log = FakeLog()
     log.mark(epoch=1)
     log.produce(epoch=1)
     before = log.producer_state.describe()
@@ -315,17 +315,17 @@ def test_backfill_passes_over_markers_and_unknown_producers() -> None:
 # ---------------------------------------------------------------- idle producers
 
 
-def sweep(log: Log, now_ms: int) -> None:
+def sweep(log: FakeLog, now_ms: int) -> None:
     log.producer_state.expire(now_ms)
     log.producer_state.snapshot()
 
 
-def known(log: Log) -> list[int]:
+def known(log: FakeLog) -> list[int]:
     return [producer.producer_id for producer in log.producer_state.describe()]
 
 
 def test_a_producer_idle_for_a_day_is_dropped() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce()
     sweep(log, 0)
     sweep(log, DAY_MS - 1)
@@ -335,7 +335,7 @@ def test_a_producer_idle_for_a_day_is_dropped() -> None:
 
 
 def test_how_long_a_producer_may_be_idle_is_said_with_each_sweep() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce()
     sweep(log, 0)
     log.producer_state.expire(5, idle_ms=5)
@@ -349,14 +349,14 @@ def test_P6_a_producer_of_old_records_is_not_idle() -> None:
     A job that loads records of years ago lost its producer state at the first sweep, and the
     batch it retried was stored twice. The records here are of 1970.
     """
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=0)
     sweep(log, 50 * 365 * DAY_MS)
     assert log.produce(sequence=0) == (DUPLICATE, 0, None)
 
 
 def test_a_producer_that_wrote_between_two_sweeps_is_not_idle() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=0)
     sweep(log, 0)
     log.produce(sequence=1)
@@ -365,7 +365,7 @@ def test_a_producer_that_wrote_between_two_sweeps_is_not_idle() -> None:
 
 
 def test_P5_a_producer_with_an_open_transaction_is_never_dropped() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     sweep(log, 0)
     sweep(log, 2 * DAY_MS)
@@ -373,7 +373,7 @@ def test_P5_a_producer_with_an_open_transaction_is_never_dropped() -> None:
 
 
 def test_a_sweep_waits_for_the_next_call_under_the_lock() -> None:
-    log = Log()
+    log = FakeLog()
     log.produce()
     sweep(log, 0)
     log.producer_state.expire(DAY_MS)
@@ -382,7 +382,7 @@ def test_a_sweep_waits_for_the_next_call_under_the_lock() -> None:
     assert known(log) == [8]
 
 
-def forget_everybody(log: Log) -> None:
+def forget_everybody(log: FakeLog) -> None:
     sweep(log, 0)
     sweep(log, DAY_MS)
     assert known(log) == []
@@ -390,7 +390,7 @@ def forget_everybody(log: Log) -> None:
 
 def test_P6_a_retry_finds_the_batch_of_after_the_expiry_also_when_replayed() -> None:
     """A sequence that an expired producer used again was found at its first, older offset."""
-    log = Log()
+    log = FakeLog()
     log.produce(sequence=2)
     log.produce(sequence=3)
     forget_everybody(log)
@@ -411,7 +411,7 @@ BEFORE = ((0, 2), (1, 3))
 
 
 def test_a_described_producer_shows_its_newest_batch_and_open_transaction() -> None:
-    log = Log()
+    log = FakeLog()
     log.mark(7, epoch=3, coordinator_epoch=5)
     log.transact(7, epoch=3)
     assert log.producer_state.describe() == [(7, 3, 0, 1, 5, 1)]
@@ -431,7 +431,7 @@ def test_P7_what_is_sealed_stays_so_when_the_rules_are_brought_to_the_log_again(
 
 
 def test_P7_the_marker_of_an_earlier_transaction_breaks_no_seal_either() -> None:
-    log = Log()
+    log = FakeLog()
     log.transact(7)
     log.mark(7)
     log.transact(7, sequence=1)

@@ -12,7 +12,7 @@ from txn.storage.base import PartitionLog
 from txn.testing import MemoryLog
 
 
-class Disk:
+class FakeDisk:
     """Syncs in the turn of the loop after the one that asked; refuses some partitions."""
 
     def __init__(self, *broken: str) -> None:
@@ -28,7 +28,7 @@ class Disk:
 
 def test_P2_all_partitions_of_a_caller_are_synced_side_by_side() -> None:
     """One after the other each waited for a journal's commit of its own."""
-    disk, stores = Disk(), [MemoryLog(f"topic-{number}", 0) for number in range(3)]
+    disk, stores = FakeDisk(), [MemoryLog(f"topic-{number}", 0) for number in range(3)]
 
     async def one() -> None:
         await synced(disk.sync_each, stores)
@@ -38,7 +38,7 @@ def test_P2_all_partitions_of_a_caller_are_synced_side_by_side() -> None:
 
 
 def test_a_caller_that_gave_up_is_not_told() -> None:
-    disk, store = Disk(), MemoryLog("orders", 0)
+    disk, store = FakeDisk(), MemoryLog("orders", 0)
 
     async def given_up() -> None:
         gone, waiting = synced(disk.sync_each, [store]), synced(disk.sync_each, [store])
@@ -50,7 +50,7 @@ def test_a_caller_that_gave_up_is_not_told() -> None:
 
 def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() -> None:
     """One deleted topic failed every commit of its pass."""
-    disk = Disk("broken")
+    disk = FakeDisk("broken")
     good, broken = MemoryLog("good", 0), MemoryLog("broken", 0)
 
     async def both() -> tuple[BaseException | None, BaseException | None]:
@@ -68,7 +68,7 @@ def test_a_partition_that_cannot_be_synced_fails_only_those_who_wait_for_it() ->
 
 def test_a_sync_that_cannot_begin_fails_its_caller_and_no_later_one() -> None:
     """Nobody was told, and every later commit waited for a sync that had never begun."""
-    disk, store = Disk(), MemoryLog("orders", 0)
+    disk, store = FakeDisk(), MemoryLog("orders", 0)
     sync_each = Mock(side_effect=RuntimeError("a bug"))
 
     async def both() -> None:

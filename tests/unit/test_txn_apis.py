@@ -22,7 +22,7 @@ from txn.wire.messages import encode_response
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
 
 
-class Api:
+class TxnApis:
     """The handlers over a coordinator, spoken to in bytes."""
 
     def __init__(self) -> None:
@@ -82,13 +82,13 @@ class Api:
 
 @pytest.mark.parametrize("version", versions_of(INIT))
 def test_a_producer_gets_its_id_in_every_version(version: int) -> None:
-    answer = Api().init(version)
+    answer = TxnApis().init(version)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1_000, 0)
 
 
 @pytest.mark.parametrize("version", versions_of(INIT))
 def test_an_idempotent_producer_gets_its_id_in_every_version(version: int) -> None:
-    answer = Api().init(version, transactional_id=None, transaction_timeout=2**31 - 1)
+    answer = TxnApis().init(version, transactional_id=None, transaction_timeout=2**31 - 1)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1_000, 0)
 
 
@@ -101,7 +101,7 @@ def test_an_idempotent_producer_gets_its_id_in_every_version(version: int) -> No
     ],
 )
 def test_a_fenced_start_is_told_in_words_its_version_knows(version: int, code: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.init()
     answer = api.init(version, producer_id=1_000, producer_epoch=0)
@@ -110,19 +110,19 @@ def test_a_fenced_start_is_told_in_words_its_version_knows(version: int, code: i
 
 @pytest.mark.parametrize("shown", [(1_000, -1), (-1, 0)])
 def test_half_an_identity_is_no_identity(shown: tuple[int, int]) -> None:
-    answer = Api().init(producer_id=shown[0], producer_epoch=shown[1])
+    answer = TxnApis().init(producer_id=shown[0], producer_epoch=shown[1])
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_partitions_are_added_in_every_version(version: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     assert api.add(version, 0, (TOPIC, 0), (TOPIC, 1)) == {(TOPIC, 0): 0, (TOPIC, 1): 0}
 
 
 def test_a_partition_that_cannot_be_added_keeps_the_others_out() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     assert api.add(3, 0, (TOPIC, 0), (TOPIC, 9), ("nowhere", 0), (OFFSETS_TOPIC, 0)) == {
         (TOPIC, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -140,7 +140,7 @@ def test_a_partition_that_cannot_be_added_keeps_the_others_out() -> None:
     [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)],
 )
 def test_a_fenced_add_is_told_in_words_its_version_knows(version: int, code: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.init()
     assert api.add(version, 0, (TOPIC, 0)) == {(TOPIC, 0): code}
@@ -148,7 +148,7 @@ def test_a_fenced_add_is_told_in_words_its_version_knows(version: int, code: int
 
 @pytest.mark.parametrize("version", versions_of(ADD_OFFSETS))
 def test_a_groups_partition_is_added_in_every_version(version: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     answer = api.ask(
         ADD_OFFSETS,
@@ -166,7 +166,7 @@ def test_a_groups_partition_is_added_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_a_transaction_ends_without_a_bump_in_old_versions(version: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0))
     assert api.end(version, 0).error_code == ErrorCode.NONE
@@ -175,7 +175,7 @@ def test_a_transaction_ends_without_a_bump_in_old_versions(version: int) -> None
 
 
 def test_version_5_tells_the_epoch_to_go_on_with() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0))
     answer = api.end(5, 0)
@@ -199,7 +199,7 @@ def test_version_5_tells_the_epoch_to_go_on_with() -> None:
 def test_a_commit_that_the_broker_had_to_abort_is_abortable_in_every_version(
     version: int, code: ErrorCode
 ) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0))
     api.host.unopenable.add((TOPIC, 0))
@@ -212,18 +212,18 @@ def test_a_commit_that_the_broker_had_to_abort_is_abortable_in_every_version(
     [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)],
 )
 def test_a_fenced_end_is_told_in_words_its_version_knows(version: int, code: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.init()
     assert api.end(version, 0).error_code == code
 
 
 def test_ends_of_unknown_ids_are_refused() -> None:
-    assert Api().end(5, 0).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert TxnApis().end(5, 0).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_transactions_are_described() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 1), (TOPIC, 0))
     known, unknown, empty = api.ask(
@@ -246,7 +246,7 @@ def names(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("version", versions_of(LIST))
 def test_transactions_are_listed_in_every_version(version: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.init(transactional_id="stock")
     api.add(3, 0, (TOPIC, 0))
@@ -256,7 +256,7 @@ def test_transactions_are_listed_in_every_version(version: int) -> None:
 
 
 def test_a_state_that_is_unknown_is_named_and_matches_nothing() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     answer = api.ask(LIST, 0, state_filters=["Asleep"])
     assert names(answer) == []
@@ -264,7 +264,7 @@ def test_a_state_that_is_unknown_is_named_and_matches_nothing() -> None:
 
 
 def test_a_pattern_has_to_match_the_whole_id() -> None:
-    api = Api()
+    api = TxnApis()
     api.init(transactional_id="pay-1")
     api.init(transactional_id="repay-1")
     assert names(api.ask(LIST, 2, transactional_id_pattern="pay-[0-9]+")) == ["pay-1"]
@@ -274,7 +274,7 @@ def test_a_pattern_has_to_match_the_whole_id() -> None:
 
 @pytest.mark.parametrize("pattern", ["pay-[", "a**", "(?=a)", r"(a)\1", "a{1001}"])
 def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     answer = api.ask(LIST, 2, transactional_id_pattern=pattern)
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -283,14 +283,14 @@ def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
 def test_no_pattern_holds_up_the_broker() -> None:
     # Patterns were matched by Python's `re`, which goes back and tries again. This one takes it
     # 2**200 steps, and the control loop answers nobody else meanwhile.
-    api = Api()
+    api = TxnApis()
     api.init(transactional_id="a" * 200 + "!")
     assert names(api.ask(LIST, 2, transactional_id_pattern="(a+)+$")) == []
     assert names(api.ask(LIST, 2, transactional_id_pattern="(a+)+!")) == ["a" * 200 + "!"]
 
 
 def test_a_duration_leaves_out_what_began_lately() -> None:
-    api = Api()
+    api = TxnApis()
     api.init(transaction_timeout=900_000)
     api.add(3, 0, (TOPIC, 0))
     api.host.advance(500)
@@ -299,7 +299,7 @@ def test_a_duration_leaves_out_what_began_lately() -> None:
 
 
 def test_producers_of_a_partition_are_described() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0))
     producer = api.coordinator.transactions.get("pay")
@@ -324,7 +324,7 @@ def test_producers_of_a_partition_are_described() -> None:
 # ---------------------------------------------------------------- many transactions at once
 
 
-def add_batched(api: Api, *partitions: tuple[str, int], epoch: int = 0, **fields: Any) -> Any:
+def add_batched(api: TxnApis, *partitions: tuple[str, int], epoch: int = 0, **fields: Any) -> Any:
     version = fields.pop("version", 5)
     wanted = {
         "transactional_id": "pay",
@@ -345,7 +345,7 @@ def add_batched(api: Api, *partitions: tuple[str, int], epoch: int = 0, **fields
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_partitions_are_added_by_the_rules_of_version_2(version: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     assert add_batched(api, (TOPIC, 0), (OFFSETS_TOPIC, 1), version=version) == {
         (TOPIC, 0): ErrorCode.NONE,
@@ -357,7 +357,7 @@ def test_partitions_are_added_by_the_rules_of_version_2(version: int) -> None:
 
 
 def test_a_partition_that_cannot_be_added_keeps_the_others_of_its_transaction_out() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     assert add_batched(api, (TOPIC, 0), ("nowhere", 0), ("__transaction_state", 0)) == {
         (TOPIC, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -367,7 +367,7 @@ def test_a_partition_that_cannot_be_added_keeps_the_others_of_its_transaction_ou
 
 
 def test_transactions_of_one_request_are_answered_each() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     topics = [{"name": TOPIC, "partitions": [0]}]
     answer = api.ask(
@@ -396,13 +396,13 @@ def test_transactions_of_one_request_are_answered_each() -> None:
 
 
 def test_no_transaction_is_answered_too() -> None:
-    answer = Api().ask(ADD, 5, transactions=[])
+    answer = TxnApis().ask(ADD, 5, transactions=[])
     assert (answer.error_code, answer.results_by_transaction) == (0, ())
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_partitions_are_verified_and_nothing_is_changed(version: int) -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
 
     def verify(**fields: Any) -> Any:
@@ -422,7 +422,7 @@ def test_partitions_are_verified_and_nothing_is_changed(version: int) -> None:
 
 @pytest.mark.parametrize("key", [ADD, ADD_OFFSETS, END])
 def test_no_transactional_id_is_an_invalid_request(key: int) -> None:
-    api = Api()
+    api = TxnApis()
     fields: dict[str, Any] = {"transactional_id": "", "producer_id": 1, "producer_epoch": 0}
     if key == ADD:
         fields = {f"v3_and_below_{name}": value for name, value in fields.items()}
@@ -439,7 +439,7 @@ def test_no_transactional_id_is_an_invalid_request(key: int) -> None:
 
 
 def write_marker(
-    api: Api, *partitions: tuple[str, int], version: int = 1, **fields: Any
+    api: TxnApis, *partitions: tuple[str, int], version: int = 1, **fields: Any
 ) -> dict[tuple[str, int], ErrorCode]:
     wanted = {
         "producer_id": 1_000,
@@ -457,9 +457,9 @@ def write_marker(
     }
 
 
-def hanging(transaction_version: int = 1) -> Api:
+def hanging(transaction_version: int = 1) -> TxnApis:
     """A partition with a transaction of which the coordinator knows nothing."""
-    api = Api()
+    api = TxnApis()
     store = api.host.store(TOPIC, 0)
     store.producer_state.allow_txn(1_000, 0)
     store.client_append(Producer(1_000, 0), 0, b"a", transaction_version)
@@ -491,7 +491,7 @@ def test_markers_that_lead_nowhere_are_refused(
 
 
 def test_P7_markers_of_earlier_producers_and_coordinators_are_refused() -> None:
-    api = Api()
+    api = TxnApis()
     assert write_marker(api, (TOPIC, 0), producer_epoch=3, coordinator_epoch=5) == {(TOPIC, 0): 0}
     assert write_marker(api, (TOPIC, 0), producer_epoch=2, coordinator_epoch=5) == {
         (TOPIC, 0): ErrorCode.INVALID_PRODUCER_EPOCH
@@ -511,7 +511,7 @@ def test_a_late_marker_cannot_end_the_next_transaction_of_version_2() -> None:
 
 
 def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
     for index in (0, 1):
@@ -525,7 +525,7 @@ def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
 
 
 def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
     api.host.store(TOPIC, 0).client_append(Producer(1_000, 0), 0, b"a", 1)
@@ -536,7 +536,7 @@ def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
 
 
 def test_P3_no_marker_comes_between_a_decision_and_its_markers() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0))
     store = api.host.store(TOPIC, 0)
@@ -550,7 +550,7 @@ def test_P3_no_marker_comes_between_a_decision_and_its_markers() -> None:
 
 
 def test_nobody_writes_markers_into_the_coordinators_log() -> None:
-    api = Api()
+    api = TxnApis()
     api.init()
     assert write_marker(api, ("__transaction_state", 0)) == {
         ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -12,7 +12,11 @@ from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.marker_sender import LocalMarkerSender
-from txn.broker.txn_coordinator import RECORDS_PER_BATCH, Identity, TransactionCoordinator
+from txn.broker.txn_coordinator import (
+    RECORDS_PER_BATCH,
+    InitProducerIdResult,
+    TransactionCoordinator,
+)
 from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
@@ -52,7 +56,7 @@ class Bench:
         timeout_ms: int = TIMEOUT_MS,
     ) -> Producer:
         identity = self.coordinator.init_producer_id(transactional_id, timeout_ms, shown)
-        assert isinstance(identity, Identity)
+        assert isinstance(identity, InitProducerIdResult)
         assert identity.code is ErrorCode.NONE
         return identity.producer
 
@@ -114,7 +118,7 @@ def test_an_end_leaves_its_request_at_most_three_times(
     left: list[object] = []
     end = TransactionCoordinator._end
 
-    def watched(*arguments: Any) -> Request[Identity | None]:
+    def watched(*arguments: Any) -> Request[InitProducerIdResult | None]:
         request = end(*arguments)
         try:
             while True:
@@ -144,7 +148,7 @@ def test_P3_a_commit_writes_its_decision_then_markers_then_completion() -> None:
     bench.write(producer, P0, 0, b"a")
     bench.write(producer, P1, 0, b"b")
     following = Producer(producer.producer_id, producer.producer_epoch + 1)
-    assert bench.end(producer, COMMIT) == Identity(following)
+    assert bench.end(producer, COMMIT) == InitProducerIdResult(following)
     assert bench.states() == [
         TxnState.EMPTY,
         TxnState.ONGOING,
@@ -251,8 +255,8 @@ def test_an_idempotent_producer_gets_an_id_of_its_own() -> None:
     bench = Bench()
     first = bench.coordinator.init_producer_id(None, 0, None)
     second = bench.coordinator.init_producer_id(None, 0, None)
-    assert isinstance(first, Identity)
-    assert isinstance(second, Identity)
+    assert isinstance(first, InitProducerIdResult)
+    assert isinstance(second, InitProducerIdResult)
     assert first.producer.producer_id != second.producer.producer_id
     assert len(bench.coordinator.transactions) == 0
 
@@ -260,14 +264,14 @@ def test_an_idempotent_producer_gets_an_id_of_its_own() -> None:
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_beyond_the_limit_is_refused(timeout_ms: int) -> None:
     identity = Bench().coordinator.init_producer_id("pay", timeout_ms, None)
-    assert isinstance(identity, Identity)
+    assert isinstance(identity, InitProducerIdResult)
     assert identity.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 @pytest.mark.parametrize("transactional_id", ["", "x" * 32_768, "ü" * 16_384])
 def test_an_id_that_no_record_can_hold_is_refused(transactional_id: str) -> None:
     identity = Bench().coordinator.init_producer_id(transactional_id, 1, None)
-    assert isinstance(identity, Identity)
+    assert isinstance(identity, InitProducerIdResult)
     assert identity.code is ErrorCode.INVALID_REQUEST
 
 
@@ -547,10 +551,12 @@ def test_P9_ids_of_a_damaged_partition_are_not_coordinated_here() -> None:
     bench = with_unread_pay()
     producer, code = Producer(1_000, 0), ErrorCode.NOT_COORDINATOR
     coordinator = bench.coordinator
-    assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, code)
+    assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == InitProducerIdResult(
+        NOBODY, code
+    )
     assert coordinator.add_partitions("pay", producer, [P0]) is code
     assert coordinator.verify_partitions("pay", producer, [P0]) == {P0: code}
-    assert bench.end(producer, COMMIT) == Identity(NOBODY, code)
+    assert bench.end(producer, COMMIT) == InitProducerIdResult(NOBODY, code)
     retriable = int(ErrorCode.KAFKA_STORAGE_ERROR)
     assert coordinator.join("pay", 1_000, 0, TV2, [P0]) == {P0: retriable}
 
@@ -560,7 +566,7 @@ def test_P9_ids_of_other_partitions_go_on_beside_a_damaged_one() -> None:
     producer = bench.init(OTHER)
     assert bench.coordinator.add_partitions(OTHER, producer, [P1]) is ErrorCode.NONE
     ended = bench.coordinator.end(OTHER, producer, COMMIT, bumps_epoch=True)
-    assert isinstance(ended, Identity)
+    assert isinstance(ended, InitProducerIdResult)
     assert ended.code is ErrorCode.NONE
 
 
@@ -714,7 +720,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
     assert [store.last_stable_offset for store in host.stores()] == [
         store.log_end_offset for store in host.stores()
     ]
-    assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == Identity(
+    assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == InitProducerIdResult(
         Producer(-1, -1), ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
 
@@ -794,7 +800,7 @@ class WaitingBench(Bench):
     async def start(self) -> Producer:
         """A producer with one record in each of two partitions."""
         answer = self.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
-        assert not isinstance(answer, Identity)
+        assert not isinstance(answer, InitProducerIdResult)
         producer: Producer = (await answer).producer
         self.write(producer, P0, 0, b"a")
         self.write(producer, P1, 0, b"b")
@@ -874,7 +880,7 @@ async def commit_with_a_bug_in_syncing(is_begun: bool) -> None:
     assert bench.host.store(*P0).committed() == []
 
     opened = bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
-    assert not isinstance(opened, Identity)
+    assert not isinstance(opened, InitProducerIdResult)
     following = (await opened).producer
     bench.write(following, P0, 0, b"next")
     assert (await bench.end(following, COMMIT)).code is ErrorCode.NONE
@@ -983,7 +989,7 @@ async def test_P2_a_tv1_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     again = bench.end(producer, COMMIT, bumps_epoch=False)
     assert again.code is ErrorCode.TRANSACTION_ABORTABLE
     for _ in range(2):
-        assert bench.end(producer, ABORT, bumps_epoch=False) == Identity(producer)
+        assert bench.end(producer, ABORT, bumps_epoch=False) == InitProducerIdResult(producer)
     joined = bench.coordinator.add_partitions("pay", producer, [P0])
     assert joined is ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -992,7 +998,7 @@ async def test_P2_a_tv1_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     await let_run()
     assert bench.coordinator.add_partitions("pay", producer, [P0]) is ErrorCode.NONE
     assert bench.host.store(*P0).client_append(producer, 1, b"c", 1)[0] == ADMIT
-    assert (await bench.end(producer, COMMIT, bumps_epoch=False)) == Identity(producer)
+    assert (await bench.end(producer, COMMIT, bumps_epoch=False)) == InitProducerIdResult(producer)
     assert bench.host.store(*P0).committed() == [b"c"]
     assert bench.host.store(*P1).committed() == []
 
@@ -1006,7 +1012,7 @@ async def test_P2_a_tv2_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     assert (await bench.end(producer, COMMIT)).code is ErrorCode.TRANSACTION_ABORTABLE
     assert bench.end(producer, COMMIT).code is ErrorCode.TRANSACTION_ABORTABLE
     following = Producer(producer.producer_id, producer.producer_epoch + 1)
-    assert [bench.end(producer, ABORT) for _ in range(2)] == [Identity(following)] * 2
+    assert [bench.end(producer, ABORT) for _ in range(2)] == [InitProducerIdResult(following)] * 2
 
     bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = False
     bench.host.advance(RETRY_MS)
@@ -1045,7 +1051,7 @@ async def test_P2_a_decision_that_cannot_be_synced_reaches_no_partition() -> Non
     assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.host.store(*P0).markers() == []
     again = bench.end(producer, COMMIT)
-    assert isinstance(again, Identity)
+    assert isinstance(again, InitProducerIdResult)
     assert again.code is ErrorCode.TRANSACTION_ABORTABLE
     log.is_unsyncable = False
     bench.host.advance(RETRY_MS)
@@ -1059,7 +1065,7 @@ async def test_P7_an_epoch_is_synced_before_it_is_given_out() -> None:
     bench = WaitingBench()
     await bench.start()
     answer = bench.coordinator.init_producer_id("other", TIMEOUT_MS, None)
-    assert not isinstance(answer, Identity)
+    assert not isinstance(answer, InitProducerIdResult)
     waiting = asyncio.ensure_future(answer)
     await let_run()
     assert not waiting.done()
@@ -1071,7 +1077,7 @@ async def test_P7_an_epoch_is_synced_before_it_is_given_out() -> None:
 async def test_with_durability_always_joining_is_synced_before_records_are() -> None:
     bench = WaitingBench(Durability.ALWAYS)
     answer = bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
-    assert not isinstance(answer, Identity)
+    assert not isinstance(answer, InitProducerIdResult)
     producer = (await answer).producer
     bench.host.unfinished_syncs = []
     joining = bench.coordinator.join(
@@ -1293,14 +1299,18 @@ def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
     coordinator = EagerCalls(coordinator_on(flights_host()))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     producer = Producer(1_000, 0)
-    assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == Identity(NOBODY, loading)
+    assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == InitProducerIdResult(
+        NOBODY, loading
+    )
     assert coordinator.add_partitions("pay", producer, [P0]) is loading
-    assert coordinator.end("pay", producer, COMMIT, bumps_epoch=False) == Identity(NOBODY, loading)
+    assert coordinator.end("pay", producer, COMMIT, bumps_epoch=False) == InitProducerIdResult(
+        NOBODY, loading
+    )
 
 
 def test_requests_for_an_unknown_id_make_no_log_for_it() -> None:
     bench = Bench()
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert bench.coordinator.add_partitions("pay", Producer(1_000, 0), [P0]) is unknown
-    assert bench.end(Producer(1_000, 0), COMMIT) == Identity(NOBODY, unknown)
+    assert bench.end(Producer(1_000, 0), COMMIT) == InitProducerIdResult(NOBODY, unknown)
     assert TRANSACTIONS_TOPIC not in bench.host.topics

@@ -5,8 +5,8 @@ import asyncio
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability
-from txn.broker.runtime import Phase
-from txn.broker.txn_coordinator import Identity, TransactionCoordinator, TxnShard
+from txn.broker.runtime import ShardPhase
+from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator, TxnShard
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import Producer, TxnResult, TxnState
 from txn.errors import StorageError
@@ -26,7 +26,7 @@ class Bench:
         self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover(stores=self.host.stores())
         started = self.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
-        assert isinstance(started, Identity)
+        assert isinstance(started, InitProducerIdResult)
         self.producer = started.producer
         self.add()
         self.host.store(*P0).client_append(self.producer, 0, b"a", TV2)
@@ -35,9 +35,9 @@ class Bench:
     def add(self) -> object:
         return self.coordinator.add_partitions("pay", self.producer, [P0], client_version=TV2)
 
-    def end(self) -> Identity:
+    def end(self) -> InitProducerIdResult:
         ended = self.coordinator.end("pay", self.producer, COMMIT, bumps_epoch=True)
-        assert isinstance(ended, Identity)
+        assert isinstance(ended, InitProducerIdResult)
         return ended
 
     def resign(self) -> None:
@@ -62,7 +62,7 @@ def test_requests_for_an_id_of_an_unloaded_shard_are_answered_not_coordinator() 
     bench.resign()
     initialized = bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
     verified = bench.coordinator.verify_partitions("pay", bench.producer, [P0])
-    assert bench.shard.phase is Phase.UNLOADED
+    assert bench.shard.phase is ShardPhase.UNLOADED
     assert initialized.code is ErrorCode.NOT_COORDINATOR
     assert bench.add() is ErrorCode.NOT_COORDINATOR
     assert bench.end().code is ErrorCode.NOT_COORDINATOR
@@ -193,7 +193,7 @@ def test_a_shard_whose_records_cannot_be_synced_fails() -> None:
         electing = asyncio.ensure_future(coordinator.elect(shard.index))
         await let_run(host, StorageError("full", topic=TOPIC, partition=0))
         await electing
-        assert shard.phase is Phase.FAILED
+        assert shard.phase is ShardPhase.FAILED
         assert coordinator.refusal("pay") is ErrorCode.NOT_COORDINATOR
 
     asyncio.run(main())

@@ -9,8 +9,8 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability, HangUpError
-from txn.broker.txn_coordinator import Identity
-from txn.coordinator.transaction.connections import Role
+from txn.broker.txn_coordinator import InitProducerIdResult
+from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import (
@@ -48,11 +48,11 @@ class Bench:
         self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover(power_failed=power_failed, stores=self.host.stores())
 
-    def start(self, **wanted: Any) -> Identity:
+    def start(self, **wanted: Any) -> InitProducerIdResult:
         asked = {"is_two_phase": True} | wanted
         shown = asked.pop("shown", None)
         identity = self.coordinator.init_producer_id("pay", 60_000, shown, **asked)
-        assert isinstance(identity, Identity)
+        assert isinstance(identity, InitProducerIdResult)
         return identity
 
     def prepared(self, *, epoch: int = 0) -> Producer:
@@ -78,9 +78,9 @@ class Bench:
 
     def end(
         self, producer: Producer, outcome: TxnResult = COMMIT, *, bumps: bool = True
-    ) -> Identity:
+    ) -> InitProducerIdResult:
         identity = self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps)
-        assert isinstance(identity, Identity)
+        assert isinstance(identity, InitProducerIdResult)
         return identity
 
     def txn(self) -> Txn:
@@ -128,7 +128,7 @@ def test_two_phase_commit_has_to_be_allowed() -> None:
 def test_the_limit_of_timeouts_does_not_hold_for_what_has_none() -> None:
     bench = Bench()
     identity = bench.coordinator.init_producer_id("pay", 0, None, is_two_phase=True)
-    assert isinstance(identity, Identity)
+    assert isinstance(identity, InitProducerIdResult)
     assert identity.code is ErrorCode.NONE
 
 
@@ -178,7 +178,7 @@ def test_a_kept_transaction_is_named_and_its_client_gets_the_next_epoch(
     bench = Bench()
     old = bench.prepared()
     identity = then(bench).start(keep_prepared=True)
-    assert identity == Identity(Producer(old.producer_id, 1), ongoing=old)
+    assert identity == InitProducerIdResult(Producer(old.producer_id, 1), ongoing=old)
 
 
 def test_with_nothing_open_there_is_nothing_to_name() -> None:
@@ -343,9 +343,9 @@ class Prepared:
         self.coordinator.recover()
         self.is_two_phase = is_two_phase
 
-    async def start(self, **wanted: Any) -> Identity:
+    async def start(self, **wanted: Any) -> InitProducerIdResult:
         started = self.coordinator.init_producer_id("pay", 60_000, None, **wanted)
-        identity: Identity = await done(started)
+        identity: InitProducerIdResult = await done(started)
         return identity
 
     async def prepare(self) -> Producer:
@@ -359,9 +359,9 @@ class Prepared:
                 await self.host.sync([store])  # as the reactors do before they answer
         return producer
 
-    async def end(self, producer: Producer, outcome: TxnResult = COMMIT) -> Identity:
+    async def end(self, producer: Producer, outcome: TxnResult = COMMIT) -> InitProducerIdResult:
         ended = self.coordinator.end("pay", producer, outcome, bumps_epoch=True)
-        identity: Identity = await done(ended)
+        identity: InitProducerIdResult = await done(ended)
         return identity
 
     async def settled(self) -> None:
@@ -582,7 +582,7 @@ def test_P3_a_late_end_of_what_was_kept_is_known_by_its_connection() -> None:
     bench = Bench()
     bench.prepared()
     client = bench.start(keep_prepared=True).producer
-    bench.coordinator.hang_up_if_late("pay", client, 2, Role.TRANSACTION)
+    bench.coordinator.hang_up_if_late("pay", client, 2, ConnectionUse.TRANSACTION)
     assert bench.end(client, bumps=False).code is ErrorCode.NONE
     with pytest.raises(HangUpError):
-        bench.coordinator.hang_up_if_late("pay", client, 1, Role.TRANSACTION)
+        bench.coordinator.hang_up_if_late("pay", client, 1, ConnectionUse.TRANSACTION)

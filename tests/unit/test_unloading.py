@@ -9,7 +9,7 @@ import pytest
 from support.flights import flights_host
 from support.group_host import GroupNode
 from txn.broker.host import Durability
-from txn.broker.runtime import Phase, Shard
+from txn.broker.runtime import Shard, ShardPhase
 from txn.coordinator.group.classic import GroupState
 from txn.coordinator.group.records import OffsetKey
 from txn.coordinator.operations import COMMITTED, Later, Request
@@ -73,7 +73,7 @@ def test_requests_that_wait_and_requests_in_line_are_answered_not_coordinator() 
         shard.unload([])
         assert await asyncio.gather(*asking) == [ErrorCode.NOT_COORDINATOR] * 3
         assert shard.refusal is ErrorCode.NOT_COORDINATOR
-        assert shard.phase is Phase.UNLOADED
+        assert shard.phase is ShardPhase.UNLOADED
         assert shard.state == []
         assert not shard.is_held("key")
         await finish_syncs(host)  # nothing goes on

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol
 
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import RETRY_MS, Durability, Host
-from txn.broker.runtime import Phase
+from txn.broker.runtime import ShardPhase
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.coordinator.group.classic import (
     Group,
@@ -61,7 +61,7 @@ from txn.coordinator.group.records import (
     OffsetValue,
 )
 from txn.coordinator.operations import COMMITTED, Later, Reply, Request
-from txn.coordinator.transaction.connections import Role
+from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.logs import log
@@ -85,7 +85,7 @@ OFFSET_BYTES_MIN: Final = 42
 """Size of a committed offset's record without names and metadata."""
 
 
-class Transactions(Protocol):
+class OffsetTransactions(Protocol):
     """The services of the transaction coordinator for offsets."""
 
     def forces_answers_of(self, transactional_id: str) -> bool:
@@ -93,7 +93,7 @@ class Transactions(Protocol):
         ...
 
     def hang_up_if_late(
-        self, transactional_id: str, producer: Producer, connection: int, role: Role
+        self, transactional_id: str, producer: Producer, connection: int, role: ConnectionUse
     ) -> None:
         """Raise HangUpError if a TV1 client has left the connection its request came over."""
         ...
@@ -115,7 +115,7 @@ class GroupCoordinator:
         self,
         host: Host,
         shards: GroupShards,
-        transactions: Transactions,
+        transactions: OffsetTransactions,
         verifier: TransactionVerifier,
         *,
         make_id: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -148,7 +148,7 @@ class GroupCoordinator:
     @property
     def failed_count(self) -> int:
         """Number of partitions of the coordinator that could not be read."""
-        return sum(shard.phase is Phase.FAILED for shard in self._shards.shards)
+        return sum(shard.phase is ShardPhase.FAILED for shard in self._shards.shards)
 
     def refusal(self, group_id: str) -> ErrorCode:
         """Why a group is not served: its shard loads, or could not be read; or NONE."""

@@ -11,7 +11,7 @@ import struct
 from typing import Final, Self
 
 from txn.broker.host import Host, Timer
-from txn.broker.runtime import Phase, Shard
+from txn.broker.runtime import Shard, ShardPhase
 from txn.coordinator.group.classic import Group
 from txn.coordinator.group.records import (
     GroupRecord,
@@ -114,7 +114,7 @@ class GroupShards:
         for shard in loaded.shards:
             if not host.is_untouched(OFFSETS_TOPIC, shard.index):  # else never written
                 loaded._load(shard)
-            if shard.phase is not Phase.FAILED:
+            if shard.phase is not ShardPhase.FAILED:
                 shard.activate()
         if loaded._passed_over:
             log.warning(
@@ -154,7 +154,7 @@ class GroupShards:
         shard = self.shards[index]
         shard.begin_load()
         self._load(shard)
-        if shard.phase is not Phase.FAILED:
+        if shard.phase is not ShardPhase.FAILED:
             shard.activate()
         return [*shard.state.groups.values()]
 

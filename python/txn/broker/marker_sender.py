@@ -27,7 +27,7 @@ MarkerListener = Callable[[int, int, bool], object]
 """Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""
 
 
-class Sent(NamedTuple):
+class MarkersSent(NamedTuple):
     """The result of sending a marker: partition → its offset there, or the refusal."""
 
     offsets: Mapping[TopicPartition, int]
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
 class MarkerSender(Protocol):
     """Writes a transaction's markers."""
 
-    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> Sent:
+    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
         """Write a marker to partitions, one after the other. A deleted one needs none."""
         ...
 
@@ -54,7 +54,7 @@ class LocalMarkerSender:
         self._find = find
         self._on_offsets_marker = on_offsets_marker
 
-    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> Sent:
+    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
         """See `MarkerSender`."""
         offsets: dict[TopicPartition, int] = {}
         refused: dict[TopicPartition, StorageError] = {}
@@ -66,7 +66,7 @@ class LocalMarkerSender:
             else:
                 if offset is not None:
                     offsets[partition] = offset
-        return Sent(offsets, refused)
+        return MarkersSent(offsets, refused)
 
     def _append(self, partition: TopicPartition, marker: Marker) -> int | None:
         store = self._find(*partition)

@@ -26,7 +26,7 @@ RETRY_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PartitionFailure:
     """Why a partition cannot be used, and since when; `is_final`: until the next start."""
 
     reason: str
@@ -54,7 +54,7 @@ class TopicPartitions:
         self._now_ms = now_ms
         self.stores: list[PartitionLog | None] = [None] * topic.partition_count
         """Those that are open, None for the others; only this class changes it."""
-        self._failures: dict[int, Failure] = {}
+        self._failures: dict[int, PartitionFailure] = {}
         self._withdrawn: list[PartitionLog] = []
         self._is_closed = False
         self._lock = Lock()
@@ -171,7 +171,7 @@ class TopicPartitions:
     def _note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
         is_damage = isinstance(error, CorruptLogError)
         known = self._failures.get(index)
-        self._failures[index] = Failure(error.message, self._now_ms(), is_damage)
+        self._failures[index] = PartitionFailure(error.message, self._now_ms(), is_damage)
         if known is not None and known.is_final >= is_damage:
             return
         topic = self._topic.name

@@ -38,7 +38,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Phase(Enum):
+class ShardPhase(Enum):
     """Where a shard stands."""
 
     LOADING = "loading"
@@ -54,7 +54,7 @@ _NOT_YET: Final = object()
 
 # Asked for several times in each transaction. By its class, a member takes CPython 3.11 0.1 us.
 _PROCESS: Final = Durability.PROCESS
-_UNLOADED: Final = Phase.UNLOADED
+_UNLOADED: Final = ShardPhase.UNLOADED
 
 LOADS_MAX: Final = 2
 """Number of times that a start reads a shard's log, while a disk keeps it from being read."""
@@ -87,7 +87,7 @@ class Shard(Generic[S, R]):
         """
         self.index = index
         self.state = state
-        self.phase = Phase.LOADING
+        self.phase = ShardPhase.LOADING
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """The answer to a request for this shard; NONE: it is served."""
         self.fault = ""
@@ -143,11 +143,11 @@ class Shard(Generic[S, R]):
 
     def activate(self) -> None:
         """Serve requests: the log was replayed."""
-        self.phase, self.refusal = Phase.ACTIVE, ErrorCode.NONE
+        self.phase, self.refusal = ShardPhase.ACTIVE, ErrorCode.NONE
 
     def fail(self, fault: str, state: S) -> None:
         """Serve nothing of this shard until the next start."""
-        self.phase, self.refusal = Phase.FAILED, ErrorCode.NOT_COORDINATOR
+        self.phase, self.refusal = ShardPhase.FAILED, ErrorCode.NOT_COORDINATOR
         self.fault, self.state = fault, state
 
     def unload(self, state: S) -> None:
@@ -159,7 +159,7 @@ class Shard(Generic[S, R]):
         Args:
             state: The fold of no record.
         """
-        self.phase, self.refusal = Phase.UNLOADED, ErrorCode.NOT_COORDINATOR
+        self.phase, self.refusal = ShardPhase.UNLOADED, ErrorCode.NOT_COORDINATOR
         self.state = state
         left = [*self._waiting, *(each for line in self._lines.values() for each in line)]
         self._waiting.clear()
@@ -173,8 +173,8 @@ class Shard(Generic[S, R]):
 
     def begin_load(self) -> None:
         """Load an unloaded shard: this broker coordinates it again."""
-        assert self.phase is Phase.UNLOADED, f"shard {self.index} is {self.phase.value}"
-        self.phase, self.refusal = Phase.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert self.phase is ShardPhase.UNLOADED, f"shard {self.index} is {self.phase.value}"
+        self.phase, self.refusal = ShardPhase.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def is_held(self, key: str) -> bool:
         """Say whether a request for this key is under way."""
@@ -254,7 +254,7 @@ class Shard(Generic[S, R]):
     def start(self, key: str | None, request: Request[Any]) -> None:
         """Run a request that nobody waits for once its key is free; none of an unloaded shard."""
         running = _Running(key, request, _nobody)
-        if self.phase is Phase.UNLOADED:
+        if self.phase is ShardPhase.UNLOADED:
             running.abandon(self.refusal)
         else:
             self._enter(running)

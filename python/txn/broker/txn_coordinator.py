@@ -34,10 +34,10 @@ from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
-from txn.broker.runtime import Phase, Shard
+from txn.broker.runtime import Shard, ShardPhase
 from txn.coordinator.operations import COMMITTED, Committed, Request, Synced
 from txn.coordinator.transaction import timeouts
-from txn.coordinator.transaction.connections import LatestConnections, Role
+from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import (
     TV1,
     TV2,
@@ -126,7 +126,7 @@ RECORDS_PER_BATCH: Final = 1_000
 """Ids that one append forgets, or fences after a power failure."""
 
 
-class Identity(NamedTuple):
+class InitProducerIdResult(NamedTuple):
     """The producer id and epoch to use from now on; none with an error code.
 
     `ongoing` is the identity of a transaction that was kept open for it (KIP-939).
@@ -170,7 +170,7 @@ class Volatile:
         return self.timer is None and self.given_up is None
 
 
-class Known:
+class TxnShardState:
     """The state of a shard: the fold of its log, and the state in memory alone.
 
     Attributes:
@@ -197,10 +197,10 @@ class Known:
         return transactional_id in self.undecided or transactional_id in self.withheld
 
 
-TxnShard = Shard[Known, TxnRecord]
+TxnShard = Shard[TxnShardState, TxnRecord]
 
 
-class Transactions:
+class TransactionalIds:
     """The transactional ids of every shard."""
 
     def __init__(self, shard_of: Callable[[str], TxnShard | None]) -> None:
@@ -225,8 +225,8 @@ class Transactions:
         return sum(len(shard.state.transactions) for shard in self.shards)
 
 
-def _refused(code: ErrorCode) -> Identity:
-    return Identity(NOBODY, code)
+def _refused(code: ErrorCode) -> InitProducerIdResult:
+    return InitProducerIdResult(NOBODY, code)
 
 
 class TransactionCoordinator:
@@ -239,7 +239,7 @@ class TransactionCoordinator:
             host: The broker.
             markers: Sends the markers of its transactions.
         """
-        self.transactions = Transactions(self._shard_of)
+        self.transactions = TransactionalIds(self._shard_of)
         self.clients = LastClients(host.now_ms)
         self.has_partition = host.has_partition
         self._markers = markers
@@ -261,7 +261,7 @@ class TransactionCoordinator:
         *,
         is_two_phase: bool = False,
         keep_prepared: bool = False,
-    ) -> Identity:
+    ) -> InitProducerIdResult:
         """Give a starting producer its id and epoch; fence the one before it.
 
         Args:
@@ -384,13 +384,13 @@ class TransactionCoordinator:
         shard = self._shard_of(transactional_id)
         if shard is None:
             return False
-        if shard.phase is not Phase.ACTIVE:
+        if shard.phase is not ShardPhase.ACTIVE:
             return self._host.durability is not Durability.PROCESS
         txn = shard.state.transactions.get(transactional_id)
         return txn is not None and self._forces_answers_of(txn)
 
     def hang_up_if_late(
-        self, transactional_id: str, producer: Producer, connection: int, role: Role
+        self, transactional_id: str, producer: Producer, connection: int, role: ConnectionUse
     ) -> None:
         """Give no answer to a TV1 client that has left the connection over which its request came.
 
@@ -410,7 +410,7 @@ class TransactionCoordinator:
 
     async def end(
         self, transactional_id: str, producer: Producer, outcome: TxnResult, *, bumps_epoch: bool
-    ) -> Identity:
+    ) -> InitProducerIdResult:
         """End a transaction; return the identity that the producer has to use from now on.
 
         Args:
@@ -492,7 +492,7 @@ class TransactionCoordinator:
             store = self._host.partition(*partition)
             assert store is not None, f"{partition} was looked up"
             is_unsure = any(
-                shard.phase is not Phase.ACTIVE or shard.state.withheld
+                shard.phase is not ShardPhase.ACTIVE or shard.state.withheld
                 for shard in self.transactions.shards
             )
             if is_unsure and _is_open_at(store, marker.producer_id, 0):
@@ -524,10 +524,10 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ flows
 
-    async def _new_producer(self) -> Identity:
+    async def _new_producer(self) -> InitProducerIdResult:
         if not await self._producer_ids.ready():
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return Identity(Producer(self._producer_ids.take(), 0))
+        return InitProducerIdResult(Producer(self._producer_ids.take(), 0))
 
     def _initialize(
         self,
@@ -536,7 +536,7 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         keep_prepared: bool,
-    ) -> Request[Identity | None]:
+    ) -> Request[InitProducerIdResult | None]:
         """Decide on InitProducerId and write it; None: it waits for a producer id."""
         known = shard.state
         try:
@@ -577,7 +577,7 @@ class TransactionCoordinator:
         except StorageError:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         ongoing = decision.txn.producer if decision.txn.is_prepared else NOBODY
-        return Identity(decision.txn.client, ongoing=ongoing)
+        return InitProducerIdResult(decision.txn.client, ongoing=ongoing)
 
     def _add(
         self,
@@ -664,7 +664,7 @@ class TransactionCoordinator:
         producer: Producer,
         outcome: TxnResult,
         bumps_epoch: bool,
-    ) -> Request[Identity | None]:
+    ) -> Request[InitProducerIdResult | None]:
         """End a transaction; None: nothing changed, it waits for a producer id."""
         txn = shard.state.transactions.get(transactional_id)
         try:
@@ -675,7 +675,7 @@ class TransactionCoordinator:
             volatile = shard.state.volatile.get(transactional_id)
             return _answer_to_refused_end(volatile, producer, outcome, decision.code)
         if isinstance(decision, Done):
-            return Identity(decision.txn.producer)
+            return InitProducerIdResult(decision.txn.producer)
         if outcome is TxnResult.COMMIT:
             try:
                 decision = yield from self._with_last_offsets(decision)
@@ -689,7 +689,7 @@ class TransactionCoordinator:
             ending = _begin_end(shard, transactional_id, decision)
         except StorageError:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        following = Identity(decision.following)
+        following = InitProducerIdResult(decision.following)
         try:
             yield from decide(ending)
         except StorageError as error:
@@ -767,7 +767,7 @@ class TransactionCoordinator:
         producer: Producer,
         ending: Ending,
         error: StorageError,
-    ) -> Request[Identity]:
+    ) -> Request[InitProducerIdResult]:
         """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
 
         Until the abort is on the disk a start may find the commit, so nobody is told of it before.
@@ -1066,7 +1066,7 @@ class TransactionCoordinator:
                     self._host,
                     logs,
                     index,
-                    Known(),
+                    TxnShardState(),
                     encode=self._encode,
                     replay=self._replay_appended,
                 )
@@ -1087,7 +1087,7 @@ class TransactionCoordinator:
         return [
             f"{TRANSACTIONS_TOPIC}-{shard.index}"
             for shard in self.transactions.shards
-            if shard.phase is Phase.FAILED
+            if shard.phase is ShardPhase.FAILED
         ]
 
     # ------------------------------------------------------------ time
@@ -1245,7 +1245,7 @@ class TransactionCoordinator:
             for _, txn in shard.state.transactions.decoded():
                 if txn.is_two_phase:  # a process before this one may have promised less
                     shard.run_blocking(_forced(Synced(txn.partitions)))
-            if shard.phase is Phase.ACTIVE:
+            if shard.phase is ShardPhase.ACTIVE:
                 shard.run_blocking(_forced(COMMITTED, is_due=True))
         self._sweep_later()
 
@@ -1285,7 +1285,7 @@ class TransactionCoordinator:
 
     def _load(self, shard: TxnShard) -> bool:
         """Replay a partition of `__transaction_state`; False: do without it."""
-        error = shard.load(lambda: self._replay(shard), Known)
+        error = shard.load(lambda: self._replay(shard), TxnShardState)
         if error is not None:
             if isinstance(error, CorruptLogError):
                 self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
@@ -1298,7 +1298,7 @@ class TransactionCoordinator:
 
     def _fail(self, shard: TxnShard, fault: str) -> None:
         """Serve the ids of a partition no longer, until the next start."""
-        shard.fail(fault, Known())
+        shard.fail(fault, TxnShardState())
         log.error(
             "txn.ids_not_served",
             partition=f"{TRANSACTIONS_TOPIC}-{shard.index}",
@@ -1362,7 +1362,7 @@ class TransactionCoordinator:
         for volatile in shard.state.volatile.values():
             if volatile.timer is not None:
                 volatile.timer.cancel()
-        shard.unload(Known())
+        shard.unload(TxnShardState())
 
     async def elect(self, index: int) -> None:
         """Coordinate the ids of a partition again: replay its log, then finish every Prepare.
@@ -1380,7 +1380,7 @@ class TransactionCoordinator:
             except StorageError as error:
                 self._fail(shard, shard.advice_on(error))
                 return
-            if shard.phase is not Phase.LOADING:  # it resigned meanwhile
+            if shard.phase is not ShardPhase.LOADING:  # it resigned meanwhile
                 return
         shard.activate()
         for transactional_id in self._resume_prepared(shard, power_failed=False):
@@ -1540,7 +1540,7 @@ class TransactionCoordinator:
         for _, txn in self.transactions.decoded():
             places |= self._places_of(txn.unsynced_markers)
         for shard in self.transactions.shards:
-            if shard.phase is Phase.ACTIVE:
+            if shard.phase is ShardPhase.ACTIVE:
                 shard.run_blocking(_forced(Synced(places)))
                 return
 
@@ -1630,13 +1630,15 @@ def _begin_end(shard: TxnShard, transactional_id: str, end: End) -> Ending:
 
 def _answer_to_refused_end(
     volatile: Volatile | None, producer: Producer, outcome: TxnResult, code: ErrorCode
-) -> Identity:
+) -> InitProducerIdResult:
     """Give the answer to a repeated EndTxn, whose first answer may have been lost."""
     if volatile is None:
         return _refused(code)
     ending = volatile.ending
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and ending is not None and ending.is_put_off:
-        return Identity(ending.plan.following)  # it is on the disk; a marker has to wait
+        return InitProducerIdResult(
+            ending.plan.following
+        )  # it is on the disk; a marker has to wait
     if outcome is TxnResult.COMMIT and volatile.given_up == producer:
         return _refused(ErrorCode.TRANSACTION_ABORTABLE)
     return _refused(code)

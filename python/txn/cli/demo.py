@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from txn.demo.judge import Finding
+    from txn.demo.judge import ComparedRows
     from txn.demo.run import Progress as Report
     from txn.demo.run import RunResult
 
@@ -159,8 +159,8 @@ def _phase(title: str) -> Iterator["Report"]:
 
 def _show(
     outcome: "RunResult",
-    findings: list["Finding"],
-    stock: "tuple[RunResult, list[Finding]] | None",
+    findings: list["ComparedRows"],
+    stock: "tuple[RunResult, list[ComparedRows]] | None",
     seconds: float,
 ) -> None:
     from rich.console import Console
@@ -184,7 +184,7 @@ def _show(
     )
 
 
-def _checked(title: str, findings: list["Finding"]) -> "Table":
+def _checked(title: str, findings: list["ComparedRows"]) -> "Table":
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -203,8 +203,8 @@ def _checked(title: str, findings: list["Finding"]) -> "Table":
 
 def _as_data(
     outcome: "RunResult",
-    findings: list["Finding"],
-    stock: "tuple[RunResult, list[Finding]] | None",
+    findings: list["ComparedRows"],
+    stock: "tuple[RunResult, list[ComparedRows]] | None",
     seconds: float,
 ) -> dict[str, Any]:
     data: dict[str, Any] = {

@@ -13,7 +13,7 @@ from txn.errors import ConfigError, TxnError
 from txn.printable import printable
 
 if TYPE_CHECKING:
-    from txn.explain.facts import Source
+    from txn.explain.facts import FactSource
 
 DEFAULT_SERVERS = "127.0.0.1:9092"
 
@@ -79,7 +79,7 @@ def explain(
 
 
 @contextmanager
-def asked(bootstrap: str | None, data: Path | None) -> Iterator["Source"]:
+def asked(bootstrap: str | None, data: Path | None) -> Iterator["FactSource"]:
     """The source to ask; an error from there ends the command with `NOT_ASKED`."""
     if bootstrap is not None and data is not None:
         raise ConfigError("--bootstrap asks running brokers, --data reads files: give one of them")
@@ -91,9 +91,9 @@ def asked(bootstrap: str | None, data: Path | None) -> Iterator["Source"]:
             note_state(directory.state)
             yield directory
             return
-        from txn.explain.cluster import Cluster
+        from txn.explain.cluster import ClusterSource
 
-        cluster = Cluster(bootstrap or DEFAULT_SERVERS)
+        cluster = ClusterSource(bootstrap or DEFAULT_SERVERS)
         try:
             yield cluster
         finally:

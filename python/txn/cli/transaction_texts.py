@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from txn.cli.moments import distance, duration, moment, relative
 from txn.coordinator.transaction.states import TxnState
-from txn.explain.facts import OpenTransaction, Owner, Source
-from txn.explain.questions import Explanation, Held, Timeline, Waiting, is_open
+from txn.explain.facts import FactSource, OpenTransaction, Owner
+from txn.explain.questions import Explanation, HoldingTransaction, Timeline, WaitingRecords, is_open
 from txn.explain.timeline import counted
 from txn.explain.verdict import Verdict
 
@@ -22,7 +22,7 @@ FROM_CLIENTS: Final = ("records",)
 # ---------------------------------------------------------------- explain
 
 
-def explanation_lines(explanations: Sequence[Explanation], source: Source) -> Iterator[str]:
+def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -> Iterator[str]:
     """Say of partitions why their readers stand where they do."""
     for each in explanations:
         if each.held:
@@ -43,7 +43,7 @@ def explanation_lines(explanations: Sequence[Explanation], source: Source) -> It
         yield "A reader that is stuck all the same waits for something else: look at its group."
 
 
-def _held_partition(each: Explanation, source: Source) -> Iterator[str]:
+def _held_partition(each: Explanation, source: FactSource) -> Iterator[str]:
     first, *others = each.held
     begin = each.ends.first_of(first.open)
     yield (
@@ -64,7 +64,7 @@ def _held_partition(each: Explanation, source: Source) -> Iterator[str]:
         yield from timeline_lines(each.timeline)
 
 
-def _facts(held: Held, source: Source) -> Iterator[str]:
+def _facts(held: HoldingTransaction, source: FactSource) -> Iterator[str]:
     now_ms = source.now_ms()
     opened, owner = held.open, held.owner
     identity = f"producer {opened.producer_id}, epoch {opened.producer_epoch}"
@@ -77,7 +77,7 @@ def _facts(held: Held, source: Source) -> Iterator[str]:
     yield _labelled("client", _client(owner, source))
 
 
-def _outlook(verdict: Verdict, source: Source) -> Iterator[str]:
+def _outlook(verdict: Verdict, source: FactSource) -> Iterator[str]:
     now_ms = source.now_ms()
     yield _labelled("standing", verdict.standing.value)
     ends = verdict.ends
@@ -89,11 +89,11 @@ def _outlook(verdict: Verdict, source: Source) -> Iterator[str]:
         yield _labelled("", _command(verdict.command, source))
 
 
-def _command(command: str, source: Source) -> str:
+def _command(command: str, source: FactSource) -> str:
     return f"{command} {source.options if source.is_running else '--bootstrap HOST:PORT'}"
 
 
-def _client(owner: Owner | None, source: Source) -> str:
+def _client(owner: Owner | None, source: FactSource) -> str:
     if owner is not None and owner.client is not None:
         client = owner.client
         seen = relative(client.seen_ms, source.now_ms())
@@ -107,7 +107,7 @@ def _client(owner: Owner | None, source: Source) -> str:
     return "not known: Apache Kafka does not tell"
 
 
-def _waiting(waiting: Waiting) -> str:
+def _waiting(waiting: WaitingRecords) -> str:
     kinds = (
         (waiting.own, "of this transaction"),
         (waiting.others_open, "of others that are open"),
@@ -120,7 +120,7 @@ def _waiting(waiting: Waiting) -> str:
     return f"{total} in {counted(waiting.offsets, 'offset')}" + (f": {parts}" if parts else "")
 
 
-def _who(held: Held) -> str:
+def _who(held: HoldingTransaction) -> str:
     if held.owner is None:
         return f"producer {held.open.producer_id}"
     return f"transactional id {held.owner.transactional_id!r}"
@@ -130,7 +130,7 @@ def _who(held: Held) -> str:
 
 
 def description_lines(
-    owner: Owner, timeline: Timeline, held: Sequence[Held], source: Source
+    owner: Owner, timeline: Timeline, held: Sequence[HoldingTransaction], source: FactSource
 ) -> Iterator[str]:
     """Tell of one transactional id."""
     now_ms = source.now_ms()
@@ -198,7 +198,7 @@ def list_lines(owners: Sequence[Owner], now_ms: int) -> Iterator[str]:
     yield from table([header, *rows])
 
 
-def hanging_lines(hanging: Sequence[Held], source: Source) -> Iterator[str]:
+def hanging_lines(hanging: Sequence[HoldingTransaction], source: FactSource) -> Iterator[str]:
     """Transactions that hold readers back and will not end by themselves in time."""
     for held in hanging:
         name = _name(held.open.partition)
@@ -227,7 +227,7 @@ def _name(partition: tuple[str, int]) -> str:
 # ---------------------------------------------------------------- data
 
 
-def explanation_data(each: Explanation, source: Source) -> dict[str, Any]:
+def explanation_data(each: Explanation, source: FactSource) -> dict[str, Any]:
     """An explanation as JSON has it."""
     first = each.held[0] if each.held else None
     return {
@@ -243,7 +243,7 @@ def explanation_data(each: Explanation, source: Source) -> dict[str, Any]:
     }
 
 
-def held_data(held: Held, source: Source) -> dict[str, Any]:
+def held_data(held: HoldingTransaction, source: FactSource) -> dict[str, Any]:
     """An open transaction and how it stands."""
     verdict = held.verdict
     ends = verdict.ends if verdict.ends_ms is None else verdict.ends % moment(verdict.ends_ms)

@@ -25,7 +25,7 @@ transactions_app = typer.Typer(
 )
 
 
-class Stage(StrEnum):
+class StateName(StrEnum):
     """The states of a transactional id, by Kafka's names."""
 
     EMPTY = "Empty"
@@ -39,7 +39,7 @@ class Stage(StrEnum):
 @transactions_app.command("list")
 def list_transactions(
     state: Annotated[
-        list[Stage] | None,
+        list[StateName] | None,
         typer.Option(help="In this state; may be given again.", case_sensitive=False),
     ] = None,
     longer_than: Annotated[
@@ -213,11 +213,11 @@ def abort(
             "--start-offset OFFSET"
         )
     from txn.explain.abort import NothingOpen, carry_out, plan_by_id, plan_by_offset
-    from txn.explain.cluster import Cluster
+    from txn.explain.cluster import ClusterSource
     from txn.explain.questions import partitions_of
 
     with asked(bootstrap, None) as source:
-        assert isinstance(source, Cluster), "no directory was given"
+        assert isinstance(source, ClusterSource), "no directory was given"
         try:
             if transactional_id is not None:
                 plan = plan_by_id(source, transactional_id)

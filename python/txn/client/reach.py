@@ -43,7 +43,7 @@ TLS_ALERT: Final = 0x15
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class AddressFault:
     """The fault of an address; `is_final` if waiting cannot help."""
 
     what: str
@@ -69,7 +69,7 @@ class Reach:
         patience_s: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        probe: "Callable[[str, int, bool], Fault | None] | None" = None,
+        probe: "Callable[[str, int, bool], AddressFault | None] | None" = None,
     ) -> None:
         self._whose = whose
         self._patience_s = patience_s
@@ -111,7 +111,9 @@ class Reach:
         if is_over or is_certain or (is_refused and waited_s >= self._patience_s):
             raise self._unreachable(faults, is_certain)
 
-    def _unreachable(self, faults: Mapping[str, Fault], is_certain: bool) -> UnreachableError:
+    def _unreachable(
+        self, faults: Mapping[str, AddressFault], is_certain: bool
+    ) -> UnreachableError:
         reasons = {address: fault.what for address, fault in faults.items()}
         listed = "; ".join(f"{address} {what}" for address, what in reasons.items())
         advice = "Correct bootstrap.servers"
@@ -139,22 +141,22 @@ def addresses_in(servers: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def look(host: str, port: int, has_tls: bool) -> Fault | None:
+def look(host: str, port: int, has_tls: bool) -> AddressFault | None:
     """Return the fault of an address; None where a broker answers."""
     try:
         with socket.create_connection((host, port), PROBE_SECONDS) as connection:
             return _greet_tls(connection) if has_tls else _greet(connection)
     except socket.gaierror as error:
-        return Fault(f"does not resolve ({error.strerror})")
+        return AddressFault(f"does not resolve ({error.strerror})")
     except ConnectionRefusedError:
-        return Fault("refuses connections: nothing listens there")
+        return AddressFault("refuses connections: nothing listens there")
     except TimeoutError:
-        return Fault("does not answer", is_silence=True)
+        return AddressFault("does not answer", is_silence=True)
     except (OSError, OverflowError, UnicodeError) as error:
-        return Fault(f"cannot be connected to ({getattr(error, 'strerror', None) or error})")
+        return AddressFault(f"cannot be connected to ({getattr(error, 'strerror', None) or error})")
 
 
-def _greet(connection: socket.socket) -> Fault | None:
+def _greet(connection: socket.socket) -> AddressFault | None:
     """Ask for the versions of a broker's requests, which every broker tells everybody."""
     connection.sendall(API_VERSIONS)
     answer = _first_bytes(connection)
@@ -162,22 +164,22 @@ def _greet(connection: socket.socket) -> Fault | None:
         connection.sendall(NUDGE)
         answer = _first_bytes(connection)
         if not answer:
-            return Fault("accepts connections and answers nothing", is_silence=True)
+            return AddressFault("accepts connections and answers nothing", is_silence=True)
     if answer == b"":
-        return Fault(
+        return AddressFault(
             "closes the connection when spoken to as a broker: set security.protocol if its "
             "listener wants TLS"
         )
     if answer[0] == TLS_ALERT:
-        return Fault("wants TLS, and security.protocol is not set so", is_final=True)
+        return AddressFault("wants TLS, and security.protocol is not set so", is_final=True)
     if answer.startswith(b"HTTP/") or answer.lstrip().startswith((b"<", b"{")):
-        return Fault("is an HTTP server, not a broker", is_final=True)
+        return AddressFault("is an HTTP server, not a broker", is_final=True)
     if len(answer) >= 8 and answer[4:8] == bytes(4) and answer[:2] == bytes(2):
         return None
-    return Fault(f"answers {answer[:12]!r}, which no broker does", is_final=True)
+    return AddressFault(f"answers {answer[:12]!r}, which no broker does", is_final=True)
 
 
-def _greet_tls(connection: socket.socket) -> Fault | None:
+def _greet_tls(connection: socket.socket) -> AddressFault | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # librdkafka verifies; this finds out whether it is TLS at all
     context.verify_mode = ssl.CERT_NONE
@@ -185,10 +187,10 @@ def _greet_tls(connection: socket.socket) -> Fault | None:
         context.wrap_socket(connection).close()
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            return Fault("speaks no TLS, and security.protocol says it does", is_final=True)
+            return AddressFault("speaks no TLS, and security.protocol says it does", is_final=True)
         return None  # of TLS, so librdkafka's to tell
     except ConnectionError:
-        return Fault("closes the connection when spoken to in TLS: check security.protocol")
+        return AddressFault("closes the connection when spoken to in TLS: check security.protocol")
     return None
 
 

@@ -79,7 +79,7 @@ until it has committed or the consumer is rewound. One found here by a new block
 first."""
 
 
-class Phase(Enum):
+class BlockPhase(Enum):
     """Stages of a block."""
 
     NEW = "new"
@@ -107,7 +107,7 @@ class Transaction:
         self._consumer = consumer
         self._timeout = timeout
         self._before: PlainState | None = None
-        self._phase = Phase.NEW
+        self._phase = BlockPhase.NEW
         self._produced = 0
         self._has_sent_offsets = False
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
@@ -120,7 +120,7 @@ class Transaction:
         return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
 
     def __enter__(self) -> "Transaction":
-        if self._phase is not Phase.NEW:
+        if self._phase is not BlockPhase.NEW:
             raise RejectedError(
                 f"this transaction of {self._producer._whose} was begun before; call "
                 "transaction() for each `with`"
@@ -153,11 +153,11 @@ class Transaction:
             try:
                 self._finish()
             except BaseException as reason:
-                if self._phase is Phase.OPEN:
+                if self._phase is BlockPhase.OPEN:
                     self._abort(reason)
                 raise
         finally:
-            if self._phase is not Phase.ENDED:
+            if self._phase is not BlockPhase.ENDED:
                 self._producer._give_up(self._unsettled())
             self._producer._leave(self)
 
@@ -189,7 +189,7 @@ class Transaction:
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
         """
-        if self._phase is not Phase.OPEN:
+        if self._phase is not BlockPhase.OPEN:
             raise RejectedError(
                 f"{self._producer._whose} cannot produce to {topic!r}: the transaction is over; "
                 "produce inside its `with` block"
@@ -224,7 +224,7 @@ class Transaction:
             RetriableError: the cluster did not answer in time.
             FencedError: another producer took this transactional id.
         """
-        if self._phase is not Phase.OPEN:
+        if self._phase is not BlockPhase.OPEN:
             raise RejectedError(
                 f"{self._producer._whose} cannot send offsets: the transaction is over; "
                 "send them inside its `with` block"
@@ -250,7 +250,7 @@ class Transaction:
         except KafkaException as raised:
             raise self._failure(error_of(raised), "beginning a transaction") from raised
         self._begun_at = time.monotonic()
-        self._phase = Phase.OPEN
+        self._phase = BlockPhase.OPEN
 
     # ------------------------------------------------------------ the good end
 
@@ -352,7 +352,7 @@ class Transaction:
         client = self._producer._client()
         interrupt: BaseException | None = None
         pause = 0.0
-        self._phase = Phase.COMMITTING
+        self._phase = BlockPhase.COMMITTING
         while True:
             try:
                 time.sleep(pause)
@@ -372,7 +372,7 @@ class Transaction:
                 if deadline.has_passed:
                     self._raise_in_doubt(deadline, interrupt or raised)
                 pause = _pause_after(error)
-        self._phase = Phase.ENDED
+        self._phase = BlockPhase.ENDED
         self._note_committed(sent)
         if interrupt is not None:
             interrupt.add_note("The transaction was committed before this was raised.")
@@ -386,7 +386,7 @@ class Transaction:
         _ahead.pop(id(self._consumer), None)
 
     def _raise_uncommitted(self, error: KafkaError, cause: BaseException) -> NoReturn:
-        self._phase = Phase.OPEN
+        self._phase = BlockPhase.OPEN
         failure = self._failure(error, "committing")
         if isinstance(failure, FencedError):
             failure.add_note(
@@ -401,7 +401,7 @@ class Transaction:
     def _raise_in_doubt(self, deadline: Deadline, cause: BaseException) -> NoReturn:
         doubt = self._unsettled(f" within {deadline.seconds:g} s")
         self._producer._give_up(doubt)
-        self._phase = Phase.ENDED
+        self._phase = BlockPhase.ENDED
         self._rewind_or_note(doubt)
         if reported_by(cause) is not None:
             raise doubt from cause
@@ -410,7 +410,7 @@ class Transaction:
 
     def _unsettled(self, when: str = "") -> TxnError:
         """Return what to say of a transaction that was not seen to end."""
-        if self._phase is Phase.COMMITTING:
+        if self._phase is BlockPhase.COMMITTING:
             return InDoubtError(
                 f"{self._producer._whose} asked for a commit and had no answer{when}: the "
                 "transaction may be committed, or may become so. Do not repeat it. Open another "
@@ -432,11 +432,11 @@ class Transaction:
         is the error that made the producer unfit for another transaction, if the reason says that
         another would do.
         """
-        self._phase = Phase.ABORTING
+        self._phase = BlockPhase.ABORTING
         if not self._producer._broken and not self._offsets_are_settled():
             self._producer._give_up(self._unsettled())
         interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
-        self._phase = Phase.ENDED
+        self._phase = BlockPhase.ENDED
         self._rewind_or_note(reason)
         if interrupt is not None:
             raise interrupt

@@ -24,7 +24,7 @@ READ_WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ComparedRows:
     """One thing that was checked."""
 
     what: str
@@ -49,24 +49,24 @@ class Judge:
         self._enriched = _expected_enriched(self._flights)
         self._statistics = _expected_statistics(self._flights)
 
-    def flights(self) -> Finding:
+    def flights(self) -> ComparedRows:
         """Every flight is in its topic exactly once, as it was in the file."""
         expected = {row["id"]: _without_none(row) for row in self._flights}
         return compare("flights loaded", expected, self._rows(FLIGHTS.name))
 
-    def enriched(self, topic: str) -> Finding:
+    def enriched(self, topic: str) -> ComparedRows:
         """Every flight came out exactly once, joined as plain Python joins it."""
         return compare("flights enriched", self._enriched, self._rows(topic))
 
-    def statistics(self, topic: str) -> Finding:
+    def statistics(self, topic: str) -> ComparedRows:
         """The last update of every group is right, and no update came twice."""
         return compare_updates("delay statistics", self._statistics, self._rows(topic))
 
-    def held_back(self, topic: str) -> Finding:
+    def held_back(self, topic: str) -> ComparedRows:
         """No abandoned transaction holds readers back: stable offset and log end are the same."""
         stable = self._end(topic, "read_committed")
         end = self._end(topic, "read_uncommitted")
-        return Finding(f"{topic}: readable to its end", end, stable, end - stable, 0, 0)
+        return ComparedRows(f"{topic}: readable to its end", end, stable, end - stable, 0, 0)
 
     def _end(self, topic: str, isolation: str) -> int:
         """The sum of the offsets at which a reader of this isolation level has to stop."""
@@ -168,7 +168,7 @@ def _statistics(group: tuple[object, object], members: list[Row]) -> Row:
     )
 
 
-def compare(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Finding:
+def compare(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> ComparedRows:
     """Compare rows with the expected ones of the same `id`."""
     seen: Counter[object] = Counter()
     wrong = 0
@@ -177,10 +177,10 @@ def compare(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Find
         wrong += expected.get(row["id"]) != row
     count = sum(seen.values())
     missing = len(expected.keys() - seen.keys())
-    return Finding(what, len(expected), count, missing, count - len(seen), wrong)
+    return ComparedRows(what, len(expected), count, missing, count - len(seen), wrong)
 
 
-def compare_updates(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> Finding:
+def compare_updates(what: str, expected: dict[object, Row], rows: Iterable[Row]) -> ComparedRows:
     """Compare the last update of every group with the expected one.
 
     A group's updates count its flights upwards; a repeated or replayed one does not grow.
@@ -194,7 +194,7 @@ def compare_updates(what: str, expected: dict[object, Row], rows: Iterable[Row])
         last[group] = row
     wrong = sum(1 for group, row in last.items() if expected.get(group) != row)
     missing = len(expected.keys() - last.keys())
-    return Finding(what, len(expected), len(last), missing, repeated, wrong)
+    return ComparedRows(what, len(expected), len(last), missing, repeated, wrong)
 
 
 def _without_none(row: Row) -> Row:

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 import txn
 from txn.demo import flights
 from txn.demo.flights import FLIGHT_COUNT, TABLES, Table
-from txn.demo.judge import Finding, Judge
+from txn.demo.judge import ComparedRows, Judge
 from txn.demo.kills import Kill, Victim
 from txn.demo.processes import kill_family, start_family
 from txn.demo.topics import PARTITIONS, output_topics
@@ -131,11 +131,11 @@ class Demo:
         """Run the Spark job to its end, killing as planned and starting it again each time."""
         return _SparkRun(self, broker, kills, progress, is_stock=is_stock).finish()
 
-    def verify(self, broker: BrokerProcess, progress: Progress) -> list[Finding]:
+    def verify(self, broker: BrokerProcess, progress: Progress) -> list[ComparedRows]:
         """Compare the contents of the topics with the expected ones."""
         enriched, statistics = output_topics(is_stock=False)
         judge = Judge(broker.bootstrap_servers)
-        checks: list[Callable[[], Finding]] = [
+        checks: list[Callable[[], ComparedRows]] = [
             judge.flights,
             lambda: judge.enriched(enriched),
             lambda: judge.statistics(statistics),
@@ -144,18 +144,18 @@ class Demo:
         ]
         return _all(checks, progress)
 
-    def verify_stock(self, broker: BrokerProcess, progress: Progress) -> list[Finding]:
+    def verify_stock(self, broker: BrokerProcess, progress: Progress) -> list[ComparedRows]:
         """Count the rows that Spark's own sink repeated."""
         enriched, statistics = output_topics(is_stock=True)
         judge = Judge(broker.bootstrap_servers)
-        checks: list[Callable[[], Finding]] = [
+        checks: list[Callable[[], ComparedRows]] = [
             lambda: judge.enriched(enriched),
             lambda: judge.statistics(statistics),
         ]
         return _all(checks, progress)
 
 
-def _all(checks: list[Callable[[], Finding]], progress: Progress) -> list[Finding]:
+def _all(checks: list[Callable[[], ComparedRows]], progress: Progress) -> list[ComparedRows]:
     findings = []
     for number, check in enumerate(checks):
         progress(number / len(checks), "reading back")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
 from txn.errors import RejectedError
-from txn.explain.cluster import RETRY_S, Cluster, require
+from txn.explain.cluster import RETRY_S, ClusterSource, require
 from txn.explain.facts import OpenTransaction, Owner
 from txn.explain.questions import held_open
 from txn.explain.verdict import Standing
@@ -28,7 +28,7 @@ TRIES_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AbortPlan:
     """The effect that an abort would have.
 
     Attributes:
@@ -51,7 +51,7 @@ class NothingOpen:
     why: str
 
 
-def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
+def plan_by_id(cluster: ClusterSource, transactional_id: str) -> AbortPlan | NothingOpen:
     """Plan to abort the open transaction of a transactional id.
 
     Raises:
@@ -78,7 +78,7 @@ def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
             "other side committed, an abort would tear it: let whoever prepared it decide"
         )
     partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(owner.partitions))
-    return Plan(
+    return AbortPlan(
         what=(
             f"the open transaction of {transactional_id!r} (producer {owner.producer_id}, epoch "
             f"{owner.producer_epoch}) on {partitions}"
@@ -95,8 +95,12 @@ def plan_by_id(cluster: Cluster, transactional_id: str) -> Plan | NothingOpen:
 
 
 def plan_by_offset(
-    cluster: Cluster, partition: TopicPartition, first_offset: int, *, despite_commit: bool = False
-) -> Plan:
+    cluster: ClusterSource,
+    partition: TopicPartition,
+    first_offset: int,
+    *,
+    despite_commit: bool = False,
+) -> AbortPlan:
     """Plan to abort the transaction that hangs on a partition since an offset.
 
     Args:
@@ -134,7 +138,7 @@ def plan_by_offset(
             "marker past it could tear it. Abort it as a whole: txn transactions abort "
             f"--transactional-id {target.owner.transactional_id} {cluster.options}"
         )
-    return Plan(
+    return AbortPlan(
         what=(
             f"what producer {target.open.producer_id} (epoch {target.open.producer_epoch}) holds "
             f"open on {name} since offset {first_offset}, open at no coordinator"
@@ -147,7 +151,7 @@ def plan_by_offset(
     )
 
 
-def carry_out(cluster: Cluster, plan: Plan) -> str:
+def carry_out(cluster: ClusterSource, plan: AbortPlan) -> str:
     """Carry out the plan; return the steps done. Raises RejectedError."""
     if plan.owner is not None:
         return _fence(cluster, plan.owner)
@@ -155,7 +159,7 @@ def carry_out(cluster: Cluster, plan: Plan) -> str:
     return _mark(cluster, plan.held)
 
 
-def _fence(cluster: Cluster, owner: Owner) -> str:
+def _fence(cluster: ClusterSource, owner: Owner) -> str:
     request = {
         "transactional_id": owner.transactional_id,
         "transaction_timeout": owner.timeout_ms,
@@ -175,7 +179,7 @@ def _fence(cluster: Cluster, owner: Owner) -> str:
     )
 
 
-def _mark(cluster: Cluster, held: OpenTransaction) -> str:
+def _mark(cluster: ClusterSource, held: OpenTransaction) -> str:
     topic, index = held.partition
     request: dict[str, Any] = {
         "markers": [

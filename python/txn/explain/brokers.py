@@ -53,19 +53,19 @@ class Brokers:
         """Close every connection."""
         self._client.close()
 
-    def any(self) -> "Broker":
+    def any(self) -> "RemoteBroker":
         """Find a broker that answers. Raises RetriableError: none does."""
         try:
-            return Broker(self._client, *self._client.any_node())
+            return RemoteBroker(self._client, *self._client.any_node())
         except _core.KafkaError as error:
             raise RetriableError(f"{error}. {OTHER_SOURCES}") from error
 
-    def at(self, host: str, port: int) -> "Broker":
+    def at(self, host: str, port: int) -> "RemoteBroker":
         """The broker at an address; it is not asked anything yet."""
-        return Broker(self._client, host, port)
+        return RemoteBroker(self._client, host, port)
 
 
-class Broker:
+class RemoteBroker:
     """One broker of a cluster."""
 
     def __init__(self, client: _core.KafkaClient, host: str, port: int) -> None:

@@ -23,10 +23,10 @@ from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
 from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import RejectedError, RetriableError, TxnError
-from txn.explain.brokers import Broker, Brokers, Fields
+from txn.explain.brokers import Brokers, Fields, RemoteBroker
 from txn.explain.facts import (
-    Client,
     Ends,
+    LastClient,
     LoggedBatch,
     OpenTransaction,
     Owner,
@@ -73,8 +73,8 @@ ADVICE: Final[Mapping[ErrorCode, str]] = {
 }
 
 
-class Cluster:
-    """A running cluster, asked through its plain listeners; a `facts.Source`.
+class ClusterSource:
+    """A running cluster, asked through its plain listeners; a `facts.FactSource`.
 
     Raises:
         ConfigError: `servers` is not HOST:PORT[,HOST:PORT…].
@@ -95,7 +95,7 @@ class Cluster:
         self._clock = clock
         self.wait = wait
         self._brokers = Brokers(servers, timeout_s=timeout_s)
-        self._nodes: dict[int, Broker] = {}
+        self._nodes: dict[int, RemoteBroker] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, list[int]] = {}
         try:
@@ -248,7 +248,7 @@ class Cluster:
         described = self._described(broker, [transactional_id])
         return described[0] if described else None
 
-    def coordinator(self, transactional_id: str) -> Broker:
+    def coordinator(self, transactional_id: str) -> RemoteBroker:
         """The broker that coordinates a transactional id."""
         request = {"key": transactional_id, "key_type": TRANSACTION_KEY}
         ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), request)
@@ -274,7 +274,7 @@ class Cluster:
             if record.key == key
         ]
 
-    def _described(self, broker: Broker, transactional_ids: Sequence[str]) -> list[Owner]:
+    def _described(self, broker: RemoteBroker, transactional_ids: Sequence[str]) -> list[Owner]:
         request = {"transactional_ids": tuple(transactional_ids)}
         _, body = broker.call_raw(ApiKey.DESCRIBE_TRANSACTIONS, range(1), request)
         known = []
@@ -357,7 +357,7 @@ class Cluster:
                 by_leader.setdefault(node_id, {}).setdefault(topic, []).append(index)
         return by_leader
 
-    def _leader(self, partition: TopicPartition) -> Broker:
+    def _leader(self, partition: TopicPartition) -> RemoteBroker:
         node_id = self._leaders.get(partition, -1)
         if node_id not in self._nodes:
             topic, index = partition
@@ -413,7 +413,7 @@ def require(code: ErrorCode, what: str) -> None:
 def _owner(described: TransactionDescription, extra: Mapping[str, Any]) -> Owner:
     client = None
     if "client_host" in extra:
-        client = Client(
+        client = LastClient(
             extra["client_id"], extra["client_host"], extra["seen_ms"], extra["request"]
         )
     return Owner(

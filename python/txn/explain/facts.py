@@ -16,7 +16,7 @@ from typing import Protocol
 from txn.coordinator.transaction.records import decode_value
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import CorruptLogError
-from txn.inspect.segments import Batch, Record
+from txn.inspect.segments import Record, SegmentBatch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
 
@@ -46,7 +46,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class LastClient:
     """The client that last asked the coordinator for a transactional id."""
 
     client_id: str
@@ -80,7 +80,7 @@ class Owner:
     start_ms: int | None
     partitions: frozenset[TopicPartition]
     updated_ms: int | None = None
-    client: Client | None = None
+    client: LastClient | None = None
     tells_client: bool = False
 
     @property
@@ -145,11 +145,11 @@ def state_record(partition: int, record: Record) -> StateRecord:
 class LoggedBatch:
     """A batch of a log, with its kind of marker, if it is one."""
 
-    batch: Batch
+    batch: SegmentBatch
     marker: str | None
 
 
-class Source(Protocol):
+class FactSource(Protocol):
     """Where facts come from: a running cluster or a stopped directory.
 
     Every method may raise `TxnError`, with what to do about it.

@@ -9,7 +9,14 @@ from pathlib import Path
 from txn.errors import CorruptLogError
 from txn.explain.facts import LoggedBatch
 from txn.inspect.records import control_record
-from txn.inspect.segments import Batch, Damage, Record, UnreadableBatchError, records_of, walk
+from txn.inspect.segments import (
+    Damage,
+    Record,
+    SegmentBatch,
+    UnreadableBatchError,
+    records_of,
+    walk,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ def fetched(data: bytes) -> Iterator[FetchedPiece]:
         yield FetchedPiece(path, tuple(batches))
 
 
-def logged(path: Path, batch: Batch) -> LoggedBatch:
+def logged(path: Path, batch: SegmentBatch) -> LoggedBatch:
     """Return the kind of marker that a batch is. Raises CorruptLogError."""
     if not (batch.is_control and batch.is_transactional):
         return LoggedBatch(batch, None)
@@ -54,7 +61,7 @@ def logged(path: Path, batch: Batch) -> LoggedBatch:
     return LoggedBatch(batch, control.get("control", "unreadable"))
 
 
-def records_in(path: Path, batch: Batch) -> list[Record]:
+def records_in(path: Path, batch: SegmentBatch) -> list[Record]:
     """The records of a batch. Raises CorruptLogError."""
     try:
         return records_of(path, batch)

@@ -23,10 +23,10 @@ from txn.errors import ConfigError, RejectedError
 from txn.explain.facts import (
     Completion,
     Ends,
+    FactSource,
     LoggedBatch,
     OpenTransaction,
     Owner,
-    Source,
     StateRecord,
 )
 from txn.explain.timeline import (
@@ -48,7 +48,7 @@ OLDER_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldingTransaction:
     """A transaction that a partition holds open, whose it is, and how it stands.
 
     `since_ms` is when it began: by its coordinator; of one that hangs, by its first record.
@@ -61,7 +61,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRecords:
     """Records that read_committed cannot see yet.
 
     Attributes:
@@ -104,15 +104,15 @@ class Explanation:
 
     partition: TopicPartition
     ends: Ends
-    held: tuple[Held, ...]
-    waiting: Waiting | None
+    held: tuple[HoldingTransaction, ...]
+    waiting: WaitingRecords | None
     timeline: Timeline | None
 
 
 # ---------------------------------------------------------------- partitions
 
 
-def partitions_of(source: Source, name: str, index: int | None) -> list[TopicPartition]:
+def partitions_of(source: FactSource, name: str, index: int | None) -> list[TopicPartition]:
     """The partitions that TOPIC or TOPIC-PARTITION names.
 
     Raises:
@@ -149,7 +149,7 @@ def _close_to(name: str, topics: Collection[str]) -> str:
     return f"There is {', '.join(alike)}{' …' if len(alike) < len(known) else ''}"
 
 
-def all_partitions(source: Source) -> list[TopicPartition]:
+def all_partitions(source: FactSource) -> list[TopicPartition]:
     """Every partition of every topic, internal ones too."""
     return [(topic, index) for topic, indexes in source.topics().items() for index in indexes]
 
@@ -157,7 +157,9 @@ def all_partitions(source: Source) -> list[TopicPartition]:
 # ---------------------------------------------------------------- what is open
 
 
-def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
+def held_open(
+    source: FactSource, partitions: Collection[TopicPartition]
+) -> list[HoldingTransaction]:
     """Open transactions of partitions, by partition and first offset."""
     held_now = _look(source, partitions)
     doubtful = {held.open.partition for held in held_now if held.verdict.standing.is_finding}
@@ -175,7 +177,7 @@ def held_open(source: Source, partitions: Collection[TopicPartition]) -> list[He
     return confirmed
 
 
-def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
+def _look(source: FactSource, partitions: Collection[TopicPartition]) -> list[HoldingTransaction]:
     opened = source.open_transactions(partitions)
     producer_ids = {each.producer_id for each in opened}
     known = source.owners(producer_ids) if producer_ids else []
@@ -200,11 +202,13 @@ def _look(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
         since_ms = (
             owner.start_ms if owner is not None and is_owned else _first_timestamp(source, each)
         )
-        judged.append(Held(each, owner, verdict, since_ms))
+        judged.append(HoldingTransaction(each, owner, verdict, since_ms))
     return judged
 
 
-def _completion_of(source: Source, held: OpenTransaction, owner: Owner | None) -> Completion | None:
+def _completion_of(
+    source: FactSource, held: OpenTransaction, owner: Owner | None
+) -> Completion | None:
     """Find the end that the coordinator gave to a partition's open transactions, if any.
 
     Of an id that has another producer id by now only a directory tells: there all ids are looked
@@ -228,12 +232,12 @@ def _completion_of(source: Source, held: OpenTransaction, owner: Owner | None) -
     return None
 
 
-def _first_timestamp(source: Source, held: OpenTransaction) -> int | None:
+def _first_timestamp(source: FactSource, held: OpenTransaction) -> int | None:
     first = next(_bounded(source.batches(held.partition, held.first_offset), None), None)
     return None if first is None else first.batch.max_timestamp_ms
 
 
-def _with_times(source: Source, owner: Owner) -> Owner:
+def _with_times(source: FactSource, owner: Owner) -> Owner:
     """Find out since when an id is in a Prepare, where its coordinator does not say."""
     if owner.updated_ms is not None or owner.state not in PREPARED:
         return owner
@@ -246,12 +250,14 @@ def _with_times(source: Source, owner: Owner) -> Owner:
     return replace(owner, updated_ms=newest.updated_ms)
 
 
-def findings(source: Source, partitions: Collection[TopicPartition]) -> list[Held]:
+def findings(
+    source: FactSource, partitions: Collection[TopicPartition]
+) -> list[HoldingTransaction]:
     """Transactions that hold readers back and will not end by themselves in time."""
     return [held for held in held_open(source, partitions) if held.verdict.standing.is_finding]
 
 
-def explain(source: Source, partitions: Sequence[TopicPartition]) -> list[Explanation]:
+def explain(source: FactSource, partitions: Sequence[TopicPartition]) -> list[Explanation]:
     """Say of each partition why its readers stand where they do."""
     held = held_open(source, partitions)
     ends = source.ends(partitions)
@@ -269,7 +275,9 @@ def explain(source: Source, partitions: Sequence[TopicPartition]) -> list[Explan
     return explained
 
 
-def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
+def count_waiting(
+    source: FactSource, ends: Ends, held: Sequence[HoldingTransaction]
+) -> WaitingRecords:
     """Count the records behind the oldest of a partition's open transactions."""
     oldest = held[0].open
     first_offsets = {each.open.producer_id: each.open.first_offset for each in held}
@@ -287,7 +295,7 @@ def count_waiting(source: Source, ends: Ends, held: Sequence[Held]) -> Waiting:
             is_own = batch.producer_id == oldest.producer_id
             kind = ("own" if is_own else "others_open") if is_open else "decided"
         counts[kind] += batch.record_count
-    return Waiting(
+    return WaitingRecords(
         offsets=ends.end_offset - begin,
         is_whole=next_offset >= ends.end_offset,
         **counts,
@@ -311,7 +319,9 @@ def _bounded(batches: Iterator[LoggedBatch], end_offset: int | None) -> Iterator
 # ---------------------------------------------------------------- one transaction
 
 
-def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransaction]) -> Timeline:
+def timeline_of(
+    source: FactSource, owner: Owner | None, opened: Sequence[OpenTransaction]
+) -> Timeline:
     """Tell the life of a transaction.
 
     Args:
@@ -351,7 +361,7 @@ def timeline_of(source: Source, owner: Owner | None, opened: Sequence[OpenTransa
 
 
 def _begin_of(
-    source: Source, partition: TopicPartition, producer_id: int, start_ms: int
+    source: FactSource, partition: TopicPartition, producer_id: int, start_ms: int
 ) -> int | None:
     """First offset to search for the records of a transaction in a partition."""
     if partition[1] not in source.topics().get(partition[0], ()):
@@ -362,7 +372,9 @@ def _begin_of(
     return source.offset_at(partition, start_ms - OLDER_MS)
 
 
-def described(source: Source, transactional_id: str) -> tuple[Owner, Timeline, list[Held]]:
+def described(
+    source: FactSource, transactional_id: str
+) -> tuple[Owner, Timeline, list[HoldingTransaction]]:
     """Describe a transactional id: its state, its newest transaction, its open partitions.
 
     Raises:
@@ -382,7 +394,7 @@ def described(source: Source, transactional_id: str) -> tuple[Owner, Timeline, l
     return owner, timeline_of(source, owner, [each.open for each in own]), own
 
 
-def _existing(source: Source, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+def _existing(source: FactSource, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
     topics = source.topics()
     return [each for each in sorted(partitions) if each[1] in topics.get(each[0], ())]
 
@@ -393,7 +405,7 @@ def is_open(owner: Owner) -> bool:
 
 
 def listed(
-    source: Source,
+    source: FactSource,
     *,
     states: Collection[TxnState] = (),
     longer_than_ms: int | None = None,

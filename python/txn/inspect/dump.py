@@ -21,7 +21,14 @@ from txn.inspect.layout import (
     partitions_in,
 )
 from txn.inspect.records import control_record, internal_record
-from txn.inspect.segments import Batch, Damage, Record, UnreadableBatchError, records_of, walk
+from txn.inspect.segments import (
+    Damage,
+    Record,
+    SegmentBatch,
+    UnreadableBatchError,
+    records_of,
+    walk,
+)
 from txn.partition.producer_state_entry import ProducerStateEntry
 from txn.partition.snapshot import decode_snapshot
 from txn.storage.ids import encode_id
@@ -88,7 +95,7 @@ def _batches(path: Path, is_deep: bool) -> Iterator[Entry]:
             yield from _records(path, topic, batch)
 
 
-def _batch(batch: Batch) -> Entry:
+def _batch(batch: SegmentBatch) -> Entry:
     flags = {
         "transactional": batch.is_transactional,
         "control": batch.is_control,
@@ -116,7 +123,7 @@ def _batch(batch: Batch) -> Entry:
     }
 
 
-def _records(path: Path, topic: str, batch: Batch) -> Iterator[Entry]:
+def _records(path: Path, topic: str, batch: SegmentBatch) -> Iterator[Entry]:
     try:
         records = records_of(path, batch)
     except UnreadableBatchError as error:

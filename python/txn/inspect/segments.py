@@ -25,7 +25,7 @@ class UnreadableBatchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SegmentBatch:
     """One stored batch; offsets are inclusive.
 
     `fault` describes its wrong checksum, None if it is right. `delete_horizon_ms` is set by
@@ -99,19 +99,19 @@ class Record:
     headers: tuple[tuple[bytes, bytes | None], ...]
 
 
-def walk(path: Path) -> Iterator[Batch | Damage]:
+def walk(path: Path) -> Iterator[SegmentBatch | Damage]:
     """Read a segment, or a snapshot of the metadata log, from end to end. Raises OSError."""
     reader = _core.SegmentReader(str(path))
     size = path.stat().st_size
     position = 0
     while position < size:
         seen, damaged, position = reader.batches(position, READ_BYTES)
-        batches: Iterator[Batch | Damage] = (_batch(each) for each in seen)
-        stretches: Iterator[Batch | Damage] = (Damage(*each) for each in damaged)
+        batches: Iterator[SegmentBatch | Damage] = (_batch(each) for each in seen)
+        stretches: Iterator[SegmentBatch | Damage] = (Damage(*each) for each in damaged)
         yield from merge(batches, stretches, key=lambda found: found.position)
 
 
-def records_of(path: Path, batch: Batch) -> list[Record]:
+def records_of(path: Path, batch: SegmentBatch) -> list[Record]:
     """Read the records of a batch. Raises UnreadableBatchError, OSError."""
     try:
         records = _core.SegmentReader(str(path)).records(batch.position)
@@ -146,10 +146,10 @@ def refusal_of(
     return None
 
 
-def _batch(seen: "_core.SeenBatch") -> Batch:
+def _batch(seen: "_core.SeenBatch") -> SegmentBatch:
     position, size, base_offset, last_offset, count, leader_epoch, attributes = seen[:7]
     producer, timestamps, crc = seen[7:]
-    return Batch(
+    return SegmentBatch(
         position,
         size,
         base_offset,

@@ -18,7 +18,7 @@ from txn.config import (
     TOPIC_PROPERTIES,
     TOPIC_SYNONYMS,
     BrokerSettings,
-    Kind,
+    ConfigType,
     Property,
     as_text,
     fits,
@@ -29,7 +29,7 @@ from txn.config import (
 from txn.errors import ConfigError
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from, by the numbers of DescribeConfigs."""
 
     TOPIC = 1
@@ -44,7 +44,7 @@ class Synonym(NamedTuple):
 
     name: str
     value: str
-    source: Source
+    source: ConfigSource
 
 
 class Described(NamedTuple):
@@ -52,15 +52,15 @@ class Described(NamedTuple):
 
     name: str
     value: str | None
-    kind: Kind
+    kind: ConfigType
     about: str
     is_read_only: bool
     synonyms: tuple[Synonym, ...]
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ConfigSource:
         """Where the value comes from."""
-        return self.synonyms[0].source if self.synonyms else Source.DEFAULT
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT
 
 
 def describe_topic(own: Mapping[str, str], broker: BrokerSettings) -> list[Described]:
@@ -84,7 +84,7 @@ def describe_broker(broker: BrokerSettings) -> list[Described]:
 def describe_every_broker(broker: BrokerSettings) -> list[Described]:
     """Values altered for every broker of the cluster."""
     return [
-        _broker_setting(name, value, (Synonym(name, as_text(value), Source.EVERY_BROKER),))
+        _broker_setting(name, value, (Synonym(name, as_text(value), ConfigSource.EVERY_BROKER),))
         for name, value in sorted(broker.changed_everywhere.items())
     ]
 
@@ -96,7 +96,7 @@ def _topic_setting(
     value = topic_default(name, broker)
     if name in own and fits(entry, own[name]):
         value = entry.parse(own[name])
-        synonyms = (Synonym(name, as_text(value), Source.TOPIC), *synonyms)
+        synonyms = (Synonym(name, as_text(value), ConfigSource.TOPIC), *synonyms)
     return Described(name, _text(value), entry.kind, entry.about, False, synonyms)
 
 
@@ -119,10 +119,13 @@ def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
     synonyms = [
         Synonym(synonym, as_text(layer[synonym]), source)
         for source, layer in (
-            (Source.BROKER, broker.changed),
-            (Source.EVERY_BROKER, broker.changed_everywhere),
-            (Source.GIVEN, broker.given),
-            (Source.DEFAULT, {synonym: BROKER_PROPERTIES[synonym].default for synonym in group}),
+            (ConfigSource.BROKER, broker.changed),
+            (ConfigSource.EVERY_BROKER, broker.changed_everywhere),
+            (ConfigSource.GIVEN, broker.given),
+            (
+                ConfigSource.DEFAULT,
+                {synonym: BROKER_PROPERTIES[synonym].default for synonym in group},
+            ),
         )
         for synonym in group
         if layer.get(synonym) is not None
@@ -131,7 +134,7 @@ def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
     return tuple(synonyms[first:])
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     """Kinds of alterations, by the numbers of IncrementalAlterConfigs."""
 
     SET = 0
@@ -144,7 +147,7 @@ class Alteration(NamedTuple):
     """One change of one setting; `value` is not looked at by DELETE."""
 
     name: str
-    operation: Operation
+    operation: AlterOperation
     value: str = ""
 
 
@@ -176,15 +179,15 @@ def alter(
 def _altered(
     table: Mapping[str, Property], kind: str, own: Mapping[str, str], change: Alteration
 ) -> str | None:
-    if change.operation is Operation.DELETE and change.name in own:
+    if change.operation is AlterOperation.DELETE and change.name in own:
         return None  # any value: another broker may have known it
     entry = known_property(table, kind, change.name)
     match change.operation:
-        case Operation.SET:
+        case AlterOperation.SET:
             return change.value
-        case Operation.DELETE:
+        case AlterOperation.DELETE:
             return None
-        case _ if entry.kind is not Kind.LIST:
+        case _ if entry.kind is not ConfigType.LIST:
             raise ConfigError(
                 f"Can't {change.operation.name} to key {change.name} because its type is not LIST. "
                 "It can be set or deleted",
@@ -192,7 +195,7 @@ def _altered(
             )
     present = split_list(own.get(change.name, as_text(entry.default)))
     items = split_list(change.value)
-    if change.operation is Operation.APPEND:
+    if change.operation is AlterOperation.APPEND:
         return ",".join(dict.fromkeys([*present, *items]))
     return ",".join(word for word in present if word not in items)
 

@@ -114,7 +114,7 @@ def cleanable(
     )
 
 
-class Candidate(NamedTuple, Generic[Log]):
+class LogToClean(NamedTuple, Generic[Log]):
     """A log, its cleanable part, and its `min.cleanable.dirty.ratio`."""
 
     log: Log
@@ -122,7 +122,7 @@ class Candidate(NamedTuple, Generic[Log]):
     dirty_ratio_min: float
 
 
-def dirtiest(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
+def dirtiest(candidates: Iterable[LogToClean[Log]]) -> LogToClean[Log] | None:
     """Choose the log to clean next; None if none is worth it."""
     due = (each for each in candidates if each.cleanable.is_due(each.dirty_ratio_min))
     return max(due, key=lambda each: each.cleanable.dirty_ratio, default=None)

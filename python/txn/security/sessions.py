@@ -24,7 +24,7 @@ class Listener(NamedTuple):
     is_inter_broker: bool = False
 
 
-class Client(NamedTuple):
+class Peer(NamedTuple):
     """The peer of a connection; a connection that was accepted later has a higher number."""
 
     host: str
@@ -36,9 +36,9 @@ class Session(NamedTuple):
 
     principal: str
     listener: Listener
-    client: Client
+    client: Peer
 
 
 def anonymous(listener: Listener, host: str, connection: int) -> Session:
     """The session of a connection that a plain listener accepted."""
-    return Session(ANONYMOUS, listener, Client(host, connection))
+    return Session(ANONYMOUS, listener, Peer(host, connection))

@@ -348,9 +348,9 @@ class _Service:
         self.preload = Preload(self._control.table)
         self.preload.start()
         if self.metrics is not None:
-            from txn.server.metrics import Snapshot, exposition
+            from txn.server.metrics import Scrape, exposition
 
-            self.metrics.start(exposition(Snapshot(self._server, self.node)))
+            self.metrics.start(exposition(Scrape(self._server, self.node)))
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )

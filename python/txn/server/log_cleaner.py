@@ -21,8 +21,8 @@ from txn.config import split_list, topic_setting
 from txn.logs import log
 from txn.metadata.image import Topic
 from txn.partition.compaction import (
-    Candidate,
     Lag,
+    LogToClean,
     SealedSegment,
     cleanable,
     dirtiest,
@@ -101,7 +101,7 @@ class LogCleaner:
 
     # ------------------------------------------------------------ one cleaning
 
-    def _clean(self, cleaner: _core.Cleaner, chosen: Candidate[CompactedLog]) -> bool:
+    def _clean(self, cleaner: _core.Cleaner, chosen: LogToClean[CompactedLog]) -> bool:
         topic, store = chosen.log
         assert isinstance(store, NativeLog), f"{topic.name} is not on disk"
         done = cleaner.clean(
@@ -138,7 +138,7 @@ class LogCleaner:
             )
         return True
 
-    def _candidates(self) -> Iterator[Candidate[CompactedLog]]:
+    def _candidates(self) -> Iterator[LogToClean[CompactedLog]]:
         """Cleanable parts of the logs that nobody is at."""
         now_ms = self._node.host.now_ms()
         for compacted in self._compacted_logs():
@@ -169,7 +169,7 @@ class LogCleaner:
                 lag=lag,
                 now_ms=now_ms,
             )
-            yield Candidate(
+            yield LogToClean(
                 compacted, candidates, self._setting("min.cleanable.dirty.ratio", topic)
             )
 

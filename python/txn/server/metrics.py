@@ -196,7 +196,7 @@ def api_name(api_key: int) -> str:
     return "".join(map(str.capitalize, ApiKey(api_key).name.split("_")))
 
 
-class Snapshot:
+class Scrape:
     """Reads the values of every metric but those of the process."""
 
     def __init__(self, server: _core.Server, node: Node) -> None:
@@ -313,7 +313,7 @@ def _camel(name: str) -> str:
 class _Collector:
     """Makes families of `prometheus_client` of a snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Scrape) -> None:
         self._snapshot = snapshot
         self._bounds = [*map(str, _core.bucket_bounds_s()), "+Inf"]
 
@@ -338,7 +338,7 @@ class _Collector:
             yield family
 
 
-def exposition(snapshot: Snapshot) -> Callable[[], bytes]:
+def exposition(snapshot: Scrape) -> Callable[[], bytes]:
     """A call that gives every metric in Prometheus' text form; loads `prometheus_client`."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 

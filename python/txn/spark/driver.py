@@ -51,8 +51,8 @@ from txn.errors import FencedError
 from txn.spark import kafka
 from txn.spark.columns import keys_and_values, one_record
 from txn.spark.errors import LostError, NotPreparedError
-from txn.spark.kafka import Client, code_of
-from txn.spark.progress import Identity, Progress, Slot, Spare, State, spares_after
+from txn.spark.kafka import TransactionalClient, code_of
+from txn.spark.progress import BatchStage, Progress, Slot, Spare, TransactionIdentity, spares_after
 from txn.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Handout:
     """The values that a begun batch gives to its tasks; it travels to them pickled."""
 
     id: str
-    token: Identity
+    token: TransactionIdentity
     progress: Progress | None
     began_ms: int
     """Begin by the driver's clock; no task's transaction is older."""
@@ -144,10 +144,10 @@ class Driver:
 
     def __init__(
         self,
-        client: Client,
+        client: TransactionalClient,
         settings: DriverSettings,
         *,
-        connect: Callable[[], Client] | None = None,
+        connect: Callable[[], TransactionalClient] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -172,7 +172,7 @@ class Driver:
         self._ensure_topic()
         token = self._take_token()
         progress = self._read()
-        if progress is not None and progress.state is State.DECIDED:
+        if progress is not None and progress.state is BatchStage.DECIDED:
             progress, token = self._finish(progress, token)
         elif orphans := self._open_transactions():
             token = self._proved(token)
@@ -207,7 +207,7 @@ class Driver:
         """
         self._check_open(slots, handout.began_ms)
         decided = Progress(
-            state=State.DECIDED if slots else State.DONE,
+            state=BatchStage.DECIDED if slots else BatchStage.DONE,
             query=query,
             batch=batch,
             slots=tuple(slots),
@@ -218,7 +218,7 @@ class Driver:
         token = self._record(decided, handout.token, group, source_offsets)
         if slots:
             decided, token = self._finish(decided, token)
-        if self._settings.is_disposable and decided.state is State.DONE:
+        if self._settings.is_disposable and decided.state is BatchStage.DONE:
             self._record(None, token)
 
     def _ensure_topic(self) -> None:
@@ -230,17 +230,21 @@ class Driver:
                 raise
             self._client.create_topic(topic, 1, dict(PROGRESS_TOPIC_CONFIGS))
 
-    def _take_token(self) -> Identity:
+    def _take_token(self) -> TransactionIdentity:
         name = driver_id(self._settings.id)
-        return Identity(name, *self._client.init_producer_id(name, self._timeout_ms))
+        return TransactionIdentity(name, *self._client.init_producer_id(name, self._timeout_ms))
 
-    def _proved(self, token: Identity) -> Identity:
+    def _proved(self, token: TransactionIdentity) -> TransactionIdentity:
         """Prove that no other driver has begun, by taking the token again; return the new one."""
         name, *producer = token.transactional_id, token.producer_id, token.producer_epoch
         with self._telling_of_a_successor(token):
-            return Identity(name, *self._client.init_producer_id(name, self._timeout_ms, *producer))
+            return TransactionIdentity(
+                name, *self._client.init_producer_id(name, self._timeout_ms, *producer)
+            )
 
-    def _finish(self, decided: Progress, token: Identity) -> tuple[Progress, Identity]:
+    def _finish(
+        self, decided: Progress, token: TransactionIdentity
+    ) -> tuple[Progress, TransactionIdentity]:
         """Commit the decided transactions, write that down, and abort the other open ones.
 
         That is left by attempts that failed or lost; it would hold back readers of the
@@ -251,7 +255,7 @@ class Driver:
         """
         answers = list(self._each(self._commit, decided.slots))
         lost = tuple(answer for answer in answers if isinstance(answer, _Lost))
-        next_identities = [answer for answer in answers if isinstance(answer, Identity)]
+        next_identities = [answer for answer in answers if isinstance(answer, TransactionIdentity)]
         if lost and not self._settings.replays_lost:
             # A driver that was replaced may find that its successor committed these long ago
             # and uses the producers again. Only one that can still write knows of a loss.
@@ -260,7 +264,7 @@ class Driver:
         orphans = self._open_transactions()
         finished = replace(
             decided,
-            state=State.LOST if lost else State.DONE,
+            state=BatchStage.LOST if lost else BatchStage.DONE,
             slots=tuple(answer.slot for answer in lost),
             spares=spares_after(decided.spares, decided.slots, next_identities),
         )
@@ -268,7 +272,7 @@ class Driver:
         self._abort(orphans)
         return finished, token
 
-    def _commit(self, client: Client, slot: Slot) -> "Identity | _Lost":
+    def _commit(self, client: TransactionalClient, slot: Slot) -> "TransactionIdentity | _Lost":
         who = slot.identity
         try:
             producer = client.end_txn(
@@ -278,23 +282,23 @@ class Driver:
             if code_of(error) in kafka.GONE:
                 return _Lost(slot, str(error.args[0]))
             raise
-        return Identity(who.transactional_id, *producer)
+        return TransactionIdentity(who.transactional_id, *producer)
 
-    def _open_transactions(self) -> list[Identity]:
+    def _open_transactions(self) -> list[TransactionIdentity]:
         """The open transactions of tasks; nobody's, once all that was decided is committed."""
         listed = self._client.list_transactions(["Ongoing"], f"{self._settings.id}.")
         names = [name for name, _, _ in listed if is_task_id(self._settings.id, name)]
         if not names:
             return []
         return [
-            Identity(name, producer_id, producer_epoch)
+            TransactionIdentity(name, producer_id, producer_epoch)
             for name, error, state, producer_id, producer_epoch, _, _ in (
                 self._client.describe_transactions(names)
             )
             if error == 0 and state == "Ongoing"
         ]
 
-    def _abort(self, orphans: Sequence[Identity]) -> None:
+    def _abort(self, orphans: Sequence[TransactionIdentity]) -> None:
         """Abort transactions that were listed before the token was last proved."""
         for _ in self._each(_abort_one, orphans):
             pass
@@ -309,7 +313,13 @@ class Driver:
         if not slots:
             return
         described = {
-            name: (error, state, Identity(name, producer_id, epoch), started_ms, timeout_ms)
+            name: (
+                error,
+                state,
+                TransactionIdentity(name, producer_id, epoch),
+                started_ms,
+                timeout_ms,
+            )
             for name, error, state, producer_id, epoch, started_ms, timeout_ms in (
                 self._client.describe_transactions([s.identity.transactional_id for s in slots])
             )
@@ -339,10 +349,10 @@ class Driver:
     def _record(
         self,
         progress: Progress | None,
-        token: Identity,
+        token: TransactionIdentity,
         group: str | None = None,
         source_offsets: Sequence[tuple[str, int, int]] = (),
-    ) -> Identity:
+    ) -> TransactionIdentity:
         """Write a record (None: remove it) in a driver's transaction; return the next token."""
         who = (token.transactional_id, token.producer_id, token.producer_epoch)
         client = self._client
@@ -354,13 +364,13 @@ class Driver:
             writer.flush()
             if group and source_offsets:
                 client.add_offsets(*who, group, source_offsets)
-            following = Identity(who[0], *client.end_txn(*who, commit=True))
+            following = TransactionIdentity(who[0], *client.end_txn(*who, commit=True))
             # Version 1 leaves the epoch as it is. A second writer with the same epoch would start
             # its sequences at 0 again, and its records would be dropped as duplicates.
             return following if client.transaction_version >= 2 else self._proved(following)
 
     @contextmanager
-    def _telling_of_a_successor(self, token: Identity) -> Iterator[None]:
+    def _telling_of_a_successor(self, token: TransactionIdentity) -> Iterator[None]:
         try:
             yield
         except KafkaError as error:
@@ -404,14 +414,18 @@ class Driver:
         key = self._settings.id.encode()
         return any(mentioned == key for chunk in chunks for mentioned, _ in keys_and_values(chunk))
 
-    def _each(self, action: Callable[[Client, T], R], items: Sequence[T]) -> Iterator[R]:
+    def _each(
+        self, action: Callable[[TransactionalClient, T], R], items: Sequence[T]
+    ) -> Iterator[R]:
         """Do the same for many transactions, in a few threads when there are many."""
         if len(items) <= IN_ONE_THREAD or self._connect is None:
             return iter([action(self._client, item) for item in items])
         return iter(_in_threads(self._connect, action, items))
 
 
-def read_progress(client: Client, topic: str, txn_id: str, end: int) -> Progress | None:
+def read_progress(
+    client: TransactionalClient, topic: str, txn_id: str, end: int
+) -> Progress | None:
     """The newest record of a `txn.id` below `end`, read backwards in growing steps.
 
     Cost: one Fetch for a query that is the last to have written; the whole topic, which is
@@ -455,7 +469,7 @@ def _story_of(lost: Sequence[_Lost], decided: Progress) -> str:
     )
 
 
-def _abort_one(client: Client, orphan: Identity) -> None:
+def _abort_one(client: TransactionalClient, orphan: TransactionIdentity) -> None:
     try:
         client.end_txn(
             orphan.transactional_id, orphan.producer_id, orphan.producer_epoch, commit=False
@@ -466,7 +480,9 @@ def _abort_one(client: Client, orphan: Identity) -> None:
 
 
 def _in_threads(
-    connect: Callable[[], Client], action: Callable[[Client, T], R], items: Sequence[T]
+    connect: Callable[[], TransactionalClient],
+    action: Callable[[TransactionalClient, T], R],
+    items: Sequence[T],
 ) -> list[R]:
     """Share the items out among as many clients as threads: a client belongs to one thread."""
     clients = [connect() for _ in range(IN_ONE_THREAD)]

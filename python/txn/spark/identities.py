@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from txn._core import KafkaError
 from txn.errors import ConfigError
 from txn.spark.driver import Handout, task_id
-from txn.spark.kafka import Client, code_of
-from txn.spark.progress import Identity
+from txn.spark.kafka import TransactionalClient, code_of
+from txn.spark.progress import TransactionIdentity
 from txn.wire.error_codes import ErrorCode
 
 
@@ -35,10 +35,12 @@ class OwnIdentities:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._used: dict[str, Identity] = {}
+        self._used: dict[str, TransactionIdentity] = {}
         """Transactional id → the newest identity that was used."""
 
-    def claim(self, client: Client, handout: Handout, timeout_ms: int) -> Identity:
+    def claim(
+        self, client: TransactionalClient, handout: Handout, timeout_ms: int
+    ) -> TransactionIdentity:
         """An identity for one transaction; nobody else gets it.
 
         Raises:
@@ -56,8 +58,11 @@ class OwnIdentities:
         return identity
 
     def _reusable(
-        self, client: Client, offered: Mapping[str, Identity], timeout_ms: int
-    ) -> Identity | None:
+        self,
+        client: TransactionalClient,
+        offered: Mapping[str, TransactionIdentity],
+        timeout_ms: int,
+    ) -> TransactionIdentity | None:
         for name, used in self._used.items():
             identity = offered.get(name)
             if identity is not None and _is_newer(identity, used):
@@ -70,7 +75,7 @@ class OwnIdentities:
 OWN = OwnIdentities()
 
 
-def _is_newer(identity: Identity, used: Identity) -> bool:
+def _is_newer(identity: TransactionIdentity, used: TransactionIdentity) -> bool:
     """Say whether an identity comes after one that was used.
 
     A producer id that ran out of epochs is replaced by another one. An old one comes back
@@ -81,9 +86,9 @@ def _is_newer(identity: Identity, used: Identity) -> bool:
     return identity.producer_epoch > used.producer_epoch
 
 
-def _made(client: Client, name: str, timeout_ms: int) -> Identity:
+def _made(client: TransactionalClient, name: str, timeout_ms: int) -> TransactionIdentity:
     try:
-        return Identity(name, *client.init_producer_id(name, timeout_ms))
+        return TransactionIdentity(name, *client.init_producer_id(name, timeout_ms))
     except KafkaError as error:
         if code_of(error) == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise ConfigError(

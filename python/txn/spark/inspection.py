@@ -10,14 +10,14 @@ from confluent_kafka.admin import AdminClient
 from txn._core import KafkaError
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.kafka import code_of, connect
-from txn.spark.options import PROGRESS_TOPIC, Connection
+from txn.spark.options import PROGRESS_TOPIC, ClusterAccess
 from txn.wire.error_codes import ErrorCode
 
 TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class UnfinishedTransaction:
     """A transaction of a task, or the driver's, that has not ended."""
 
     transactional_id: str
@@ -43,7 +43,7 @@ class Status:
     batch: int | None
     rows: int | None
     written_ms: int | None
-    open: tuple[OpenTransaction, ...]
+    open: tuple[UnfinishedTransaction, ...]
 
 
 def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TOPIC) -> Status:
@@ -52,7 +52,7 @@ def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TO
     Raises:
         KafkaError: the cluster did not answer in time.
     """
-    client = connect(Connection(bootstrap_servers, "txn-status", 60_000))
+    client = connect(ClusterAccess(bootstrap_servers, "txn-status", 60_000))
     try:
         try:
             client.partition_count(progress_topic)
@@ -75,7 +75,7 @@ def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TO
         rows=progress.rows if progress else None,
         written_ms=progress.written_ms if progress else None,
         open=tuple(
-            OpenTransaction(name, state, producer_id, epoch, started_ms, timeout_ms)
+            UnfinishedTransaction(name, state, producer_id, epoch, started_ms, timeout_ms)
             for name, code, state, producer_id, epoch, started_ms, timeout_ms in described
             if code == 0
         ),

@@ -1,7 +1,7 @@
 """The Kafka client as the Spark side uses it, and one per process to share.
 
-`Client` names the parts of `txn._core.KafkaClient` that the protocol needs, so that tests can put a
-cluster of their own in its place.
+`TransactionalClient` names the parts of `txn._core.KafkaClient` that the protocol needs, so that
+tests can put a cluster of their own in its place.
 """
 
 import os
@@ -14,7 +14,7 @@ from txn import _core
 from txn._core import KafkaError
 from txn.errors import ConfigError, RejectedError
 from txn.spark.errors import NoAnswerError
-from txn.spark.options import Connection
+from txn.spark.options import ClusterAccess
 from txn.wire.error_codes import ErrorCode
 
 FENCED: Final = frozenset(
@@ -49,7 +49,7 @@ class Writer(Protocol):
         """Wait for every acknowledgement; return the records written."""
 
 
-class Client(Protocol):
+class TransactionalClient(Protocol):
     """The part of `txn._core.KafkaClient` that the exactly-once protocol uses."""
 
     @property
@@ -154,7 +154,7 @@ FINAL: Final[Mapping[int, str]] = {
 
 
 @contextmanager
-def told(what: str, connection: Connection) -> Iterator[None]:
+def told(what: str, connection: ClusterAccess) -> Iterator[None]:
     """Raise errors of the cluster that no repetition can heal as such.
 
     `txn.spark.run` starts a query again after a KafkaError, and ends with these.
@@ -176,7 +176,7 @@ def told(what: str, connection: Connection) -> Iterator[None]:
         raise
 
 
-def connect(connection: Connection) -> _core.KafkaClient:
+def connect(connection: ClusterAccess) -> _core.KafkaClient:
     """Open a client of the caller's own.
 
     Raises:
@@ -195,7 +195,7 @@ def connect(connection: Connection) -> _core.KafkaClient:
 _open = threading.local()
 
 
-def shared_client(connection: Connection) -> _core.KafkaClient:
+def shared_client(connection: ClusterAccess) -> _core.KafkaClient:
     """The client of this thread for these settings, opened at its first use.
 
     Planner processes and Python workers live for many batches; opening a client each time
@@ -204,14 +204,14 @@ def shared_client(connection: Connection) -> _core.KafkaClient:
     if getattr(_open, "process", None) != os.getpid():  # a fork must not share its parent's
         _open.process = os.getpid()
         _open.clients = {}
-    clients: dict[Connection, _core.KafkaClient] = _open.clients
+    clients: dict[ClusterAccess, _core.KafkaClient] = _open.clients
     client = clients.get(connection)
     if client is None:
         client = clients[connection] = connect(connection)
     return client
 
 
-def forget_client(connection: Connection) -> None:
+def forget_client(connection: ClusterAccess) -> None:
     """Close this thread's client after a failure, so that the next use starts afresh."""
     if getattr(_open, "process", None) == os.getpid():
         client = _open.clients.pop(connection, None)

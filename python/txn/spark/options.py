@@ -50,7 +50,7 @@ Positions = int | Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicSelection:
     """Which partitions to read: exactly one of the three is set."""
 
     names: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClusterAccess:
     """Access to the cluster."""
 
     bootstrap_servers: str
@@ -71,8 +71,8 @@ class Connection:
 class SourceSettings:
     """The options of a reader."""
 
-    connection: Connection
-    topics: Topics
+    connection: ClusterAccess
+    topics: TopicSelection
     starting: Positions | None
     ending: Positions | None
     offsets_per_trigger_max: int | None
@@ -90,7 +90,7 @@ class SourceSettings:
 class SinkSettings:
     """The options of a writer."""
 
-    connection: Connection
+    connection: ClusterAccess
     id: str | None
     """`txn.id`; None: the query's own id, from its checkpoint."""
     name: str | None
@@ -363,7 +363,7 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
     headers = options["includeHeaders"]
     return SourceSettings(
         connection=_connection(options),
-        topics=Topics(
+        topics=TopicSelection(
             options["subscribe"] or (), options["subscribePattern"], options["assign"] or None
         ),
         starting=options["startingOffsets"],
@@ -416,11 +416,13 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
     )
 
 
-def _connection(options: Mapping[str, Any]) -> Connection:
+def _connection(options: Mapping[str, Any]) -> ClusterAccess:
     servers = options["kafka.bootstrap.servers"]
     if not servers:
         raise ConfigError("the option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]")
-    return Connection(servers, options["kafka.client.id"], options["kafka.default.api.timeout.ms"])
+    return ClusterAccess(
+        servers, options["kafka.client.id"], options["kafka.default.api.timeout.ms"]
+    )
 
 
 def _compression(options: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ SPARES_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TransactionIdentity:
     """A producer as the transaction coordinator knows it."""
 
     transactional_id: str
@@ -46,7 +46,7 @@ class Slot:
 
     task: int
     """The number of Spark's partition."""
-    identity: Identity
+    identity: TransactionIdentity
     rows: int
 
 
@@ -54,12 +54,12 @@ class Slot:
 class Spare:
     """A producer whose last transaction has ended; only the process that made it may use it."""
 
-    identity: Identity
+    identity: TransactionIdentity
     idle: int
     """Number of batches for which it has not been used."""
 
 
-class State(Enum):
+class BatchStage(Enum):
     """The stage of a record's batch."""
 
     DECIDED = "decided"
@@ -71,7 +71,7 @@ class State(Enum):
 class Progress:
     """The newest record of one `txn.id`."""
 
-    state: State
+    state: BatchStage
     query: str
     """The id in Spark's checkpoint; empty for batch writes."""
     batch: int
@@ -119,21 +119,21 @@ class Progress:
             ) from error
 
 
-def _texts(identity: Identity) -> tuple[str, int, int]:
+def _texts(identity: TransactionIdentity) -> tuple[str, int, int]:
     return identity.transactional_id, identity.producer_id, identity.producer_epoch
 
 
 def _progress(fields: Mapping[str, Any]) -> Progress:
     return Progress(
-        state=State(fields["state"]),
+        state=BatchStage(fields["state"]),
         query=fields["query"],
         batch=fields["batch"],
         slots=tuple(
-            Slot(task, Identity(name, producer_id, epoch), rows)
+            Slot(task, TransactionIdentity(name, producer_id, epoch), rows)
             for task, name, producer_id, epoch, rows in fields["slots"]
         ),
         spares=tuple(
-            Spare(Identity(name, producer_id, epoch), idle)
+            Spare(TransactionIdentity(name, producer_id, epoch), idle)
             for name, producer_id, epoch, idle in fields["spares"]
         ),
         rows=fields["rows"],
@@ -142,12 +142,12 @@ def _progress(fields: Mapping[str, Any]) -> Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class SkipBatch:
     """The batch is in the output already: read its rows to the end and write none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteBatch:
     """Write the batch: all tasks, or only those whose transactions were lost."""
 
     tasks: frozenset[int] | None = None
@@ -157,7 +157,7 @@ class Write:
         return self.tasks is None or task in self.tasks
 
 
-BatchPlan = Skip | Write
+BatchPlan = SkipBatch | WriteBatch
 
 
 def judge(
@@ -176,14 +176,16 @@ def judge(
     """
     if progress is None:
         if batch == 0 or trusts_checkpoint:
-            return Write()
+            return WriteBatch()
         raise RefusedError(
             f"batch {batch} follows {batch} others, and there is no record of any: the progress "
             "topic was lost, or txn.id or txn.progress.topic was changed. If no rows can be "
             "missing or open, set txn.on.missing.progress=trust-checkpoint for one start",
             batch=batch,
         )
-    if progress.state is State.DECIDED:  # `Driver.begin` finishes it before it hands anything out
+    if (
+        progress.state is BatchStage.DECIDED
+    ):  # `Driver.begin` finishes it before it hands anything out
         raise RefusedError(
             f"batch {progress.batch} is decided and its transactions are not committed yet",
             batch=batch,
@@ -197,12 +199,12 @@ def judge(
             query=query,
             known_query=progress.query,
         )
-    if progress.state is State.LOST and batch == progress.batch:
-        return Write(frozenset(slot.task for slot in progress.slots))
+    if progress.state is BatchStage.LOST and batch == progress.batch:
+        return WriteBatch(frozenset(slot.task for slot in progress.slots))
     if batch <= progress.batch:
-        return Skip()
-    if batch == progress.batch + 1 and progress.state is State.DONE:
-        return Write()
+        return SkipBatch()
+    if batch == progress.batch + 1 and progress.state is BatchStage.DONE:
+        return WriteBatch()
     raise RefusedError(
         f"batch {batch} was started, but the last one on record is {progress.batch}, which is "
         f"{progress.state.value}: the checkpoint is ahead of the progress topic, so rows in "
@@ -213,7 +215,7 @@ def judge(
 
 
 def spares_after(
-    before: Sequence[Spare], used: Sequence[Slot], next_identities: Sequence[Identity]
+    before: Sequence[Spare], used: Sequence[Slot], next_identities: Sequence[TransactionIdentity]
 ) -> tuple[Spare, ...]:
     """The producers to hand out after a batch.
 

@@ -115,7 +115,7 @@ def split(ranges: Sequence[Range], partitions_min: int | None) -> list[Range]:
     return parts
 
 
-class TopicPartitions:
+class SelectedPartitions:
     """The cluster's view of the chosen topics."""
 
     def __init__(self, client: KafkaClient, settings: SourceSettings) -> None:
@@ -265,8 +265,8 @@ class _Reader:
                 if columns["rows"]:
                     yield record_batch(columns, self._schema)
 
-    def _partitions(self) -> TopicPartitions:
-        return TopicPartitions(shared_client(self._settings.connection), self._settings)
+    def _partitions(self) -> SelectedPartitions:
+        return SelectedPartitions(shared_client(self._settings.connection), self._settings)
 
     def _checked(self, ranges: Sequence[Range]) -> list[Range]:
         """The ranges that have records, without those that are not there any more.
@@ -378,7 +378,7 @@ class _Records:
             yield chunk
 
     def _tell_it_is_gone(self, client: KafkaClient) -> None:
-        TopicPartitions(client, self._settings).check_gone([self._span.place])
+        SelectedPartitions(client, self._settings).check_gone([self._span.place])
         miss(
             self._settings,
             self._span.place,

@@ -40,7 +40,7 @@ from txn.spark.errors import NotPreparedError, RefusedError
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.options import SinkSettings
-from txn.spark.progress import Skip, Slot, State, judge
+from txn.spark.progress import BatchStage, SkipBatch, Slot, judge
 from txn.wire.error_codes import ErrorCode
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -178,10 +178,10 @@ def write_task(
     handout = work.handout
     plan = judge(handout.progress, query, batch, trusts_checkpoint=work.settings.trusts_checkpoint)
     task_handout = handout if task == 0 else handout.without_spares()
-    if isinstance(plan, Skip) or not plan.includes(task):
+    if isinstance(plan, SkipBatch) or not plan.includes(task):
         for _ in batches:
             pass
-        return Part(task, task_handout, query, batch, None, was_skipped=isinstance(plan, Skip))
+        return Part(task, task_handout, query, batch, None, was_skipped=isinstance(plan, SkipBatch))
     slot = None
     for batch_of_rows in batches:
         # The first rows open the transaction: a task without any must not leave one behind.
@@ -206,7 +206,7 @@ def _write_open(
 
 
 def _write_with(
-    client: kafka.Client,
+    client: kafka.TransactionalClient,
     work: Work,
     task: int,
     first: pa.RecordBatch,
@@ -260,7 +260,7 @@ def settle(
             handout = driver.begin()
             query = _query_of(settings)
         plan = judge(handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint)
-        if isinstance(plan, Skip):
+        if isinstance(plan, SkipBatch):
             return
         skipped = [part.task for part in parts if part.was_skipped]
         if skipped:
@@ -326,7 +326,7 @@ def _numbered(work: Work) -> tuple[str, int]:
     known = work.handout.progress
     if known is None:
         return NO_QUERY, 0
-    return NO_QUERY, known.batch + (known.state is State.DONE)
+    return NO_QUERY, known.batch + (known.state is BatchStage.DONE)
 
 
 def _id_of(settings: SinkSettings) -> str:

@@ -23,12 +23,12 @@ from txn.storage.checkpoints import Place
 from txn.storage.partition_list import read_partition_list, write_partition_list
 
 if TYPE_CHECKING:
-    from txn._core import LossPlan
+    from txn._core import LossPlanTuple
 
 ACCEPTED_LOSSES: Final = "accepted-losses.json"
 
 
-class Progress(Enum):
+class LossStage(Enum):
     """Stages of a loss."""
 
     ACCEPTED = "accepted"
@@ -37,8 +37,8 @@ class Progress(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The kept part of a log, and the offset where it goes on; see `_core.LossPlan`.
+class LossPlan:
+    """The kept part of a log, and the offset where it goes on; see `_core.LossPlanTuple`.
 
     Attributes:
         last_kept: Base offset of the last segment that is kept, None if none is.
@@ -59,7 +59,7 @@ class Plan:
     given_up: tuple[tuple[str, int, int], ...]
 
     @classmethod
-    def of(cls, plan: "LossPlan") -> "Plan":
+    def of(cls, plan: "LossPlanTuple") -> "LossPlan":
         """The plan that the extension has made."""
         last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up = plan
         return cls(
@@ -72,7 +72,7 @@ class Plan:
             tuple((str(path), start, size) for path, start, size in given_up),
         )
 
-    def as_tuple(self) -> "LossPlan":
+    def as_tuple(self) -> "LossPlanTuple":
         """The tuple that the extension takes."""
         return (
             self.last_kept,
@@ -89,9 +89,9 @@ class Plan:
 class Loss:
     """An operator's accepted loss of one partition; `files` is the fingerprint of its files."""
 
-    plan: Plan
+    plan: LossPlan
     files: str
-    progress: Progress = Progress.ACCEPTED
+    progress: LossStage = LossStage.ACCEPTED
 
 
 def fingerprint(directory: Path) -> str:
@@ -140,4 +140,4 @@ def _loss(stored: Mapping[str, Any]) -> Loss:
     plan = dict(stored["plan"])
     plan["in_the_way"] = tuple(plan["in_the_way"])
     plan["given_up"] = tuple((path, position, size) for path, position, size in plan["given_up"])
-    return Loss(Plan(**plan), stored["files"], Progress(stored["progress"]))
+    return Loss(LossPlan(**plan), stored["files"], LossStage(stored["progress"]))

@@ -42,8 +42,8 @@ from txn.storage.ids import encode_id
 from txn.storage.losses import (
     ACCEPTED_LOSSES,
     Loss,
-    Plan,
-    Progress,
+    LossPlan,
+    LossStage,
     fingerprint,
     read_losses,
     write_losses,
@@ -1001,7 +1001,7 @@ class NativeStorage:
         settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
         try:
             plan = _core.plan_loss(str(directory), settings, self._past_of(topic.name, index))
-            return Loss(Plan.of(plan), fingerprint(directory))
+            return Loss(LossPlan.of(plan), fingerprint(directory))
         except OSError as error:
             raise StorageError(f"cannot read partition {directory.name}: {error}") from error
 
@@ -1021,7 +1021,7 @@ class NativeStorage:
         losses = read_losses(self.root)
         for (topic, index), loss in list(losses.items()):
             is_as_it_was = loss.files == fingerprint(self.root / f"{topic}-{index}")
-            if loss.progress is Progress.ACCEPTED and not is_as_it_was:
+            if loss.progress is LossStage.ACCEPTED and not is_as_it_was:
                 log.warning(
                     "log.loss_not_accepted",
                     topic=topic,
@@ -1038,18 +1038,18 @@ class NativeStorage:
             StorageError: a disk refuses it; the next attempt begins again.
         """
         loss = self._losses.get((topic, index))
-        if loss is None or loss.progress is Progress.CARRIED_OUT:
+        if loss is None or loss.progress is LossStage.CARRIED_OUT:
             return
         plan = loss.plan
         try:
-            self._note_progress((topic, index), Progress.BEGUN)
+            self._note_progress((topic, index), LossStage.BEGUN)
             first = _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
             # They may tell of more than the rest of the log.
             self._recovery_points.forget_earlier(topic, index)
             self._log_starts.move(topic, index, first, plan.next_offset)
             self._recovery_points.write()
             self._log_starts.write()
-            self._note_progress((topic, index), Progress.CARRIED_OUT)
+            self._note_progress((topic, index), LossStage.CARRIED_OUT)
             self._forget_refusals([(topic, index)])
         except OSError as error:
             raise StorageError(
@@ -1064,7 +1064,7 @@ class NativeStorage:
             bytes=sum(size for _, _, size in plan.given_up),
         )
 
-    def _note_progress(self, place: Place, progress: Progress) -> None:
+    def _note_progress(self, place: Place, progress: LossStage) -> None:
         with self._losing:
             self._losses[place] = replace(self._losses[place], progress=progress)
             write_losses(self.root, self._losses)

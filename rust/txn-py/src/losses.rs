@@ -10,7 +10,7 @@ use txn_log::{Past, Role, Settings};
 
 use crate::log::{CutTuple, cut_tuples, io_failed, open_failed, read_settings};
 
-/// `LossPlan` of the stub.
+/// `LossPlanTuple` of the stub.
 type PlanTuple = (
     Option<i64>,
     u64,

@@ -1,12 +1,12 @@
 """Producers that may not: fenced, unknown, mistaken, timed out."""
 
 from differential.batches import transactional
-from differential.script import ABORT, COMMIT, Producer, Talk, versions
+from differential.script import ABORT, COMMIT, ScriptProducer, Talk, versions
 
 STRANGE_ID = 4_000_000_000_000
 
 
-def _everything(talk: Talk, producer: Producer) -> None:
+def _everything(talk: Talk, producer: ScriptProducer) -> None:
     """Every request that shows a producer id, in every version."""
     for version in range(4):
         talk.add_partitions(producer, (0,), version)
@@ -17,8 +17,8 @@ def _everything(talk: Talk, producer: Producer) -> None:
     for version in versions("Produce"):
         talk.send(producer, 0, version=version)
     for version in versions("EndTxn"):
-        talk.end(Producer(producer.transactional_id, *producer.identity), COMMIT, version)
-        talk.end(Producer(producer.transactional_id, *producer.identity), ABORT, version)
+        talk.end(ScriptProducer(producer.transactional_id, *producer.identity), COMMIT, version)
+        talk.end(ScriptProducer(producer.transactional_id, *producer.identity), ABORT, version)
     talk.describe(producer.transactional_id)
 
 
@@ -50,26 +50,26 @@ def an_epoch_from_the_future_asks_for_everything(talk: Talk) -> None:
 
 
 def an_unknown_transactional_id_asks_for_everything(talk: Talk) -> None:
-    _everything(talk, Producer(talk.pair.own("nobody"), STRANGE_ID, 0))
-    _everything(talk, Producer("", STRANGE_ID, 0))
+    _everything(talk, ScriptProducer(talk.pair.own("nobody"), STRANGE_ID, 0))
+    _everything(talk, ScriptProducer("", STRANGE_ID, 0))
     talk.look()
 
 
 def another_ones_producer_id_asks_for_everything(talk: Talk) -> None:
     mine = talk.init(talk.pair.own("x"))
     other = talk.init(talk.pair.own("y"))
-    _everything(talk, Producer(mine.transactional_id, other.producer_id, 0))
+    _everything(talk, ScriptProducer(mine.transactional_id, other.producer_id, 0))
     talk.send(mine, 0)
-    _everything(talk, Producer(mine.transactional_id, other.producer_id, 0))
+    _everything(talk, ScriptProducer(mine.transactional_id, other.producer_id, 0))
     talk.look()
 
 
 def no_producer_id_asks_for_everything(talk: Talk) -> None:
     mine = talk.init(talk.pair.own("x"))
     for version in versions("EndTxn"):
-        talk.end(Producer(mine.transactional_id, -1, -1), COMMIT, version)
-        talk.add_partitions(Producer(mine.transactional_id, -1, -1), (0,), min(version, 3))
-        talk.commit_offsets(Producer(mine.transactional_id, -1, -1), {0: 1}, version)
+        talk.end(ScriptProducer(mine.transactional_id, -1, -1), COMMIT, version)
+        talk.add_partitions(ScriptProducer(mine.transactional_id, -1, -1), (0,), min(version, 3))
+        talk.commit_offsets(ScriptProducer(mine.transactional_id, -1, -1), {0: 1}, version)
 
 
 def a_transaction_that_takes_too_long_is_aborted(talk: Talk) -> None:
@@ -79,10 +79,10 @@ def a_transaction_that_takes_too_long_is_aborted(talk: Talk) -> None:
         talk.add_partitions(producer, (0,))
         talk.until_aborted(name)
         talk.describe(name)
-        before = Producer(name, *producer.identity)
+        before = ScriptProducer(name, *producer.identity)
         for end_version in versions("EndTxn"):
             for outcome in (COMMIT, ABORT):
-                talk.end(Producer(name, *before.identity), outcome, end_version)
+                talk.end(ScriptProducer(name, *before.identity), outcome, end_version)
         talk.send(before, 0, version=version)
         talk.add_partitions(before, (1,))
         talk.commit_offsets(before, {0: 1})

@@ -1,22 +1,22 @@
 """Fetch and ListOffsets: the view of readers of either isolation level."""
 
-from differential.batches import CREATED_MS, Batch
+from differential.batches import CREATED_MS, BatchSpec
 from differential.names import Name
 from differential.script import (
     ABORT,
     COMMIT,
     STRANGE_TOPIC_ID,
     TOPIC_ID,
-    Producer,
+    ScriptProducer,
     Talk,
     versions,
 )
 
 
-def _filled(talk: Talk) -> Producer:
+def _filled(talk: Talk) -> ScriptProducer:
     """Committed, aborted, plain, and a transaction left open on partition 0."""
     producer, other = talk.init(talk.pair.own("x")), talk.init(talk.pair.own("y"))
-    talk.produce({0: Batch(), 1: Batch(timestamp_ms=CREATED_MS + 50)})
+    talk.produce({0: BatchSpec(), 1: BatchSpec(timestamp_ms=CREATED_MS + 50)})
     talk.send(producer, 0, values=(b"a",) * 4, timestamp_ms=CREATED_MS + 10)
     talk.end(producer, COMMIT)
     talk.send(producer, 0, values=(b"b",) * 2, timestamp_ms=CREATED_MS + 5)
@@ -36,7 +36,7 @@ def every_version_and_isolation(talk: Talk) -> None:
 
 
 def isolation_levels_that_do_not_exist(talk: Talk) -> None:
-    talk.produce({0: Batch()})
+    talk.produce({0: BatchSpec()})
     for isolation in (2, -1, 127):
         for version in (4, 11, 18):
             talk.fetch({0: 0}, version, isolation=isolation)
@@ -56,7 +56,7 @@ def offsets_out_of_range(talk: Talk) -> None:
 
 
 def partitions_and_topics_that_are_not_there(talk: Talk) -> None:
-    talk.produce({0: Batch()})
+    talk.produce({0: BatchSpec()})
     for version in versions("Fetch"):
         talk.fetch({0: 0, 9: 0, -1: 0}, version)
         talk.fetch({0: 0}, version, topic="nowhere", topic_id=STRANGE_TOPIC_ID)
@@ -65,7 +65,7 @@ def partitions_and_topics_that_are_not_there(talk: Talk) -> None:
 
 
 def leader_epochs(talk: Talk) -> None:
-    talk.produce({0: Batch()})
+    talk.produce({0: BatchSpec()})
     for epoch in (-1, 0, 1, 5, -2):
         for version in (9, 12, 18):
             talk.fetch({0: 0}, version, leader_epoch=epoch)
@@ -75,7 +75,7 @@ def leader_epochs(talk: Talk) -> None:
 
 def limits(talk: Talk) -> None:
     for number in range(6):
-        talk.produce({0: Batch(values=(b"v" * 100 * number,)), 1: Batch()})
+        talk.produce({0: BatchSpec(values=(b"v" * 100 * number,)), 1: BatchSpec()})
     for version in (4, 11, 18):
         for limit in (0, 1, 70, 200, 300, 500, 900, -1, 2**31 - 1):
             talk.fetch({0: 0, 1: 0}, version, max_bytes=limit)
@@ -87,8 +87,8 @@ def limits(talk: Talk) -> None:
 
 
 def from_the_middle_of_a_batch(talk: Talk) -> None:
-    talk.produce({0: Batch(values=(b"a",) * 5)})
-    talk.produce({0: Batch(values=(b"b",) * 5)})
+    talk.produce({0: BatchSpec(values=(b"a",) * 5)})
+    talk.produce({0: BatchSpec(values=(b"b",) * 5)})
     for start in range(11):
         talk.fetch({0: start})
         talk.fetch({0: start}, partition_max_bytes=1)
@@ -96,7 +96,7 @@ def from_the_middle_of_a_batch(talk: Talk) -> None:
 
 def sessions(talk: Talk) -> None:
     """KIP-227."""
-    talk.produce({0: Batch()})
+    talk.produce({0: BatchSpec()})
     for version in (7, 12, 18):
         talk.fetch({0: 0, 1: 0}, version, session=(0, 0))
         talk.fetch({0: 0, 1: 0}, version, session=(0, -1))
@@ -148,7 +148,7 @@ def list_offsets_of_nothing(talk: Talk) -> None:
 def partitions_named_twice(talk: Talk) -> None:
     """The first place counts, and the last value; a topic may be named twice too."""
     for number in range(4):
-        talk.produce({0: Batch(values=(b"%d" % number,)), 1: Batch()})
+        talk.produce({0: BatchSpec(values=(b"%d" % number,)), 1: BatchSpec()})
     where = {"topic": talk.topic, "topic_id": TOPIC_ID}
     for version in versions("Fetch"):
         for topics in (((0, 0), (0, 2)), ((0, 3), (1, 1), (0, 1)), ((1, 2),), ((0, 9), (0, 0))):

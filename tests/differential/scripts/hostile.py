@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from differential.batches import Batch
+from differential.batches import BatchSpec
 from differential.pair import API_KEYS
 from differential.script import COMMIT, Talk, versions
 from support.tagged import UNKNOWN_TAGS
@@ -83,7 +83,7 @@ def tagged_fields_that_nobody_knows(talk: Talk) -> None:
         talk.pair.tag(tags)
         talk.describe(talk.pair.own("x13"))
         talk.fetch({0: 0})
-        talk.produce({0: Batch()})
+        talk.produce({0: BatchSpec()})
 
 
 def bytes_behind_a_request(talk: Talk) -> None:

@@ -1,7 +1,7 @@
 """DescribeTransactions, ListTransactions, DescribeProducers, WriteTxnMarkers. KIP-664."""
 
 from differential.batches import idempotent
-from differential.script import ABORT, COMMIT, Producer, Talk, versions
+from differential.script import ABORT, COMMIT, ScriptProducer, Talk, versions
 
 STRANGE_ID = 4_000_000_000_000
 STATES = (
@@ -86,8 +86,8 @@ def markers_that_nobody_should_send(talk: Talk) -> None:
                 producer, COMMIT, version=version, transaction_version=transaction_version
             )
         talk.write_markers(producer, COMMIT, {"nowhere": [0], talk.topic: [9]}, version)
-        talk.write_markers(Producer("", STRANGE_ID, 0), COMMIT, version=version)
-        talk.write_markers(Producer("", -1, -1), COMMIT, version=version)
+        talk.write_markers(ScriptProducer("", STRANGE_ID, 0), COMMIT, version=version)
+        talk.write_markers(ScriptProducer("", -1, -1), COMMIT, version=version)
         talk.write_markers(producer, ABORT, {}, version)
         talk.write_markers(producer.at(-1), ABORT, version=version)
         talk.pair.ask("WriteTxnMarkers", version, markers=[])

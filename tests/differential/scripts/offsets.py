@@ -1,7 +1,7 @@
 """Committed offsets around transactions, coordinators, DeleteRecords."""
 
-from differential.batches import Batch
-from differential.script import ABORT, COMMIT, Producer, Talk, versions
+from differential.batches import BatchSpec
+from differential.script import ABORT, COMMIT, ScriptProducer, Talk, versions
 
 
 def every_version_of_offset_commit_and_fetch(talk: Talk) -> None:
@@ -61,7 +61,7 @@ def offsets_under_an_id_of_another_and_its_earlier_epoch(talk: Talk) -> None:
     talk.commit_offsets(other, {0: 1})
     talk.end(other, COMMIT)
     mine = talk.init(talk.pair.own("x"))
-    talk.commit_offsets(Producer(mine.transactional_id, *before.identity), {0: 2})
+    talk.commit_offsets(ScriptProducer(mine.transactional_id, *before.identity), {0: 2})
     talk.fetch_offsets()
 
 
@@ -75,7 +75,7 @@ def coordinators(talk: Talk) -> None:
 
 
 def delete_records(talk: Talk) -> None:
-    talk.produce({0: Batch(values=(b"a",) * 4), 1: Batch()})
+    talk.produce({0: BatchSpec(values=(b"a",) * 4), 1: BatchSpec()})
     for version in versions("DeleteRecords"):
         for offset in (0, 2, 1, 5, -1, -2, 2**62):
             talk.delete_records({0: offset, 1: 0, 9: 0}, version)

@@ -4,7 +4,14 @@ import gzip
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from differential.batches import CONTROL, TRANSACTIONAL, Batch, idempotent, record, transactional
+from differential.batches import (
+    CONTROL,
+    TRANSACTIONAL,
+    BatchSpec,
+    idempotent,
+    record,
+    transactional,
+)
 from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk, versions
 
 STRANGE_ID = 4_000_000_000_000
@@ -12,17 +19,17 @@ STRANGE_ID = 4_000_000_000_000
 
 def every_version_stores_a_batch(talk: Talk) -> None:
     for version in versions("Produce"):
-        talk.produce({0: Batch(), 1: Batch(values=(b"a", None, b""))}, version=version)
-        talk.produce({0: Batch(attributes=1)}, version=version)
+        talk.produce({0: BatchSpec(), 1: BatchSpec(values=(b"a", None, b""))}, version=version)
+        talk.produce({0: BatchSpec(attributes=1)}, version=version)
     talk.look()
 
 
 def acks(talk: Talk) -> None:
     for version in versions("Produce"):
         for wanted in (0, 1, -1, 2, -2, 32767):
-            talk.produce({0: Batch()}, version=version, acks=wanted)
-        talk.produce({0: Batch(crc=0)}, version=version, acks=0)
-        talk.produce({9: Batch()}, version=version, acks=0)
+            talk.produce({0: BatchSpec()}, version=version, acks=wanted)
+        talk.produce({0: BatchSpec(crc=0)}, version=version, acks=0)
+        talk.produce({9: BatchSpec()}, version=version, acks=0)
     talk.look()
 
 
@@ -30,73 +37,73 @@ PLAIN: Final = b"".join(record(n, b"key", b"value") for n in range(2))
 """Two records, the second of which ends with its header count."""
 
 
-def _packed(content: bytes, **given: Any) -> Batch:
-    return Batch(
+def _packed(content: bytes, **given: Any) -> BatchSpec:
+    return BatchSpec(
         attributes=1, values=(b"value",) * 2, content=gzip.compress(content, mtime=0), **given
     )
 
 
-BROKEN: Final[Mapping[str, Batch | tuple[Batch, ...] | bytes]] = {
-    "with_a_wrong_checksum": Batch(crc=0),
-    "of_format_0": Batch(magic=0),
-    "of_format_1": Batch(magic=1),
-    "of_format_3": Batch(magic=3),
-    "of_format_minus_1": Batch(magic=-1),
-    "of_length_0": Batch(length=0),
-    "of_length_minus_1": Batch(length=-1),
-    "of_length_48": Batch(length=48),
-    "of_length_49": Batch(length=49),
-    "longer_than_its_bytes": Batch(length=10_000),
-    "that_counts_no_records": Batch(record_count=0),
-    "that_counts_minus_1_records": Batch(record_count=-1),
-    "that_counts_more_records": Batch(record_count=2),
-    "that_counts_more_records_and_offsets": Batch(record_count=2, last_offset_delta=1),
-    "without_records": Batch(values=()),
-    "whose_offsets_are_too_many": Batch(last_offset_delta=5),
-    "whose_offsets_are_negative": Batch(last_offset_delta=-1),
-    "with_a_base_offset": Batch(base_offset=77),
-    "with_a_negative_base_offset": Batch(base_offset=-5),
-    "of_codec_7": Batch(attributes=7),
-    "of_zstd_that_is_none": Batch(attributes=4),
-    "of_gzip_that_is_none": Batch(attributes=1, values=(), record_count=1, after=b"x"),
+BROKEN: Final[Mapping[str, BatchSpec | tuple[BatchSpec, ...] | bytes]] = {
+    "with_a_wrong_checksum": BatchSpec(crc=0),
+    "of_format_0": BatchSpec(magic=0),
+    "of_format_1": BatchSpec(magic=1),
+    "of_format_3": BatchSpec(magic=3),
+    "of_format_minus_1": BatchSpec(magic=-1),
+    "of_length_0": BatchSpec(length=0),
+    "of_length_minus_1": BatchSpec(length=-1),
+    "of_length_48": BatchSpec(length=48),
+    "of_length_49": BatchSpec(length=49),
+    "longer_than_its_bytes": BatchSpec(length=10_000),
+    "that_counts_no_records": BatchSpec(record_count=0),
+    "that_counts_minus_1_records": BatchSpec(record_count=-1),
+    "that_counts_more_records": BatchSpec(record_count=2),
+    "that_counts_more_records_and_offsets": BatchSpec(record_count=2, last_offset_delta=1),
+    "without_records": BatchSpec(values=()),
+    "whose_offsets_are_too_many": BatchSpec(last_offset_delta=5),
+    "whose_offsets_are_negative": BatchSpec(last_offset_delta=-1),
+    "with_a_base_offset": BatchSpec(base_offset=77),
+    "with_a_negative_base_offset": BatchSpec(base_offset=-5),
+    "of_codec_7": BatchSpec(attributes=7),
+    "of_zstd_that_is_none": BatchSpec(attributes=4),
+    "of_gzip_that_is_none": BatchSpec(attributes=1, values=(), record_count=1, after=b"x"),
     "of_gzip_that_is_whole": _packed(PLAIN),
-    "of_gzip_that_is_cut": Batch(attributes=1, content=gzip.compress(PLAIN, mtime=0)[:-12]),
-    "of_gzip_that_is_not_gzip": Batch(attributes=1, content=b"\xff" * 20),
-    "of_snappy_that_is_not_snappy": Batch(attributes=2, content=b"\xff" * 20),
-    "of_lz4_that_is_not_lz4": Batch(attributes=3, content=b"\xff" * 20),
-    "of_zstd_that_is_not_zstd": Batch(attributes=4, content=b"\xff" * 20),
+    "of_gzip_that_is_cut": BatchSpec(attributes=1, content=gzip.compress(PLAIN, mtime=0)[:-12]),
+    "of_gzip_that_is_not_gzip": BatchSpec(attributes=1, content=b"\xff" * 20),
+    "of_snappy_that_is_not_snappy": BatchSpec(attributes=2, content=b"\xff" * 20),
+    "of_lz4_that_is_not_lz4": BatchSpec(attributes=3, content=b"\xff" * 20),
+    "of_zstd_that_is_not_zstd": BatchSpec(attributes=4, content=b"\xff" * 20),
     "of_gzip_that_counts_more": _packed(PLAIN, record_count=3, last_offset_delta=2),
     "of_gzip_that_counts_fewer": _packed(PLAIN, record_count=1, last_offset_delta=0),
     "of_gzip_with_minus_1_headers": _packed(PLAIN[:-1] + b"\1"),
     "of_gzip_with_a_header_too_many": _packed(PLAIN[:-1] + b"\2"),
-    "with_minus_1_headers": Batch(values=(b"value",) * 2, content=PLAIN[:-1] + b"\1"),
-    "with_a_header_too_many": Batch(values=(b"value",) * 2, content=PLAIN[:-1] + b"\2"),
-    "with_append_time": Batch(attributes=8),
-    "with_a_delete_horizon": Batch(attributes=0x40),
-    "with_an_unknown_attribute": Batch(attributes=0x80),
-    "with_the_highest_attribute": Batch(attributes=-0x8000),
-    "whose_largest_timestamp_is_too_small": Batch(max_timestamp_ms=5),
-    "of_timestamp_minus_1": Batch(timestamp_ms=-1),
-    "of_timestamp_minus_2": Batch(timestamp_ms=-2),
-    "of_the_far_future": Batch(timestamp_ms=2**62),
-    "cut_after_its_header": Batch(cut=61),
-    "cut_in_its_header": Batch(cut=60),
-    "cut_before_its_format": Batch(cut=16),
-    "cut_in_its_records": Batch(cut=70),
-    "of_one_byte": Batch(cut=1),
-    "with_a_byte_behind_it": Batch(after=b"x"),
-    "with_bytes_behind_it": Batch(after=b"\0" * 100),
-    "without_a_key": Batch(key=None),
+    "with_minus_1_headers": BatchSpec(values=(b"value",) * 2, content=PLAIN[:-1] + b"\1"),
+    "with_a_header_too_many": BatchSpec(values=(b"value",) * 2, content=PLAIN[:-1] + b"\2"),
+    "with_append_time": BatchSpec(attributes=8),
+    "with_a_delete_horizon": BatchSpec(attributes=0x40),
+    "with_an_unknown_attribute": BatchSpec(attributes=0x80),
+    "with_the_highest_attribute": BatchSpec(attributes=-0x8000),
+    "whose_largest_timestamp_is_too_small": BatchSpec(max_timestamp_ms=5),
+    "of_timestamp_minus_1": BatchSpec(timestamp_ms=-1),
+    "of_timestamp_minus_2": BatchSpec(timestamp_ms=-2),
+    "of_the_far_future": BatchSpec(timestamp_ms=2**62),
+    "cut_after_its_header": BatchSpec(cut=61),
+    "cut_in_its_header": BatchSpec(cut=60),
+    "cut_before_its_format": BatchSpec(cut=16),
+    "cut_in_its_records": BatchSpec(cut=70),
+    "of_one_byte": BatchSpec(cut=1),
+    "with_a_byte_behind_it": BatchSpec(after=b"x"),
+    "with_bytes_behind_it": BatchSpec(after=b"\0" * 100),
+    "without_a_key": BatchSpec(key=None),
     "of_no_bytes": b"",
-    "of_two_batches": (Batch(), Batch()),
+    "of_two_batches": (BatchSpec(), BatchSpec()),
 }
 
 
-def _sends(name: str, batch: Batch | tuple[Batch, ...] | bytes) -> Callable[[Talk], None]:
+def _sends(name: str, batch: BatchSpec | tuple[BatchSpec, ...] | bytes) -> Callable[[Talk], None]:
     def script(talk: Talk) -> None:
         for version in (3, 8, 9, 12, 13):
             talk.produce({0: batch}, version=version)
-            talk.produce({0: batch, 1: Batch()}, version=version)
+            talk.produce({0: batch, 1: BatchSpec()}, version=version)
         talk.look()
 
     script.__name__ = f"a_batch_{name}"
@@ -108,7 +115,7 @@ GENERATED = [_sends(name, batch) for name, batch in BROKEN.items()]
 
 def null_records(talk: Talk) -> None:
     """One version is enough: Kafka never answers."""
-    talk.produce({0: None, 1: Batch()}, version=13)
+    talk.produce({0: None, 1: BatchSpec()}, version=13)
 
 
 def control_bits(talk: Talk) -> None:
@@ -118,7 +125,7 @@ def control_bits(talk: Talk) -> None:
         talk.add_partitions(producer, (0,))
         for attributes in (CONTROL, CONTROL | TRANSACTIONAL):
             talk.produce(
-                {0: Batch(attributes=attributes)}, producer.transactional_id, version=version
+                {0: BatchSpec(attributes=attributes)}, producer.transactional_id, version=version
             )
             batch = transactional(
                 producer.producer_id,
@@ -138,10 +145,10 @@ def flags_and_ids_that_do_not_fit(talk: Talk) -> None:
     identity = producer.identity
     name = producer.transactional_id
     for version in (3, 11, 12, 13):
-        talk.produce({0: Batch()}, name, version)
+        talk.produce({0: BatchSpec()}, name, version)
         talk.produce({0: idempotent(*identity, 0)}, name, version)
         talk.produce({0: transactional(*identity, 0)}, None, version)
-        talk.produce({0: Batch(producer_id=producer.producer_id)}, None, version)
+        talk.produce({0: BatchSpec(producer_id=producer.producer_id)}, None, version)
         talk.produce({0: idempotent(producer.producer_id, 0, -1)}, None, version)
         talk.produce({0: idempotent(producer.producer_id, -1, 0)}, None, version)
         talk.produce({0: idempotent(-1, 3, 4)}, None, version)
@@ -149,7 +156,7 @@ def flags_and_ids_that_do_not_fit(talk: Talk) -> None:
         talk.produce(
             {0: transactional(*identity, 0), 1: transactional(STRANGE_ID, 0, 0)}, name, version
         )
-        talk.produce({0: transactional(*identity, 0), 1: Batch()}, name, version)
+        talk.produce({0: transactional(*identity, 0), 1: BatchSpec()}, name, version)
         talk.describe(name)
     talk.look()
 
@@ -309,13 +316,13 @@ def idempotent_and_transactional_mixed(talk: Talk) -> None:
 
 def topics_that_are_not_there(talk: Talk) -> None:
     for version in versions("Produce"):
-        talk.produce({0: Batch()}, version=version, topic="nowhere", topic_id=STRANGE_TOPIC_ID)
-        talk.produce({0: Batch()}, version=version, topic="", topic_id=b"\0" * 16)
-        talk.produce({2: Batch(), -1: Batch()}, version=version)
+        talk.produce({0: BatchSpec()}, version=version, topic="nowhere", topic_id=STRANGE_TOPIC_ID)
+        talk.produce({0: BatchSpec()}, version=version, topic="", topic_id=b"\0" * 16)
+        talk.produce({2: BatchSpec(), -1: BatchSpec()}, version=version)
     for version in (9, 12):
-        talk.produce({0: Batch()}, version=version, topic="__consumer_offsets")
-        talk.produce({0: Batch()}, version=version, topic="__transaction_state")
-        talk.produce({0: Batch()}, version=version, topic="a/b")
+        talk.produce({0: BatchSpec()}, version=version, topic="__consumer_offsets")
+        talk.produce({0: BatchSpec()}, version=version, topic="__transaction_state")
+        talk.produce({0: BatchSpec()}, version=version, topic="a/b")
         talk.produce({}, version=version)
         talk.pair.ask(
             "Produce", version, transactional_id=None, acks=-1, timeout=5_000, topic_data=[]
@@ -335,17 +342,17 @@ def batches_that_are_too_large(talk: Talk) -> None:
     producer = talk.init(talk.pair.own("x"))
     for version in (3, 12, 13):
         large = (b"x" * 1_100_000,)
-        talk.produce({0: Batch(values=large)}, version=version)
+        talk.produce({0: BatchSpec(values=large)}, version=version)
         talk.produce(
             {0: transactional(*producer.identity, 0, values=large)},
             producer.transactional_id,
             version,
         )
         # Exactly at max.message.bytes, and one byte beyond it.
-        overhead = len(Batch(values=(b"x" * 1_000_000,)).encode(-1)) - 1_000_000
+        overhead = len(BatchSpec(values=(b"x" * 1_000_000,)).encode(-1)) - 1_000_000
         for spare in (0, -1, 1):
             value = b"x" * (1_048_588 - overhead - spare)
-            talk.produce({1: Batch(values=(value,))}, version=version)
+            talk.produce({1: BatchSpec(values=(value,))}, version=version)
     talk.describe(producer.transactional_id)
     for isolation in (0, 1):
         talk.list_offsets({0: -1, 1: -1}, isolation=isolation)

@@ -1,7 +1,7 @@
 """Begin and end of transactions, by both transaction versions and mixtures of them."""
 
 from differential.batches import transactional
-from differential.script import ABORT, COMMIT, Producer, Talk, versions
+from differential.script import ABORT, COMMIT, ScriptProducer, Talk, versions
 
 STRANGE_ID = 4_000_000_000_000
 
@@ -85,7 +85,7 @@ def an_end_is_retried_after_every_end(talk: Talk) -> None:
                         talk.add_partitions(producer, (0,))
                         epoch = producer.producer_epoch
                         talk.end(producer, outcome, first)
-                        retry = Producer(
+                        retry = ScriptProducer(
                             producer.transactional_id, producer.producer_id, epoch + step
                         )
                         talk.end(retry, again, second)
@@ -162,7 +162,7 @@ def partitions_are_added_as_brokers_do(talk: Talk) -> None:
         talk.add_batched([(first, (0,), False)], version)
         talk.add_batched([(first, (0, 1), True), (second, (1,), False)], version)
         talk.add_batched([(first.at(9), (0,), True), (second.at(9), (1,), False)], version)
-        stranger = Producer(talk.pair.own("stranger"), STRANGE_ID, 0)
+        stranger = ScriptProducer(talk.pair.own("stranger"), STRANGE_ID, 0)
         talk.add_batched([(stranger, (0,), True), (second, {"nowhere": [0]}, False)], version)
         talk.describe(first.transactional_id, second.transactional_id)
 

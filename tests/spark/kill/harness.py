@@ -55,7 +55,7 @@ class Moment(Enum):
     BROKER = "broker"
 
 
-class Broker(Protocol):
+class KillableBroker(Protocol):
     """The harness's view of a broker."""
 
     @property
@@ -121,7 +121,7 @@ class RunningBroker:
 
 
 @dataclass
-class Verdict:
+class RowComparison:
     """Rows that a reader found, and the expected ones."""
 
     job: str
@@ -140,10 +140,12 @@ class Verdict:
         return not (self.missing or self.extra or self.held_back)
 
 
-class Case:
+class KillCase:
     """One job on one broker, with its topics, checkpoint and log."""
 
-    def __init__(self, job: str, broker: Broker, directory: Path, *, rows: int = ROWS) -> None:
+    def __init__(
+        self, job: str, broker: KillableBroker, directory: Path, *, rows: int = ROWS
+    ) -> None:
         self.job = job
         self.broker = broker
         self.rows = rows
@@ -156,9 +158,9 @@ class Case:
         clients.create_topic(servers, self.output, OUTPUT_PARTITIONS)
         _load(servers, self.input, self._input_rows())
 
-    def run(self, moments: list[Moment], seed: int) -> Verdict:
+    def run(self, moments: list[Moment], seed: int) -> RowComparison:
         """Run the job to its end, killing once at each of the moments."""
-        verdict = Verdict(self.job)
+        verdict = RowComparison(self.job)
         dice = random.Random(seed)
         left = list(moments)
         began = time.monotonic()
@@ -258,7 +260,7 @@ class Case:
                 # A number and its copy lie in different partitions.
                 yield (number + copy) % INPUT_PARTITIONS, number
 
-    def _judge(self, verdict: Verdict) -> None:
+    def _judge(self, verdict: RowComparison) -> None:
         servers = self.broker.bootstrap_servers
         values = [value or b"" for value in clients.read_all(servers, self.output)]
         found = Counter(self._essence(value) for value in values)

@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from spark.kill.harness import (
     ApacheBroker,
-    Broker,
-    Case,
+    KillableBroker,
+    KillCase,
     Moment,
+    RowComparison,
     RunningBroker,
     TxnBroker,
-    Verdict,
 )
 
 JOBS = ("map", "dedup", "update")
@@ -41,7 +41,7 @@ def main() -> int:
     try:
         for job in jobs:
             rows = ROWS_PER_KILL * arguments.kills + 8_000
-            case = Case(job, broker, directory, rows=rows // (2 if job == "update" else 1))
+            case = KillCase(job, broker, directory, rows=rows // (2 if job == "update" else 1))
             verdicts.append(case.run(_plan(arguments), arguments.seed))
             _print(verdicts[-1])
     finally:
@@ -59,7 +59,7 @@ def _plan(arguments: argparse.Namespace) -> list[Moment]:
     return plan
 
 
-def _print(verdict: Verdict) -> None:
+def _print(verdict: RowComparison) -> None:
     kills = ", ".join(f"{count} {name}" for name, count in sorted(verdict.kills.items()))
     print(
         f"{verdict.job:7} {'exactly once' if verdict.holds else 'WRONG':12} "
@@ -71,7 +71,7 @@ def _print(verdict: Verdict) -> None:
     )
 
 
-def _broker(arguments: argparse.Namespace, directory: Path) -> Broker:
+def _broker(arguments: argparse.Namespace, directory: Path) -> KillableBroker:
     if arguments.bootstrap:
         return RunningBroker(arguments.bootstrap)
     return ApacheBroker(directory) if arguments.peer else TxnBroker(directory)

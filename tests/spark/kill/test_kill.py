@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.kill.harness import ApacheBroker, Broker, Case, Moment, TxnBroker
+from spark.kill.harness import ApacheBroker, KillableBroker, KillCase, Moment, TxnBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -22,15 +22,17 @@ MOMENTS = {
 @pytest.fixture(scope="module", params=["txn", pytest.param("kafka", marks=pytest.mark.peer)])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    kinds: dict[str, Callable[[Path], Broker]] = {"txn": TxnBroker, "kafka": ApacheBroker}
+) -> Iterator[KillableBroker]:
+    kinds: dict[str, Callable[[Path], KillableBroker]] = {"txn": TxnBroker, "kafka": ApacheBroker}
     running = kinds[request.param](tmp_path_factory.mktemp(request.param))
     yield running
     running.stop()
 
 
 @pytest.mark.parametrize("job", MOMENTS)
-def test_killed_job_writes_every_row_exactly_once(job: str, broker: Broker, tmp_path: Path) -> None:
-    verdict = Case(job, broker, tmp_path, rows=12_000).run(MOMENTS[job], seed=1)
+def test_killed_job_writes_every_row_exactly_once(
+    job: str, broker: KillableBroker, tmp_path: Path
+) -> None:
+    verdict = KillCase(job, broker, tmp_path, rows=12_000).run(MOMENTS[job], seed=1)
     assert verdict.holds, verdict
     assert verdict.kills.total() == len(MOMENTS[job])

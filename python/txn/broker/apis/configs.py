@@ -28,9 +28,9 @@ from txn.config import (
 from txn.errors import ConfigError
 from txn.metadata.configs import (
     Alteration,
+    AlterOperation,
     Changes,
     Described,
-    Operation,
     alter,
     describe_broker,
     describe_every_broker,
@@ -179,7 +179,7 @@ async def incremental_alter_configs(
             for entry in resource.configs
         ]
         _require_values(
-            entry for entry in resource.configs if entry.config_operation != Operation.DELETE
+            entry for entry in resource.configs if entry.config_operation != AlterOperation.DELETE
         )
         tables = {"topic": TOPIC_PROPERTIES, "broker": BROKER_PROPERTIES}
         return lambda own, kind: alter(tables[kind], kind, own, alterations)
@@ -200,11 +200,11 @@ async def alter_configs(
     return await _altered(node, request.resources, changes_by, validate_only=request.validate_only)
 
 
-def _operation(number: int) -> Operation:
+def _operation(number: int) -> AlterOperation:
     try:
-        return Operation(number)
+        return AlterOperation(number)
     except ValueError:
-        known = ", ".join(f"{operation} ({operation.name})" for operation in Operation)
+        known = ", ".join(f"{operation} ({operation.name})" for operation in AlterOperation)
         raise _Fault(
             ErrorCode.INVALID_REQUEST, f"there is no operation {number}; known are {known}"
         ) from None

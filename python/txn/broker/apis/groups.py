@@ -35,7 +35,7 @@ from txn.coordinator.group.classic import (
     Sync,
 )
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
-from txn.coordinator.transaction.connections import Role
+from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import Producer
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
@@ -267,7 +267,7 @@ async def txn_offset_commit(
     if not has_own_epoch:
         owner = Producer(request.producer_id, request.producer_epoch)
         groups.transactions.hang_up_if_late(
-            request.transactional_id, owner, context.connection, Role.OFFSETS
+            request.transactional_id, owner, context.connection, ConnectionUse.OFFSETS
         )
     codes, offsets = await _check_offsets(groups, request.group_id, request.topics)
     if not _is_group_id(request.group_id):

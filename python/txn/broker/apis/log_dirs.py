@@ -13,9 +13,9 @@ from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.log_dirs import (
     DescribedLogDir,
     DescribedPartition,
-    DescribedTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    SizedTopic,
 )
 from txn.wire.error_codes import ErrorCode
 
@@ -40,7 +40,7 @@ async def describe_log_dirs(
     for name, indexes in requested.items():
         sizes = await _sizes(node, name, indexes, turns)
         if sizes:
-            topics.append(DescribedTopic(name, sizes))
+            topics.append(SizedTopic(name, sizes))
     directory = DescribedLogDir(
         ErrorCode.NONE, space.directory, topics, space.total_bytes, space.usable_bytes
     )

@@ -24,8 +24,8 @@ from typing import Final
 from txn.broker.apis.api import Api
 from txn.broker.host import Context
 from txn.broker.turns import Turns
-from txn.broker.txn_coordinator import Identity, TransactionCoordinator
-from txn.coordinator.transaction.connections import Role
+from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
+from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
     NO_PRODUCER_ID,
@@ -119,7 +119,7 @@ async def init_producer_id(
     expected = Producer(request.producer_id, request.producer_epoch)
     is_new = expected == NOBODY
     if not is_new and (expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch < 0):
-        return _initialized(context, Identity(NOBODY, ErrorCode.INVALID_REQUEST))
+        return _initialized(context, InitProducerIdResult(NOBODY, ErrorCode.INVALID_REQUEST))
     identity = await coordinator.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
@@ -131,7 +131,7 @@ async def init_producer_id(
     return _initialized(context, identity)
 
 
-def _initialized(context: Context, identity: Identity) -> InitProducerIdResponse:
+def _initialized(context: Context, identity: InitProducerIdResult) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         _known_to(context, identity.code),
         identity.producer.producer_id,
@@ -149,7 +149,9 @@ async def add_partitions_to_txn(
         return await _add_batched(coordinator, request.transactions)
     producer = Producer(request.producer_id, request.producer_epoch)
     transactional_id = request.transactional_id
-    coordinator.hang_up_if_late(transactional_id, producer, context.connection, Role.TRANSACTION)
+    coordinator.hang_up_if_late(
+        transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
+    )
     partitions, errors = await _looked_at(
         coordinator, request.topics, _refusal_of_partition, Turns()
     )
@@ -257,7 +259,7 @@ async def add_offsets_to_txn(
     """Join a group's partition of `__consumer_offsets` to a transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     coordinator.hang_up_if_late(
-        request.transactional_id, producer, context.connection, Role.TRANSACTION
+        request.transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
     )
     code = await coordinator.add_partitions(
         request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
@@ -274,7 +276,7 @@ async def end_txn(
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
     if not bumps_epoch:
         coordinator.hang_up_if_late(
-            request.transactional_id, producer, context.connection, Role.TRANSACTION
+            request.transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
         )
     identity = await coordinator.end(
         request.transactional_id,

@@ -26,8 +26,6 @@ from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.txn_tools import (
-    ActiveProducer,
-    DescribedTopic,
     DescribedTransaction,
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -36,8 +34,10 @@ from txn.wire.bodies.txn_tools import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    ProducerEntry,
     ProducersOfPartition,
     ProducersOfTopic,
+    TransactionTopic,
     WritableTxnMarker,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -118,7 +118,7 @@ def _described(
         producer.producer_id,
         producer.producer_epoch,
         [
-            DescribedTopic(topic, [index for _, index in group])
+            TransactionTopic(topic, [index for _, index in group])
             for topic, group in by_topic(partitions)
         ],
     )
@@ -200,7 +200,7 @@ def _active_producers(
         code,
         message,
         [
-            ActiveProducer(
+            ProducerEntry(
                 active.producer_id,
                 active.producer_epoch,
                 active.last_sequence,

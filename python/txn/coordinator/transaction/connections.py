@@ -24,7 +24,7 @@ from enum import Enum
 from txn.coordinator.transaction.states import Producer
 
 
-class Role(Enum):
+class ConnectionUse(Enum):
     """The use of a connection; clients have one connection for each at a time."""
 
     TRANSACTION = "the transaction coordinator"
@@ -39,10 +39,10 @@ class LatestConnections:
     __slots__ = ("_latest",)
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[str, Role], tuple[Producer, int]] = {}
+        self._latest: dict[tuple[str, ConnectionUse], tuple[Producer, int]] = {}
 
     def is_superseded(
-        self, transactional_id: str, role: Role, producer: Producer, connection: int
+        self, transactional_id: str, role: ConnectionUse, producer: Producer, connection: int
     ) -> bool:
         """Say whether a request came over a connection that its producer has left; note it if not.
 
@@ -60,5 +60,5 @@ class LatestConnections:
 
     def forget(self, transactional_id: str) -> None:
         """The id has expired."""
-        for role in Role:
+        for role in ConnectionUse:
             self._latest.pop((transactional_id, role), None)

@@ -317,7 +317,7 @@ def decide_end(
     return Refuse(ErrorCode.INVALID_TXN_STATE)
 
 
-class Shown(Enum):
+class ShownIdentity(Enum):
     """The identity that an EndTxn v5 shows, compared with the id's."""
 
     AGAIN = "the one under which the transaction ended: a repetition"
@@ -335,15 +335,15 @@ class EndDecision(Enum):
     INVALID = ErrorCode.INVALID_TXN_STATE
 
 
-_AGAIN, _NOW, _END = Shown.AGAIN, Shown.NOW, EndDecision.END
+_AGAIN, _NOW, _END = ShownIdentity.AGAIN, ShownIdentity.NOW, EndDecision.END
 _FENCED, _CONCURRENT, _INVALID = EndDecision.FENCED, EndDecision.CONCURRENT, EndDecision.INVALID
 
-END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[Shown, TxnResult], EndDecision]]] = {
+END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[ShownIdentity, TxnResult], EndDecision]]] = {
     state: {
-        (Shown.AGAIN, TxnResult.ABORT): abort_again,
-        (Shown.NOW, TxnResult.ABORT): abort_now,
-        (Shown.AGAIN, TxnResult.COMMIT): commit_again,
-        (Shown.NOW, TxnResult.COMMIT): commit_now,
+        (ShownIdentity.AGAIN, TxnResult.ABORT): abort_again,
+        (ShownIdentity.NOW, TxnResult.ABORT): abort_now,
+        (ShownIdentity.AGAIN, TxnResult.COMMIT): commit_again,
+        (ShownIdentity.NOW, TxnResult.COMMIT): commit_now,
     }
     for state, abort_again, abort_now, commit_again, commit_now in (
         (TxnState.EMPTY, _FENCED, EndDecision.ABORT_NOTHING, _FENCED, _INVALID),

@@ -31,7 +31,7 @@ UNSYNCED_MARKERS_MAX: Final = 64
 """Largest number of markers in a record; where there are more, their partitions are synced."""
 
 
-class Log(Protocol):
+class LogOffsets(Protocol):
     """A partition's log, as far as these rules look at it."""
 
     @property
@@ -49,7 +49,7 @@ class Log(Protocol):
         ...
 
 
-def is_there(last: LastOffset, log: Log) -> bool:
+def is_there(last: LastOffset, log: LogOffsets) -> bool:
     """Say whether a log still has all that was in it when a commit was prepared.
 
     A record behind the loss may have been given the same offset; its leader epoch is a later one.

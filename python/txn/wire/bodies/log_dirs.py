@@ -31,7 +31,7 @@ class DescribedPartition(NamedTuple):
     is_future_key: bool = False
 
 
-class DescribedTopic(NamedTuple):
+class SizedTopic(NamedTuple):
     """The sizes of one topic's partitions."""
 
     name: str
@@ -43,7 +43,7 @@ class DescribedLogDir(NamedTuple):
 
     error_code: ErrorCode
     log_dir: str
-    topics: Sequence[DescribedTopic]
+    topics: Sequence[SizedTopic]
     total_bytes: int
     usable_bytes: int
 

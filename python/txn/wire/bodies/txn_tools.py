@@ -14,7 +14,7 @@ class DescribeTransactionsRequest:
     transactional_ids: tuple[str, ...]
 
 
-class DescribedTopic(NamedTuple):
+class TransactionTopic(NamedTuple):
     """Partitions of one topic that are part of a transaction."""
 
     topic: str
@@ -31,7 +31,7 @@ class DescribedTransaction(NamedTuple):
     transaction_start_time_ms: int
     producer_id: int
     producer_epoch: int
-    topics: Sequence[DescribedTopic]
+    topics: Sequence[TransactionTopic]
 
 
 class DescribeTransactionsResponse(NamedTuple):
@@ -81,7 +81,7 @@ class DescribeProducersRequest:
     topics: tuple[DescribeProducersTopic, ...]
 
 
-class ActiveProducer(NamedTuple):
+class ProducerEntry(NamedTuple):
     """The state of one producer in one partition."""
 
     producer_id: int
@@ -98,7 +98,7 @@ class ProducersOfPartition(NamedTuple):
     partition_index: int
     error_code: ErrorCode
     error_message: str | None
-    active_producers: Sequence[ActiveProducer]
+    active_producers: Sequence[ProducerEntry]
 
 
 class ProducersOfTopic(NamedTuple):
