@@ -110,8 +110,12 @@ def test_P2_a_topic_is_made_with_one_force_and_no_checkpoint(
 ) -> None:
     """A checkpoint was written, and forced twice, for each: most of the time a topic took."""
     written: list[Path] = []
+
+    def note(path: Path, _: object, *, keeps_room: bool = False) -> None:
+        written.append(path)
+
     monkeypatch.setattr(background, "TICK_MS", 3_600_000)
-    monkeypatch.setattr(checkpoints, "write_checkpoint", lambda path, _: written.append(path))
+    monkeypatch.setattr(checkpoints, "write_checkpoint", note)
     with txn.Broker(tmp_path / "data", durability="commit") as broker:
         before = _core.sync_count()
         for number in range(5):
