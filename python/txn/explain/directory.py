@@ -57,7 +57,7 @@ READ_BYTES: Final = 1 << 23
 
 
 class Directory:
-    """A data directory as a `facts.Source`.
+    """A data directory as a `facts.FactSource`.
 
     Raises:
         DirectoryError: it is no data directory.
