@@ -134,6 +134,8 @@ def means_nothing(file: Path, before: bytes, after: bytes) -> bool:
     """True if nothing else in the directory could contradict the change."""
     if file.name == ".lock":
         return True  # the boot of the machine
+    if file.name == f"{LOG_STARTS}.tmp":
+        return True  # an earlier checkpoint, kept for its room on a full disk
     if file.name == ".kafka_cleanshutdown":
         texts.read_clean_mark(after.decode())  # raises if it is not sound
         return True  # an epoch that Kafka's controller once gave
