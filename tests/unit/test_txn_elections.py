@@ -106,17 +106,6 @@ def test_P3_a_prepare_whose_markers_were_refused_is_finished_by_the_elected_coor
     assert store.markers() == [(*bench.following, True)]
 
 
-def test_what_a_start_could_not_decide_goes_with_the_shard() -> None:
-    bench = Bench()
-    bench.shard.state.withheld.add("pay")
-    bench.shard.state.undecided.add("pay")
-    bench.resign()
-    bench.elect()
-    assert not bench.shard.state.withheld
-    assert not bench.shard.state.undecided
-    assert bench.coordinator.refusal("pay") is ErrorCode.NONE
-
-
 # ---------------------------------------------------------------- with a disk to wait for
 
 

@@ -4,6 +4,8 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from itertools import pairwise
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
-from txn.coordinator.transaction.decide import TV2
+from txn.broker.txn_coordinator import TxnShard
+from txn.coordinator.transaction.decide import TV2, plan
+from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import (
     LastOffset,
     Producer,
@@ -22,10 +26,12 @@ from txn.coordinator.transaction.states import (
     UnsyncedMarker,
 )
 from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
+from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
 from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
+from txn.wire.hashing import coordinator_partition
 
 TOPIC_ID = uuid.UUID(int=1)
 P0, P1 = (TOPIC, 0), (TOPIC, 1)
@@ -258,7 +264,131 @@ def test_P3_nothing_of_an_id_is_served_while_a_marker_of_it_may_be_gone() -> Non
     assert bench.seen() == [b"a", b"b"]
 
 
-async def _advance(host: FakeHost) -> None:
-    host.advance(RETRY_MS)
+# ---------------------------------------------------------------- an election behind such a start
+
+
+def left_prepared() -> Bench:
+    """A start finds a Prepare whose records it cannot look for; they are lost."""
+    bench = Bench()
+    bench.commit(finishes=False)
+    bench.lose_power(of_coordinator)
+    bench.host.unopenable |= {P0, P1}
+    bench.recover()
+    assert bench.state() is TxnState.PREPARE_COMMIT
+    return bench
+
+
+def elect_again(
+    bench: Bench, *, between: Callable[[TxnShard], object] = lambda shard: None
+) -> None:
+    """Resign and be elected."""
+    shard: TxnShard = bench.coordinator._shard_of("pay")
+    bench.coordinator.resign(shard.index)
+    between(shard)
+
+    async def elect() -> None:
+        elected = bench.coordinator.elect(shard.index)
+        if elected is not None:
+            await elected
+
+    asyncio.run(elect())
+
+
+def test_P3_an_elected_coordinator_aborts_a_prepare_whose_records_a_start_could_not_read() -> None:
+    """The election dropped the list of such ids, and committed what was lost."""
+    bench = left_prepared()
+    for _ in range(3):
+        elect_again(bench)
+        asyncio.run(_advance(bench.host))
+        assert bench.state() is TxnState.PREPARE_COMMIT
+    bench.host.unopenable.clear()
+    asyncio.run(_advance(bench.host))
+    assert bench.state() is TxnState.COMPLETE_ABORT
+    assert bench.seen() == []
+
+
+def test_P3_a_prepare_is_left_where_the_election_reads_its_log_at_the_second_try() -> None:
+    bench = left_prepared()
+
+    def read_badly_once(shard: TxnShard) -> None:
+        log = cast("MemoryLog", shard.log)
+        log.batches = Mock(side_effect=[StorageError("bad sector"), log.batches()])  # type: ignore[method-assign]
+
+    elect_again(bench, between=read_badly_once)
+    bench.host.unopenable.clear()
+    asyncio.run(_advance(bench.host))
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_an_elected_coordinator_looks_for_lost_records_by_its_own_timer_alone() -> None:
+    """One of the unloaded shard could decide before the log of the shard is synced."""
+    bench = left_prepared()
+    bench.host.advance(RETRY_MS // 2)
+    elect_again(bench)
+    bench.host.unopenable.clear()
+    asyncio.run(_advance(bench.host, RETRY_MS // 2))
+    assert bench.state() is TxnState.PREPARE_COMMIT
+    asyncio.run(_advance(bench.host, RETRY_MS // 2))
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+def test_an_elected_coordinator_leaves_a_prepare_that_another_broker_finished() -> None:
+    bench = left_prepared()
+    prepare: Txn = bench.coordinator.transactions.get("pay")
+    complete = plan(prepare).complete
+
+    def finish_elsewhere(shard: TxnShard) -> None:
+        record = encode_key("pay"), encode_value(complete)
+        shard.log.append([record], timestamp_ms=0)
+
+    elect_again(bench, between=finish_elsewhere)
+    asyncio.run(_advance(bench.host))
+    assert bench.state() is complete.state
+
+
+def test_P3_an_elected_coordinator_serves_nothing_of_an_id_whose_marker_may_be_gone() -> None:
+    """The election dropped the list of such ids, and records entered a decided transaction."""
+    bench = Bench()
+    producer = bench.commit(finishes=True)
+    bench.lose_power(of_coordinator)
+    bench.host.unopenable.add(P1)
+    bench.recover()
+    refusals = []
+    elect_again(bench, between=lambda shard: refusals.append(bench.coordinator.refusal("pay")))
+    assert refusals == [ErrorCode.NOT_COORDINATOR]
+    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    joined = bench.coordinator.add_partitions("pay", following, [P0])
+    assert joined is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_P3_the_complete_carries_the_markers_that_a_start_wrote_before_the_election() -> None:
+    bench = left_prepared()
+    written = MARKER._replace(topic_id=bench.host.topic_ids[TOPIC], offset=1_000)
+    shard: TxnShard = bench.coordinator._shard_of("pay")
+    shard.state.written_again["pay"] = (written,)
+    elect_again(bench)
+    bench.host.unopenable.clear()
+    asyncio.run(_advance(bench.host))
+    assert bench.coordinator.transactions.get("pay").unsynced_markers == (written,)
+
+
+def test_P3_a_shard_that_a_start_could_not_read_is_left_to_the_next_start() -> None:
+    """No rule of a start after a power failure was applied to it."""
+    bench = Bench()
+    bench.commit(finishes=False)
+    bench.lose_power(of_coordinator)
+    shard_index = coordinator_partition("pay", len(bench.host.topics[TRANSACTIONS_TOPIC]))
+    log = bench.host.store(TRANSACTIONS_TOPIC, shard_index)
+    readable = log.batches
+    log.batches = Mock(side_effect=StorageError("bad sector"))  # type: ignore[method-assign]
+    bench.recover()
+    log.batches = readable  # type: ignore[method-assign]
+    elect_again(bench)
+    assert bench.coordinator.refusal("pay") is ErrorCode.NOT_COORDINATOR
+    assert all(store.markers() == [] for store in bench.host.stores())
+
+
+async def _advance(host: FakeHost, by_ms: int = RETRY_MS) -> None:
+    host.advance(by_ms)
     for _ in range(10):
         await asyncio.sleep(0)

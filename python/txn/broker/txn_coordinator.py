@@ -151,7 +151,7 @@ class Volatile:
     Attributes:
         begun_ms: When its open transaction began, on the monotonic clock.
         due_ms: When its timer rings, on that clock.
-        timer: Looks whether the transaction is past its time.
+        timer: Looks whether the transaction is past its time, or can be decided on.
         following_timeout_ms: Asked for by the client of a transaction that is kept and has more.
         ending: The end under way.
         given_up: Its commit was aborted here; it is told so again if the answer was lost.
@@ -195,6 +195,13 @@ class TxnShardState:
     def is_left(self, transactional_id: str) -> bool:
         """Say whether a start ends nothing of an id, since a partition cannot be read."""
         return transactional_id in self.undecided or transactional_id in self.withheld
+
+    def emptied(self) -> "TxnShardState":
+        """The fold of no record. It keeps the findings of the start, which no log has."""
+        empty = TxnShardState()
+        empty.undecided, empty.withheld = self.undecided, self.withheld
+        empty.written_again = self.written_again
+        return empty
 
 
 TxnShard = Shard[TxnShardState, TxnRecord]
@@ -444,7 +451,7 @@ class TransactionCoordinator:
         shard = self._shard_of(transactional_id)
         if shard is None:
             return ErrorCode.NONE
-        if transactional_id in shard.state.withheld:
+        if shard.refusal is ErrorCode.NONE and transactional_id in shard.state.withheld:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return shard.refusal
 
@@ -1285,7 +1292,7 @@ class TransactionCoordinator:
 
     def _load(self, shard: TxnShard) -> bool:
         """Replay a partition of `__transaction_state`; False: do without it."""
-        error = shard.load(lambda: self._replay(shard), TxnShardState)
+        error = shard.load(lambda: self._replay(shard), lambda: shard.state.emptied())
         if error is not None:
             if isinstance(error, CorruptLogError):
                 self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
@@ -1356,21 +1363,27 @@ class TransactionCoordinator:
         """Leave the ids of a partition to another broker.
 
         Requests that wait are answered with NOT_COORDINATOR. What is known of connections and
-        clients stays: it is this broker's own, and no log has it.
+        clients stays: it is this broker's own, and no log has it. So do the findings of the start
+        after a power failure. A shard that failed stays as it is.
         """
         shard = self.transactions.shards[index]
+        if shard.phase is ShardPhase.FAILED:
+            return
         for volatile in shard.state.volatile.values():
             if volatile.timer is not None:
                 volatile.timer.cancel()
-        shard.unload(TxnShardState())
+        shard.unload(shard.state.emptied())
 
     async def elect(self, index: int) -> None:
         """Coordinate the ids of a partition again: replay its log, then finish every Prepare.
 
         Its records are synced first, as those of a start: requests may have been waiting for that.
-        Until then a request is answered with COORDINATOR_LOAD_IN_PROGRESS.
+        Until then a request is answered with COORDINATOR_LOAD_IN_PROGRESS. Ids that the start left
+        are left here too. A shard that failed is left to the next start, which looks for losses.
         """
         shard = self.transactions.shards[index]
+        if shard.phase is ShardPhase.FAILED:
+            return
         shard.begin_load()
         if not self._load(shard):
             return
@@ -1385,6 +1398,13 @@ class TransactionCoordinator:
         shard.activate()
         for transactional_id in self._resume_prepared(shard, power_failed=False):
             shard.start(transactional_id, self._finish(shard, transactional_id))
+        known = shard.state
+        for transactional_id in sorted(known.undecided):
+            txn = known.transactions.get(transactional_id)
+            if txn is not None and is_to_decide(txn):
+                self._decide_later(shard, transactional_id)
+            else:  # another broker has finished it
+                known.undecided.discard(transactional_id)
         self._go_on(shard)
 
     # ------------------------------------------------------------ power failures
@@ -1428,7 +1448,8 @@ class TransactionCoordinator:
         return None if is_unknown else False
 
     def _decide_later(self, shard: TxnShard, transactional_id: str) -> None:
-        self._host.call_at(
+        volatile = shard.state.volatile[transactional_id]
+        volatile.timer = self._host.call_at(
             self._host.monotonic_ms() + RETRY_MS,
             lambda: shard.start(transactional_id, self._decide_and_finish(shard, transactional_id)),
         )
@@ -1438,6 +1459,7 @@ class TransactionCoordinator:
         known = shard.state
         if transactional_id not in known.undecided or transactional_id in known.withheld:
             return
+        known.volatile[transactional_id].timer = None
         txn = known.transactions.get(transactional_id)
         assert txn is not None, f"{transactional_id} is prepared"
         has_lost = self._has_lost_records(txn)
