@@ -125,3 +125,33 @@ def test_P5_while_a_disk_refuses_to_end_orphans_no_start_forgets_the_power_failu
     with txn.Broker(data):
         pass
     assert not use(data)
+
+
+def test_a_directory_that_kafka_used_since_is_told_by_its_quorum_state(
+    tmp_path: Path, boot: Path
+) -> None:
+    """Kafka notes nothing in `.lock`: the boot of an earlier use by txn stood for Kafka's."""
+    data = tmp_path / "data"
+    use(data, is_clean=True)
+    quorum_state = data / directory.QUORUM_STATE
+    quorum_state.parent.mkdir()
+    for epoch in ("1", "2"):
+        quorum_state.write_text(epoch)
+        assert left_by_kafka(data)
+        use(data)
+        assert not left_by_kafka(data)
+
+
+def test_a_use_that_an_earlier_version_noted_is_the_last_one(tmp_path: Path, boot: Path) -> None:
+    data = tmp_path / "data"
+    use(data)
+    (data / directory.LOCK).write_text("first\n")
+    assert not left_by_kafka(data)
+    assert not use(data)
+
+
+def left_by_kafka(data: Path) -> bool:
+    """Look at a directory, without a word on its use."""
+    looked = DataDirectory(data, takes_over=False)
+    looked.release()
+    return looked.was_left_by_kafka

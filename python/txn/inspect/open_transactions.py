@@ -7,7 +7,6 @@ failure the next start ends the transactions that the coordinator does not know,
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
@@ -21,10 +20,8 @@ from txn.inspect import segments
 from txn.inspect.layout import State, list_partition
 from txn.inspect.outcome import Outcome
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
-from txn.storage.directory import BOOT_ID, LOCK
+from txn.storage.directory import LOCK, LOCK_BYTES_MAX, Use
 from txn.storage.plain_files import read_plain
-
-LOCK_BYTES_MAX: Final = 4096
 
 
 def verify_open_transactions(
@@ -103,17 +100,21 @@ def _file_of(root: Path, held: OpenTransaction) -> Path:
     return files.file(below[-1] if below else files.segments[0], ".log")
 
 
-def boot_noted_in(root: Path) -> bytes:
-    """The boot of the machine in which a directory was last used; empty: nobody noted it."""
-    try:
-        return read_plain(root / LOCK)[:LOCK_BYTES_MAX]
-    except OSError:
-        return b""
+def was_left_by_kafka(root: Path) -> bool:
+    """Say whether a directory was last used by an Apache Kafka."""
+    return _last_use(root).is_not_the_last(root)
 
 
 def was_left_in_another_boot(root: Path) -> bool:
     """Say whether a directory was last used in another boot of the machine."""
     try:
-        return boot_noted_in(root) not in (b"", BOOT_ID.read_bytes())
+        return _last_use(root).was_in_another_boot()
     except OSError:
         return False
+
+
+def _last_use(root: Path) -> Use:
+    try:
+        return Use.decode(read_plain(root / LOCK)[:LOCK_BYTES_MAX])
+    except OSError:
+        return Use.decode(b"")

@@ -57,8 +57,8 @@ from txn.inspect.layout import (
 )
 from txn.inspect.look import PartitionLook
 from txn.inspect.open_transactions import (
-    boot_noted_in,
     verify_open_transactions,
+    was_left_by_kafka,
     was_left_in_another_boot,
 )
 from txn.inspect.outcome import Outcome, Surroundings, read_text
@@ -237,7 +237,8 @@ class DirectoryLook:
         state = self._outcome.state
         recovery_point = self._checkpoints[RECOVERY_POINTS].get(place, 0)
         # Kafka writes where logs end now and then, also after a topic was deleted.
-        is_proof = state is State.CLEAN or boot_noted_in(self._root) != b""
+        is_by_kafka = was_left_by_kafka(self._root)
+        is_proof = state is State.CLEAN or not is_by_kafka
         high_watermark = self._checkpoints[HIGH_WATERMARKS].get(place, 0) if is_proof else 0
         return {
             "was_clean": state is State.CLEAN and max(recovery_point, high_watermark) > 0,
@@ -245,7 +246,7 @@ class DirectoryLook:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._checkpoints[LOG_STARTS].get(place),
-            "was_left_by_kafka": boot_noted_in(self._root) == b"",
+            "was_left_by_kafka": is_by_kafka,
             "cleaned_end": self._checkpoints[CLEANED].get(place),
         }
 
@@ -260,7 +261,7 @@ class DirectoryLook:
         names = [RECOVERY_POINTS]
         if not was_left_in_another_boot(self._root):
             names.append(HIGH_WATERMARKS)
-            if outcome.state is State.CLEAN or boot_noted_in(self._root) != b"":
+            if outcome.state is State.CLEAN or not was_left_by_kafka(self._root):
                 names.append(LOG_STARTS)
         for name in names:
             says = "began at" if name == LOG_STARTS else "had come to"

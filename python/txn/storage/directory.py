@@ -5,15 +5,20 @@ while a process uses it and names the boot of the machine it ran in; Apache Kafk
 `.kafka_cleanshutdown` is there only between a clean stop and the next start. It has the broker
 epoch of the stop, by which Kafka's controller knows that nothing was lost since. A directory
 without that mark, last used in another boot, has seen the machine go down under it: unsynced data
-may be gone. Source: KIP-631, Apache Kafka's log directory layout.
+may be gone. `.lock` also has a digest of `quorum-state`. Apache Kafka notes nothing in `.lock`, and
+each of its starts writes another `quorum-state`: so a directory that it used last is told by that.
+Source: KIP-631, Apache Kafka's log directory layout.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import struct
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from txn.errors import DirectoryError
 from txn.storage.ids import decode_id, encode_id
@@ -23,7 +28,9 @@ from txn.storage.private import make_directory, replace_file
 META = "meta.properties"
 LOCK = ".lock"
 CLEAN = ".kafka_cleanshutdown"
+QUORUM_STATE = Path("__cluster_metadata-0", "quorum-state")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+LOCK_BYTES_MAX = 4096
 
 NODE_ID = 1
 """Node id of a new directory, unless another is requested."""
@@ -35,6 +42,45 @@ WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """Linux's `struct flock`: a write lock from the first byte to the last."""
 NOTHING_LOCKED = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 """The same bytes, unlocked."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """The last use of a directory that was noted in `.lock`; empty if none was."""
+
+    boot: bytes
+    quorum_state: bytes
+    """Digest of `quorum-state` then; empty where an earlier version has noted the use."""
+
+    @classmethod
+    def decode(cls, text: bytes) -> Self:
+        """Read the text of `.lock`."""
+        boot, _, rest = text.partition(b"\n")
+        return cls(boot, rest.partition(b"\n")[0])
+
+    @classmethod
+    def now(cls, root: Path) -> Self:
+        """The use by this process. Raises OSError: the machine does not tell its boot."""
+        return cls(BOOT_ID.read_bytes().strip(), _digest(root / QUORUM_STATE))
+
+    def encode(self) -> bytes:
+        """The text of `.lock`."""
+        return b"%b\n%b\n" % (self.boot, self.quorum_state)
+
+    def was_in_another_boot(self) -> bool:
+        """Say whether the machine was started again since. Raises OSError as `now` does."""
+        return self.boot not in (b"", BOOT_ID.read_bytes().strip())
+
+    def is_not_the_last(self, root: Path) -> bool:
+        """Say whether an Apache Kafka has used the directory since."""
+        return not self.boot or self.quorum_state not in (b"", _digest(root / QUORUM_STATE))
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        return hashlib.sha256(read_plain(path)).hexdigest().encode()
+    except OSError:
+        return b"none"
 
 
 class DataDirectory:
@@ -90,11 +136,9 @@ class DataDirectory:
         try:
             self.node_id, self.cluster_id, self.directory_id = self._identity(node_id)
             self.was_clean = self._is_marked_clean()
-            boot = os.pread(self._lock, 4096, 0)
-            self.was_left_by_kafka = boot == b""
-            """Nobody who notes the boot has used it yet."""
-            has_rebooted = boot not in (b"", BOOT_ID.read_bytes())
-            self.power_failed = not self.was_clean and has_rebooted
+            use = Use.decode(os.pread(self._lock, LOCK_BYTES_MAX, 0))
+            self.was_left_by_kafka = use.is_not_the_last(path)
+            self.power_failed = not self.was_clean and use.was_in_another_boot()
             if self.was_clean and takes_over:
                 self._take_clean_mark()
         except BaseException:
@@ -107,7 +151,9 @@ class DataDirectory:
         To be called once recovery has dealt with `power_failed`: a recovery that is cut short
         has to find it again.
         """
-        os.pwrite(self._lock, BOOT_ID.read_bytes(), 0)
+        text = Use.now(self.path).encode()
+        os.pwrite(self._lock, text, 0)
+        os.ftruncate(self._lock, len(text))
         self._force(self._lock)
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:

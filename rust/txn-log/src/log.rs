@@ -93,7 +93,7 @@ pub struct Past {
     /// Its entry in `log-start-offset-checkpoint`.
     pub log_start_offset: Option<i64>,
     /// The broker before was an Apache Kafka, which notes a log start after the removal of the
-    /// segments below it.
+    /// segments below it, and a cleaned end after the cleaning.
     pub was_left_by_kafka: bool,
     /// Its entry in `cleaner-offset-checkpoint`: it was compacted up to here, so between its batches
     /// offsets may be missing.
@@ -111,9 +111,10 @@ impl Past {
 
     /// True if the power failed before the batches from `end` on reached the disk, though those of
     /// the segment that begins at `next` did. A compacted log loses its batches so, too, see
-    /// `recovery`.
+    /// `recovery`. An Apache Kafka that was killed may have cleaned beyond the end that it noted.
     pub(crate) fn has_lost(&self, end: i64, next: i64) -> bool {
-        let is_of_cleaner = self.cleaned_end.is_some_and(|cleaned| end < cleaned);
+        let is_of_cleaner =
+            self.was_left_by_kafka || self.cleaned_end.is_some_and(|cleaned| end < cleaned);
         self.power_failed && next > end && next > self.recovery_point && !is_of_cleaner
     }
 }

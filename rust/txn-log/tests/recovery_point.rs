@@ -286,6 +286,10 @@ fn a_gap_that_a_cleaner_may_have_left_stays() {
             recovery_point: lost.end,
             ..power_failed
         },
+        Past {
+            was_left_by_kafka: true, // which notes the end of a cleaning after it
+            ..power_failed
+        },
     ];
     for past in pasts {
         let (log, _) = try_open_from(root.path(), SMALL, past).unwrap();
