@@ -26,7 +26,6 @@ import pytest
 
 from sim.disk import SimCatalog
 from txn import _core
-from txn.broker.controller import LocalController
 from txn.broker.group_coordinator import Committer
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
@@ -175,8 +174,7 @@ def state_of(node: Node) -> BrokerState:
 
 async def write_history(node: Node) -> None:
     """Committed, aborted and open transactions over two partitions, plain batches, offsets."""
-    assert isinstance(node.controller, LocalController), "there is one node"
-    node.controller.create_topic_now("orders", 2, {"internal.segment.bytes": "1000"})
+    await node.controller.create_topic("orders", 2, {"internal.segment.bytes": "1000"})
     places = [("orders", 0), ("orders", 1)]
     for number in range(3):
         answer = await node.transactions.init_producer_id(f"pay-{number}", TIMEOUT_MS, None)

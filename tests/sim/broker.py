@@ -11,8 +11,10 @@ loop's own writes a Produce that is on its way may be let in, as the disk's watc
 
 import random
 import uuid
+from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,7 +23,6 @@ from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimSt
 from sim.machine import SyncMarks
 from support.sessions import session
 from txn.broker.apis.table import build_table
-from txn.broker.controller import LocalController
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
@@ -126,6 +127,7 @@ class SimBroker:
         self._power_failed = power_failed
         self._in_worker: list[tuple[SimLog, SyncMarks]] | None = None
         self._in_reactor = False
+        self._syncs_at_once = False
         self.node: Node | None = None
         self.refusal: CorruptLogError | None = None
         """Why it would not serve all that is stored, if for damage."""
@@ -150,11 +152,10 @@ class SimBroker:
             )
             life, ids = self.agenda.now_us, count()
             self.node.groups.make_id = lambda: f"{life}-{next(ids)}"
+            controller = self.node.controller
             for name, partitions in TOPICS.items():
                 if name not in self.node.image.topics:
-                    controller = self.node.controller
-                    assert isinstance(controller, LocalController), "there is one node"
-                    controller.create_topic_now(name, partitions, {})
+                    self.create_at_once(partial(controller.create_topic, name, partitions, {}))
         except (Crash, StorageError):
             self.refusal = self.storage.damage
             self.loop.is_dead = True
@@ -171,6 +172,28 @@ class SimBroker:
         self._table = build_table(self.node)
         self.loop.after(self._chance.choice(TICKS_US), self._tick)
         return True
+
+    def create_at_once(self, create: Callable[[], Awaitable[object]]) -> None:
+        """Let the controller create a topic before anything else happens; its sync takes no time.
+
+        Raises Crash, or the exception of the creation.
+        """
+
+        async def creation() -> None:
+            await create()
+
+        around, agenda = _get_running_loop(), Agenda()
+        loop = SimLoop(agenda, lambda error: None)  # type: ignore[abstract]
+        self._syncs_at_once = True
+        try:
+            task = loop.create_task(creation())
+            agenda.run(0)
+        finally:
+            self._syncs_at_once = False
+            _set_running_loop(around)
+        if not task.done():
+            raise Crash
+        task.result()
 
     def _tick(self) -> None:
         """The work beside the appends that a real broker does once a second."""
@@ -228,6 +251,11 @@ class SimBroker:
                     store.sync()
                 except StorageError as error:
                     failures[id(store)] = error
+
+        if self._syncs_at_once:
+            sync_all()
+            done(failures)
+            return
 
         def go_on() -> None:
             if wanted:

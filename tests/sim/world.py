@@ -28,9 +28,7 @@ from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_pl
 from sim.readers import Follower
 from sim.two_phase import TwoPhaseProducer
 from sim.upgrades import Upgrade
-from txn.broker.controller import LocalController
 from txn.broker.host import Durability
-from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
 from txn.broker.runtime import ShardPhase
 from txn.broker.txn_coordinator import TransactionCoordinator
@@ -360,7 +358,7 @@ class World(ClientsWorld):
         )
         broker.start()
         assert broker.node is not None, "nothing keeps it from starting"
-        self._seed_epochs(broker.node, self.plan.first_epoch)
+        self._seed_epochs(broker, broker.node, self.plan.first_epoch)
         for log in broker.storage.logs.values():
             log.sync()
         broker.loop.is_dead = True
@@ -374,14 +372,8 @@ class World(ClientsWorld):
             log = broker.storage.logs[self._to_hang.pop()]
             log.append([(None, HANGING_VALUE)], timestamp_ms=START_MS, producer=HANGING)
 
-    def _seed_epochs(self, node: Node, first_epoch: int) -> None:
-        controller = node.controller
-        assert isinstance(controller, LocalController), "there is one node"
-        controller.create_topic_now(
-            TRANSACTIONS_TOPIC,
-            node.settings[PARTITION_COUNT_SETTING[TRANSACTIONS_TOPIC]],
-            coordinator_topic_settings(TRANSACTIONS_TOPIC, node.settings),
-        )
+    def _seed_epochs(self, broker: SimBroker, node: Node, first_epoch: int) -> None:
+        broker.create_at_once(lambda: node.controller.create_coordinator_topic(TRANSACTIONS_TOPIC))
         for producer_id, name in zip(
             node.host.allocate_producer_ids_now(), ("pay", "ship"), strict=False
         ):

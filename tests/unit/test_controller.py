@@ -124,7 +124,9 @@ def test_a_change_is_decided_on_earlier_ones_that_are_not_durable() -> None:
 def test_a_deleted_topic_is_served_until_its_deletion_is_on_the_disk() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.controller.create_topic_now("orders", 1, {})
+        creation = bench.controller.create_topic("orders", 1, {})
+        await bench.finish_pass()
+        await creation
         deletion = bench.controller.delete_topic("orders")
         assert "orders" not in bench.controller.image.topics
         assert bench.published == {"orders"}
@@ -185,11 +187,12 @@ def test_a_change_made_on_this_thread_publishes_those_before_it_first() -> None:
     async def main() -> None:
         bench = Bench()
         creation = bench.controller.create_topic("orders", 1, {})
-        bench.controller.create_topic_now("payments", 1, {})
-        assert bench.published == {"orders", "payments"}
+        block = bench.controller.allocate_producer_ids_now()
+        assert bench.published == {"orders"}
+        assert bench.publisher.image.next_producer_id == block.stop
         assert await creation == bench.publisher.image.topics["orders"].topic_id
         await bench.finish_pass()  # nothing is published twice
-        assert [list(delta.created) for delta in bench.deltas] == [["orders"], ["payments"]]
+        assert [list(delta.created) for delta in bench.deltas] == [["orders"], []]
 
     asyncio.run(main())
 
@@ -309,7 +312,9 @@ def test_many_changes_are_published_in_turns() -> None:
 def test_a_brokers_settings_are_told_apart_from_a_topics() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.controller.create_topic_now("orders", 1, {})
+        creation = bench.controller.create_topic("orders", 1, {})
+        await bench.finish_pass()
+        await creation
         changes: Mapping[str, str | None] = {"log.retention.ms": "5"}
         alteration = bench.controller.alter_configs(BROKER_RESOURCE, "", changes)
         await bench.finish_pass()

@@ -209,14 +209,6 @@ class LocalController:
 
         return self._change(records, None)
 
-    def create_topic_now(self, name: str, partition_count: int, settings: dict[str, str]) -> None:
-        """Make a topic; it is durable and published on return. Blocks, for a start.
-
-        Raises StorageError.
-        """
-        self._append(self._creation(name, uuid.uuid4(), partition_count, settings))
-        self._publish_all()
-
     def allocate_producer_ids(self) -> Awaitable[range]:
         """See `Controller`."""
         block = self._next_producer_ids()
