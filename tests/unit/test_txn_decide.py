@@ -1,3 +1,5 @@
+import uuid
+
 import pytest
 
 from txn.coordinator.transaction.decide import (
@@ -18,13 +20,22 @@ from txn.coordinator.transaction.decide import (
     decide_verify,
     result_of_hanging,
 )
-from txn.coordinator.transaction.states import Producer, Txn, TxnResult, TxnState, is_move
+from txn.coordinator.transaction.states import (
+    LastOffset,
+    Producer,
+    Txn,
+    TxnResult,
+    TxnState,
+    UnsyncedMarker,
+    is_move,
+)
 from txn.wire.error_codes import ErrorCode
 
 ID, OTHER_ID, NEW_ID = 7, 8, 9
 LAST_EPOCH = 32766
 COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 PARTITION = ("t", 0)
+TOPIC_ID = uuid.UUID(int=1)
 
 EMPTY = Txn(
     producer_id=ID,
@@ -509,3 +520,47 @@ def test_nothing_open_is_ever_forgotten() -> None:
     assert not is_move(ONGOING, None)
     assert not is_move(PREPARE_ABORT, None)
     assert is_move(COMMITTED, None)
+
+
+# ---------------------------------------------------------------- fields that are carried on
+
+
+FULL = Txn(
+    producer_id=ID,
+    producer_epoch=5,
+    timeout_ms=60_001,
+    state=TxnState.ONGOING,
+    partitions=frozenset({PARTITION}),
+    start_ms=201,
+    updated_ms=101,
+    previous_producer_id=OTHER_ID,
+    last_producer_epoch=3,
+    client_version=TV2,
+    last_offsets=(LastOffset(TOPIC_ID, 0, 0, 11),),
+    unsynced_markers=(UnsyncedMarker(TOPIC_ID, 0, 6, OTHER_ID, 5, is_commit=True),),
+)
+"""Every field, but those of a producer id to come, has a value that is not its default."""
+
+
+def changed(before: Txn, after: Txn) -> set[str]:
+    return {name for name in Txn._fields if getattr(before, name) != getattr(after, name)}
+
+
+def test_a_decision_changes_no_field_but_its_own() -> None:
+    """States are built from all fields in order: a new one would fall back to its default."""
+    to_come = {"next_producer_id", "next_producer_epoch"}
+    defaults = Txn._field_defaults.items()
+    assert {name for name, default in defaults if getattr(FULL, name) == default} == to_come
+    begun = add(FULL, FULL.producer, ("t", 1))
+    assert isinstance(begun, Write)
+    forgotten = {"previous_producer_id", "last_producer_epoch"}
+    assert changed(FULL, begun.txn) == {"partitions", "updated_ms", "client_version", *forgotten}
+
+    decision = end_v2(FULL, 5, COMMIT)
+    assert isinstance(decision, End)
+    assert changed(FULL, decision.prepare) == {"producer_epoch", "state", "updated_ms", *forgotten}
+
+    full = FULL._replace(state=TxnState.PREPARE_COMMIT)
+    assert changed(full, complete(full, now_ms=301)) == {
+        *("state", "partitions", "updated_ms", "last_offsets")
+    }
