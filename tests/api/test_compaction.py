@@ -227,10 +227,10 @@ def test_a_cleaning_goes_on_where_the_last_one_ended_after_a_restart(tmp_path: P
         for lap in range(50):
             put(producer, "prices", [(f"key-{n}", f"{lap}") for n in range(20)])
         roll(producer, "prices")
-        compact(broker)
+        assert compact(broker) > 0
     checkpoint = (tmp_path / "cleaner-offset-checkpoint").read_text().splitlines()
     with open_broker(tmp_path) as broker:
-        assert not broker._log_cleaner.clean_dirtiest()
+        assert compact(broker) == 0
         found = dict(pairs_of(read_messages(broker.bootstrap_servers, "prices")))
 
     topics = [line.split()[0] for line in checkpoint[2:]]

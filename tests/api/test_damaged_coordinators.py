@@ -6,24 +6,26 @@ The broker serves everything else, decides nothing for keys that it cannot read,
 
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from typing_extensions import override
 
 import txn
 from support.clients import commit_values, create_topic, read_all, send, transactional_producer
 from support.command_line import run_txn
 from support.damaged import KAFKA_STORAGE_ERROR, events, fetch_code, flip_bit
 from support.entities import entity_builder
+from support.seam import Seam
 from support.wire_client import RawConnection, request
 from txn import _core
 from txn.errors import StorageError
-from txn.metadata.image import Topic
 from txn.storage.base import StoredBatch
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
@@ -250,7 +252,7 @@ def committed(servers: str, group: str) -> int:
 @pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
 @pytest.mark.parametrize("place", ["open", "read"])
 def test_a_coordinators_log_that_a_disk_refuses_once_is_read_again(
-    left: tuple[Path, txn.Broker], monkeypatch: pytest.MonkeyPatch, topic: str, place: str
+    left: tuple[Path, txn.Broker], topic: str, place: str
 ) -> None:
     """Its ids and groups had no coordinator until the next start."""
     path, broker = left
@@ -259,9 +261,8 @@ def test_a_coordinators_log_that_a_disk_refuses_once_is_read_again(
     commit_values(transactional_producer(servers, BROKEN), "orders", [b"committed"])
     commit_offset(servers, BROKEN, 7)
     kill(broker, path)
-    fail_once(monkeypatch, topic, place)
 
-    with txn.Broker(path) as again:
+    with refused_once(topic, place), txn.Broker(path) as again:
         servers = again.bootstrap_servers
         commit_values(transactional_producer(servers, BROKEN), "orders", [b"next"])
         assert read_all(servers, "orders") == [b"committed", b"next"]
@@ -272,7 +273,6 @@ def test_a_coordinators_log_that_a_disk_refuses_once_is_read_again(
 @pytest.mark.parametrize("place", ["open", "read"])
 def test_a_coordinators_log_that_a_disk_refuses_throughout_a_start_is_served_by_the_next(
     left: tuple[Path, txn.Broker],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     topic: str,
     place: str,
@@ -286,15 +286,11 @@ def test_a_coordinators_log_that_a_disk_refuses_throughout_a_start_is_served_by_
     kill(broker, path)
 
     kind = int(topic == "__transaction_state")
-    with monkeypatch.context() as disk:
-        fail(disk, topic, place)
-        with txn.Broker(path) as without:
-            keys = [BROKEN, SOUND]
-            found = ask(without, FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=keys)
-            codes = [each.error_code for each in found.coordinators]
-            commit_values(
-                transactional_producer(without.bootstrap_servers, SOUND), "orders", [b"x"]
-            )
+    with refused(topic, place), txn.Broker(path) as without:
+        keys = [BROKEN, SOUND]
+        found = ask(without, FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=keys)
+        codes = [each.error_code for each in found.coordinators]
+        commit_values(transactional_producer(without.bootstrap_servers, SOUND), "orders", [b"x"])
     with txn.Broker(path) as again:
         servers = again.bootstrap_servers
         commit_values(transactional_producer(servers, BROKEN), "orders", [b"next"])
@@ -306,38 +302,40 @@ def test_a_coordinators_log_that_a_disk_refuses_throughout_a_start_is_served_by_
     assert "Restart the broker once the disk can be read" in caplog.text
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch, topic: str, place: str) -> None:
+def refused_once(topic: str, place: str) -> AbstractContextManager[None]:
     """Have the disk refuse the partition of `BROKEN` once: to open it, or to read its batches."""
-    fail(monkeypatch, topic, place, iter([StorageError("Input/output error")]))
+    return refused(topic, place, iter([StorageError("Input/output error")]))
 
 
-def fail(
-    monkeypatch: pytest.MonkeyPatch,
-    topic: str,
-    place: str,
-    refusals: Iterator[StorageError] | None = None,
-) -> None:
+@contextmanager
+def refused(
+    topic: str, place: str, refusals: Iterator[StorageError] | None = None
+) -> Iterator[None]:
     """Have the disk refuse the partition of `BROKEN`, always or with these refusals."""
-    index = coordinator_partition(BROKEN, SHARDS)
+    wanted = place, topic, coordinator_partition(BROKEN, SHARDS)
     refusals = refusals or repeat(StorageError("Input/output error"))
-    whole_open, whole_read = NativeStorage._open, NativeLog.batches
 
-    def opened(storage: NativeStorage, wanted: Topic, number: int) -> NativeLog:
-        if (wanted.name, number) == (topic, index):
-            for error in refusals:
-                raise error
-        return whole_open(storage, wanted, number)
-
-    def batches(log: NativeLog, start: int = 0) -> Iterator[StoredBatch]:
-        yield from whole_read(log, start)
-        if (log.topic, log.index) == (topic, index):
+    def refuse(*at: object) -> None:
+        if at == wanted:
             for error in refusals:
                 raise error
 
-    if place == "open":
-        monkeypatch.setattr(NativeStorage, "_open", opened)
-    else:
-        monkeypatch.setattr(NativeLog, "batches", batches)
+    with Seam() as seam:
+
+        @seam.instead_of(NativeLog)
+        class Refused(NativeLog):
+            __slots__ = ()
+
+            def __init__(self, root: Path, topic: str, index: int, **more: Any) -> None:
+                refuse("open", topic, index)
+                super().__init__(root, topic, index, **more)
+
+            @override
+            def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+                yield from super().batches(start)
+                refuse("read", self.topic, self.index)
+
+        yield
 
 
 # ---------------------------------------------------------------- open here, completed there

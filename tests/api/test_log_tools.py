@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import txn
 from support.brokers import BrokerProcess
 from support.clients import create_topic, plain_producer, transactional_producer
+from support.compacted import compact
 from support.log_directories import fill
 from txn.inspect import texts
 from txn.inspect.layout import CHECKPOINTS, State
@@ -210,8 +211,7 @@ def test_P9_a_compacted_directory_has_no_findings(tmp_path: Path) -> None:
             else:
                 producer.abort_transaction(30)
             if number % 20 == 19:
-                while broker._log_cleaner.clean_dirtiest():
-                    pass
+                compact(broker)
         busy = verify(tmp_path / "data")
     outcome = verify(tmp_path / "data", is_deep=True)
     assert (busy.findings, outcome.findings, outcome.state) == ([], [], State.CLEAN)
