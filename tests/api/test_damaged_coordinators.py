@@ -261,6 +261,7 @@ def test_a_coordinators_log_that_a_disk_refuses_once_is_read_again(
     commit_values(transactional_producer(servers, BROKEN), "orders", [b"committed"])
     commit_offset(servers, BROKEN, 7)
     kill(broker, path)
+    broker.close()  # its logs were opened before the seam
 
     with refused_once(topic, place), txn.Broker(path) as again:
         servers = again.bootstrap_servers
@@ -284,6 +285,7 @@ def test_a_coordinators_log_that_a_disk_refuses_throughout_a_start_is_served_by_
     commit_values(transactional_producer(servers, BROKEN), "orders", [b"committed"])
     commit_offset(servers, BROKEN, 7)
     kill(broker, path)
+    broker.close()  # its logs were opened before the seam
 
     kind = int(topic == "__transaction_state")
     with refused(topic, place), txn.Broker(path) as without:
