@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 
-use txn_client::messages::Api;
+use txn_client::messages::ClientApi;
 use txn_protocol::frame::{
     LENGTH_BYTES, begin_request, read_response_header, set_length, set_request_correlation_id,
 };
@@ -16,7 +16,7 @@ const CLIENT_ID: &str = "txn-bench";
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// An open connection.
-pub struct Connection {
+pub struct BenchConnection {
     stream: TcpStream,
     correlation: i32,
     /// Allocated when something is first received: an idle connection is only its socket.
@@ -25,7 +25,7 @@ pub struct Connection {
     end: usize,
 }
 
-impl Connection {
+impl BenchConnection {
     /// Connects to HOST:PORT.
     pub fn open(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
@@ -128,7 +128,7 @@ impl Connection {
     /// Sends a request in its highest version and reads the answer.
     pub fn call<T>(
         &mut self,
-        api: Api,
+        api: ClientApi,
         encode: impl FnOnce(&mut Vec<u8>),
         decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, Failure> {
@@ -149,7 +149,7 @@ pub fn unpaced(stream: &TcpStream) {
 }
 
 /// The beginning of a request's frame, in the highest version this client knows.
-pub fn head(api: Api) -> Vec<u8> {
+pub fn head(api: ClientApi) -> Vec<u8> {
     let mut frame = Vec::new();
     begin_request(&mut frame, api.key, api.highest, 0, CLIENT_ID);
     frame

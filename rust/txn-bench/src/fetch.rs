@@ -12,14 +12,14 @@ use txn_protocol::frame::read_response_header;
 use txn_protocol::{Malformed, Put, Reader};
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::{Connection, head};
+use crate::connection::{BenchConnection, head};
 use crate::samples::{Samples, print};
 
 const MIB: f64 = 1_048_576.0;
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut connection = Connection::open(arguments.text("bootstrap")?)?;
+    let mut connection = BenchConnection::open(arguments.text("bootstrap")?)?;
     let topic = arguments.text("topic")?;
     let partitions = arguments.number("partitions", 1)?;
     let is_read_committed = match arguments.text("isolation")? {
@@ -27,13 +27,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         "read_uncommitted" => false,
         other => return Err(format!("there is no isolation level {other:?}").into()),
     };
-    let request = Request {
+    let request = BenchFetch {
         topic,
         is_read_committed,
         partition_bytes: arguments.number("partition-bytes", 1 << 20)?,
     };
     let rounds = arguments.number("rounds", 1)?;
-    let mut seen = Seen::default();
+    let mut seen = FetchCounters::default();
     let began = Instant::now();
     for _ in 0..rounds {
         let mut positions = vec![0; partitions];
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Counters over all requests.
 #[derive(Default)]
-struct Seen {
+struct FetchCounters {
     requests: f64,
     bytes: f64,
     batches: f64,
@@ -63,19 +63,19 @@ struct Seen {
     per_mib: Samples,
 }
 
-struct Request<'a> {
+struct BenchFetch<'a> {
     topic: &'a str,
     is_read_committed: bool,
     partition_bytes: i32,
 }
 
-impl Request<'_> {
+impl BenchFetch<'_> {
     /// Fetches once and moves the positions on; returns the record bytes received.
     fn fetch(
         &self,
-        connection: &mut Connection,
+        connection: &mut BenchConnection,
         positions: &mut [i64],
-        seen: &mut Seen,
+        seen: &mut FetchCounters,
     ) -> Result<usize, Failure> {
         let began = Instant::now();
         let mut request = self.encode(positions);
@@ -120,12 +120,12 @@ impl Request<'_> {
 
 /// An answer to Fetch v12 on its way in.
 struct ResponseReader<'a> {
-    connection: &'a mut Connection,
+    connection: &'a mut BenchConnection,
     left: usize,
 }
 
 impl<'a> ResponseReader<'a> {
-    fn new(connection: &'a mut Connection) -> io::Result<Self> {
+    fn new(connection: &'a mut BenchConnection) -> io::Result<Self> {
         let size = connection.take(4)?.first_chunk().copied();
         let left = u32::from_be_bytes(size.expect("four bytes were taken")) as usize;
         Ok(Self { connection, left })
@@ -184,7 +184,7 @@ impl<'a> ResponseReader<'a> {
     }
 
     /// Reads everything; returns the record bytes.
-    fn read(mut self, positions: &mut [i64], seen: &mut Seen) -> Result<usize, Failure> {
+    fn read(mut self, positions: &mut [i64], seen: &mut FetchCounters) -> Result<usize, Failure> {
         self.i32()?; // correlation id
         self.tags()?;
         self.i32()?; // throttle time
@@ -223,7 +223,7 @@ impl<'a> ResponseReader<'a> {
         &mut self,
         mut left: usize,
         position: &mut i64,
-        seen: &mut Seen,
+        seen: &mut FetchCounters,
     ) -> Result<(), Failure> {
         while left >= HEADER_BYTES {
             let header =
@@ -244,11 +244,11 @@ impl<'a> ResponseReader<'a> {
 
 /// Says whether every partition of a topic has its leader here, so that it can be written.
 pub fn is_led(
-    connection: &mut Connection,
+    connection: &mut BenchConnection,
     topic: &str,
     partitions: usize,
 ) -> Result<bool, Failure> {
-    let request = Request {
+    let request = BenchFetch {
         topic,
         is_read_committed: false,
         partition_bytes: 1,

@@ -7,7 +7,7 @@ use txn_client::messages::API_VERSIONS;
 use txn_client::messages::cluster::{decode_api_versions, encode_api_versions};
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::Connection;
+use crate::connection::BenchConnection;
 use crate::samples::print;
 
 /// Runs the command.
@@ -17,7 +17,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let began = Instant::now();
     let mut held = Vec::with_capacity(count);
     for _ in 0..count {
-        let mut connection = Connection::open(address)?;
+        let mut connection = BenchConnection::open(address)?;
         greet(&mut connection)?;
         held.push(connection.into_idle());
     }
@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn greet(connection: &mut Connection) -> Result<(), Failure> {
+fn greet(connection: &mut BenchConnection) -> Result<(), Failure> {
     let version = API_VERSIONS.highest;
     let versions = connection.call(
         API_VERSIONS,

@@ -3,13 +3,13 @@
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use txn_client::messages::transactions::Identity;
+use txn_client::messages::transactions::ProducerIdAndEpoch;
 use txn_client::messages::{PRODUCE, produce};
 use txn_log::builder::BatchBuilder;
 use txn_protocol::batch::{self, Codec, Header};
 
 use crate::arguments::Failure;
-use crate::connection::{Connection, head};
+use crate::connection::{BenchConnection, head};
 
 /// The bytes after the batch in a Produce of one: no tags of the partition, the topic, the request.
 const TAIL: [u8; 3] = [0; 3];
@@ -41,7 +41,7 @@ impl Load {
             transactional_id.is_some(),
         );
         let header = Header::parse(&batch).expect("a whole header");
-        let part = produce::Part {
+        let part = produce::PartitionBatch {
             topic,
             partition,
             batch: &batch,
@@ -59,13 +59,13 @@ impl Load {
     }
 
     /// Makes the batch one of this producer, from its first sequence on.
-    pub fn begin(&mut self, (producer_id, producer_epoch): Identity) {
+    pub fn begin(&mut self, (producer_id, producer_epoch): ProducerIdAndEpoch) {
         batch::stamp_producer(&mut self.batch, producer_id, producer_epoch);
         self.sequence = 0;
     }
 
     /// Sends the batch as the producer's next.
-    pub fn send(&mut self, connection: &mut Connection) -> io::Result<()> {
+    pub fn send(&mut self, connection: &mut BenchConnection) -> io::Result<()> {
         batch::stamp_sequence(&mut self.batch, self.sequence);
         batch::seal(&mut self.batch);
         connection.send(&mut self.head, &self.batch, &TAIL)?;
@@ -80,7 +80,7 @@ impl Load {
     }
 
     /// Receives the answer to the oldest `send` and returns its error code.
-    pub fn answer(&self, connection: &mut Connection) -> io::Result<i16> {
+    pub fn answer(&self, connection: &mut BenchConnection) -> io::Result<i16> {
         let answer = connection.receive()?;
         let code = answer.get(self.error_at..).and_then(<[u8]>::first_chunk);
         code.map(|code| i16::from_be_bytes(*code))
@@ -88,7 +88,7 @@ impl Load {
     }
 
     /// Like `answer`, for callers to whom only 0 will do.
-    pub fn confirm(&self, connection: &mut Connection) -> Result<(), Failure> {
+    pub fn confirm(&self, connection: &mut BenchConnection) -> Result<(), Failure> {
         match self.answer(connection)? {
             0 => Ok(()),
             code => Err(format!("Produce was answered with error {code}").into()),

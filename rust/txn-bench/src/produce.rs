@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use txn_client::messages::INIT_PRODUCER_ID;
 use txn_client::messages::transactions::{
-    Identity, decode_init_producer_id, encode_init_producer_id,
+    ProducerIdAndEpoch, decode_init_producer_id, encode_init_producer_id,
 };
 use txn_protocol::codes;
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::Connection;
+use crate::connection::BenchConnection;
 use crate::load::Load;
 use crate::samples::{Samples, micros, print};
 
@@ -65,8 +65,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn prepare(address: &str, mut load: Load) -> Result<(Connection, Load), Failure> {
-    let mut connection = Connection::open(address)?;
+fn prepare(address: &str, mut load: Load) -> Result<(BenchConnection, Load), Failure> {
+    let mut connection = BenchConnection::open(address)?;
     load.begin(identity(&mut connection, None)?);
     Ok((connection, load))
 }
@@ -89,7 +89,7 @@ impl Sent {
 }
 
 fn produce(
-    mut connection: Connection,
+    mut connection: BenchConnection,
     mut load: Load,
     goal: u64,
     seconds: f64,
@@ -126,9 +126,9 @@ fn produce(
 
 /// Asks for a producer id until the coordinator has one to give.
 pub fn identity(
-    connection: &mut Connection,
+    connection: &mut BenchConnection,
     transactional_id: Option<&str>,
-) -> Result<Identity, Failure> {
+) -> Result<ProducerIdAndEpoch, Failure> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let began = Instant::now();
     loop {

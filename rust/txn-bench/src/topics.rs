@@ -12,7 +12,7 @@ use txn_protocol::Reader;
 use txn_protocol::frame::read_response_header;
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::{Connection, head};
+use crate::connection::{BenchConnection, head};
 use crate::fetch::is_led;
 use crate::load::batch;
 use crate::samples::print;
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut connection = Connection::open(arguments.text("bootstrap")?)?;
+    let mut connection = BenchConnection::open(arguments.text("bootstrap")?)?;
     let prefix = arguments.text("prefix")?;
     let topics: i32 = arguments.number("topics", 1)?;
     let partitions: i32 = arguments.number("partitions", 1)?;
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn create(connection: &mut Connection, name: &str, partitions: i32) -> Result<(), Failure> {
+fn create(connection: &mut BenchConnection, name: &str, partitions: i32) -> Result<(), Failure> {
     let answers = connection.call(
         CREATE_TOPICS,
         |e| encode_create_topics(e, name, partitions, &[], TIMEOUT_MS),
@@ -70,7 +70,7 @@ fn create(connection: &mut Connection, name: &str, partitions: i32) -> Result<()
 }
 
 fn wait_for_leaders(
-    connection: &mut Connection,
+    connection: &mut BenchConnection,
     name: &str,
     partitions: i32,
 ) -> Result<(), Failure> {
@@ -85,7 +85,7 @@ fn wait_for_leaders(
 }
 
 /// Writes one record to each partition.
-fn write(connection: &mut Connection, topic: &str, partitions: i32) -> Result<(), Failure> {
+fn write(connection: &mut BenchConnection, topic: &str, partitions: i32) -> Result<(), Failure> {
     let record = batch(100, 0, 1, false);
     let partitions: Vec<i32> = (0..partitions).collect();
     for some in partitions.chunks(PARTITIONS_AT_ONCE) {
@@ -104,14 +104,14 @@ fn check(code: i16) -> Result<(), Failure> {
 }
 
 fn write_once(
-    connection: &mut Connection,
+    connection: &mut BenchConnection,
     topic: &str,
     partitions: &[i32],
     batch: &[u8],
 ) -> Result<Vec<i16>, Failure> {
     let parts: Vec<_> = partitions
         .iter()
-        .map(|&partition| produce::Part {
+        .map(|&partition| produce::PartitionBatch {
             topic,
             partition,
             batch,

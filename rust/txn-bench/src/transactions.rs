@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use txn_client::messages::cluster::{
     CoordinatorOf, decode_find_coordinator, encode_find_coordinator,
 };
-use txn_client::messages::transactions::{Identity, decode_end_txn, encode_end_txn};
+use txn_client::messages::transactions::{ProducerIdAndEpoch, decode_end_txn, encode_end_txn};
 use txn_client::messages::{END_TXN, FIND_COORDINATOR};
 use txn_protocol::codes;
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::Connection;
+use crate::connection::BenchConnection;
 use crate::load::Load;
 use crate::produce::identity;
 use crate::samples::{Samples, micros, print};
@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .map(|number| {
                 let start = &start;
                 scope.spawn(move || {
-                    let producer = Producer::open(arguments, number);
+                    let producer = BenchProducer::open(arguments, number);
                     start.wait();
                     producer?.run(arguments)
                 })
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .collect();
         start.wait();
         let began = Instant::now();
-        let mut ended = Ended::default();
+        let mut ended = EndCounters::default();
         for worker in workers {
             ended.add(worker.join().expect("no producer panics")?);
         }
@@ -57,13 +57,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Ends of transactions.
 #[derive(Default)]
-struct Ended {
+struct EndCounters {
     count: u32,
     aborted: u32,
     latencies: Samples,
 }
 
-impl Ended {
+impl EndCounters {
     fn add(&mut self, other: Self) {
         self.count += other.count;
         self.aborted += other.aborted;
@@ -72,16 +72,16 @@ impl Ended {
 }
 
 /// A producer of one transactional id, which ends its transactions one after the other.
-struct Producer {
-    connection: Connection,
+struct BenchProducer {
+    connection: BenchConnection,
     transactional_id: String,
-    who: Identity,
+    who: ProducerIdAndEpoch,
     loads: Vec<Load>,
 }
 
-impl Producer {
+impl BenchProducer {
     fn open(arguments: &Arguments, number: usize) -> Result<Self, Failure> {
-        let mut connection = Connection::open(arguments.text("bootstrap")?)?;
+        let mut connection = BenchConnection::open(arguments.text("bootstrap")?)?;
         let topic = arguments.text("topic")?;
         let transactional_id = format!("{}-{number}", arguments.text("id")?);
         let partitions: i32 = arguments.number("partitions", 1)?;
@@ -109,10 +109,10 @@ impl Producer {
         })
     }
 
-    fn run(mut self, arguments: &Arguments) -> Result<Ended, Failure> {
+    fn run(mut self, arguments: &Arguments) -> Result<EndCounters, Failure> {
         let count: u32 = arguments.number("count", 1000)?;
         let abort_every: u32 = arguments.number("abort-every", 0)?;
-        let mut ended = Ended::default();
+        let mut ended = EndCounters::default();
         for number in 0..count {
             let is_commit = abort_every == 0 || number % abort_every != 0;
             ended.count += 1;
@@ -134,7 +134,7 @@ impl Producer {
     }
 }
 
-fn store(connection: &mut Connection, load: &mut Load) -> Result<(), Failure> {
+fn store(connection: &mut BenchConnection, load: &mut Load) -> Result<(), Failure> {
     loop {
         load.send(connection)?;
         match load.answer(connection)? {
@@ -149,11 +149,11 @@ fn store(connection: &mut Connection, load: &mut Load) -> Result<(), Failure> {
 }
 
 fn end(
-    connection: &mut Connection,
+    connection: &mut BenchConnection,
     transactional_id: &str,
-    who: Identity,
+    who: ProducerIdAndEpoch,
     is_commit: bool,
-) -> Result<Identity, Failure> {
+) -> Result<ProducerIdAndEpoch, Failure> {
     loop {
         let (code, next) = connection.call(
             END_TXN,

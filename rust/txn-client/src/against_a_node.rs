@@ -2,7 +2,7 @@
 //!
 //! `Node` keeps partitions the way Kafka does as far as a producer can tell: a batch is stored if its
 //! sequence follows the last one, is a duplicate if it is one of the last five, and is refused
-//! with 45 otherwise. Its treatment of the next requests is a list of `Fault`s.
+//! with 45 otherwise. Its treatment of the next requests is a list of `RequestFate`s.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{Read, Write};
@@ -21,17 +21,17 @@ use txn_protocol::{Put, Reader};
 use crate::columns::{BinaryColumn, Columns, Parts};
 use crate::fetch::Selection;
 use crate::messages::cluster::{decode_metadata, encode_metadata};
-use crate::messages::{self, Api};
+use crate::messages::{self, ClientApi};
 use crate::rows::{BinaryRows, Rows};
-use crate::writer::Settings;
-use crate::{Client, Identity, KafkaError};
+use crate::writer::WriterSettings;
+use crate::{Client, KafkaError, ProducerIdAndEpoch};
 
 const TOPIC: &str = "t";
-const WHO: Identity = (7, 0);
+const WHO: ProducerIdAndEpoch = (7, 0);
 
 /// The fate of one Produce or Fetch request.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum RequestFate {
     None,
     /// The connection closes before the request is looked at.
     LoseRequest,
@@ -44,20 +44,20 @@ enum Fault {
 }
 
 #[derive(Debug, Default)]
-struct Partition {
+struct NodePartition {
     batches: Vec<Vec<u8>>,
     next_offset: i64,
     /// Per producer: the sequence due next, and the first ones of the last five batches.
-    producers: HashMap<Identity, (i32, VecDeque<i32>)>,
+    producers: HashMap<ProducerIdAndEpoch, (i32, VecDeque<i32>)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NodeState {
     transaction_version: i16,
     /// (API key, lowest, highest).
     offers: Vec<(i16, i16, i16)>,
-    partitions: Vec<Partition>,
-    faults: VecDeque<Fault>,
+    partitions: Vec<NodePartition>,
+    faults: VecDeque<RequestFate>,
     joined: HashSet<i32>,
     produce_requests: usize,
     /// (producer id, first offset, offset of the abort marker).
@@ -68,7 +68,7 @@ struct State {
 
 struct Node {
     port: u16,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NodeState>>,
 }
 
 impl Node {
@@ -83,12 +83,12 @@ impl Node {
             (24, 0, 3),
             (26, 3, 5),
         ];
-        let state = State {
+        let state = NodeState {
             transaction_version,
             offers: offers.to_vec(),
-            partitions: (0..partitions).map(|_| Partition::default()).collect(),
+            partitions: (0..partitions).map(|_| NodePartition::default()).collect(),
             last_stable_offset: -1,
-            ..State::default()
+            ..NodeState::default()
         };
         let state = Arc::new(Mutex::new(state));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -108,7 +108,7 @@ impl Node {
         Client::new(&format!("127.0.0.1:{}", self.port), "test", timeout, None).unwrap()
     }
 
-    fn fault(&self, faults: &[Fault]) {
+    fn fault(&self, faults: &[RequestFate]) {
         self.state.lock().unwrap().faults.extend(faults);
     }
 
@@ -118,7 +118,7 @@ impl Node {
     }
 }
 
-impl Partition {
+impl NodePartition {
     fn append(&mut self, mut batch: Vec<u8>) -> i64 {
         let base_offset = self.next_offset;
         batch[..8].copy_from_slice(&base_offset.to_be_bytes());
@@ -150,7 +150,7 @@ impl Partition {
 }
 
 /// Answers one connection until it ends or a fault ends it.
-fn serve(mut stream: TcpStream, state: &Mutex<State>, port: u16) {
+fn serve(mut stream: TcpStream, state: &Mutex<NodeState>, port: u16) {
     loop {
         let mut size = [0; 4];
         if stream.read_exact(&mut size).is_err() {
@@ -166,16 +166,16 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, port: u16) {
         begin_response(&mut answer, header.correlation_id, key != 18);
         let mut state = state.lock().unwrap();
         let fault = if key < 2 {
-            state.faults.pop_front().unwrap_or(Fault::None)
+            state.faults.pop_front().unwrap_or(RequestFate::None)
         } else {
-            Fault::None
+            RequestFate::None
         };
-        if matches!(fault, Fault::LoseRequest) {
+        if matches!(fault, RequestFate::LoseRequest) {
             return;
         }
         state.answer(key, version, &mut r, &mut answer, fault, port);
         drop(state);
-        if matches!(fault, Fault::LoseAnswer) {
+        if matches!(fault, RequestFate::LoseAnswer) {
             return;
         }
         let size = answer.len() - LENGTH_BYTES;
@@ -186,14 +186,14 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, port: u16) {
     }
 }
 
-impl State {
+impl NodeState {
     fn answer(
         &mut self,
         key: i16,
         version: i16,
         r: &mut Reader<'_>,
         e: &mut Vec<u8>,
-        fault: Fault,
+        fault: RequestFate,
         port: u16,
     ) {
         match key {
@@ -302,7 +302,7 @@ impl State {
         e.put_no_tags(true);
     }
 
-    fn produce(&mut self, version: i16, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: Fault) {
+    fn produce(&mut self, version: i16, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: RequestFate) {
         self.produce_requests += 1;
         let transactional_id = r.compact_nullable_string().unwrap();
         assert_eq!(r.i16().unwrap(), -1, "acks");
@@ -326,9 +326,9 @@ impl State {
                 transactional_id.is_some()
             );
             let code = match fault {
-                Fault::Refuse(code) => code,
+                RequestFate::Refuse(code) => code,
                 _ if needs_join && !self.joined.contains(&partition) => 48,
-                Fault::RefuseAfterStoring(code) => {
+                RequestFate::RefuseAfterStoring(code) => {
                     self.partitions[partition as usize].produce(&batch);
                     code
                 }
@@ -352,7 +352,7 @@ impl State {
         e.put_no_tags(true);
     }
 
-    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: Fault) {
+    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: RequestFate) {
         for _ in 0..4 {
             r.i32().unwrap();
         }
@@ -392,7 +392,7 @@ impl State {
         // As Kafka: the first batch whole, then as many bytes as asked for, wherever that cuts.
         let first = BatchView::parse(&records).map_or(0, |batch| batch.size());
         records.truncate(first.max(bytes_max as usize));
-        let code = if let Fault::Refuse(code) = fault {
+        let code = if let RequestFate::Refuse(code) = fault {
             code
         } else {
             0
@@ -470,8 +470,8 @@ fn selection(end: i64, bytes_max: i32) -> Selection {
     }
 }
 
-fn settings(batch_bytes: usize, codec: Codec) -> Settings {
-    Settings { batch_bytes, codec }
+fn settings(batch_bytes: usize, codec: Codec) -> WriterSettings {
+    WriterSettings { batch_bytes, codec }
 }
 
 fn little_endian<const N: usize>(numbers: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
@@ -550,7 +550,7 @@ fn numbered(count: usize) -> Vec<(i32, Vec<u8>)> {
         .collect()
 }
 
-fn batch_of(who: Identity, is_transactional: bool, values: &[&str]) -> Vec<u8> {
+fn batch_of(who: ProducerIdAndEpoch, is_transactional: bool, values: &[&str]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(Codec::None);
     (builder.producer_id, builder.producer_epoch) = who;
     builder.is_transactional = is_transactional;
@@ -577,12 +577,12 @@ fn marker(producer_id: i64, is_commit: bool) -> Vec<u8> {
 fn a_stored_batch_that_fails_again_is_remembered_when_it_is_sent_once_more() {
     let node = Node::start(1, 2);
     node.fault(&[
-        Fault::RefuseAfterStoring(7), // the first batch
-        Fault::None,
-        Fault::Refuse(51), // the third; the two behind it meet a gap
-        Fault::None,
-        Fault::None,
-        Fault::Refuse(51), // the first again, and behind it the third to the sixth are stored
+        RequestFate::RefuseAfterStoring(7), // the first batch
+        RequestFate::None,
+        RequestFate::Refuse(51), // the third; the two behind it meet a gap
+        RequestFate::None,
+        RequestFate::None,
+        RequestFate::Refuse(51), // the first again, and behind it the third to the sixth are stored
     ]);
     let client = node.client(20_000);
     let mut writer = client
@@ -597,15 +597,15 @@ fn a_stored_batch_that_fails_again_is_remembered_when_it_is_sent_once_more() {
     );
 }
 
-fn any_fault() -> impl Strategy<Value = Fault> {
+fn any_fault() -> impl Strategy<Value = RequestFate> {
     prop_oneof![
-        Just(Fault::None),
-        Just(Fault::LoseRequest),
-        Just(Fault::LoseAnswer),
-        Just(Fault::Refuse(6)),
-        Just(Fault::Refuse(51)),
-        Just(Fault::RefuseAfterStoring(7)),
-        Just(Fault::RefuseAfterStoring(20)),
+        Just(RequestFate::None),
+        Just(RequestFate::LoseRequest),
+        Just(RequestFate::LoseAnswer),
+        Just(RequestFate::Refuse(6)),
+        Just(RequestFate::Refuse(51)),
+        Just(RequestFate::RefuseAfterStoring(7)),
+        Just(RequestFate::RefuseAfterStoring(20)),
     ]
 }
 
@@ -617,7 +617,12 @@ proptest! {
         values in prop::collection::vec((0..3, prop::collection::vec(any::<u8>(), 0..60)), 1..150),
         faults in prop::collection::vec(any_fault(), 0..7),
         read_faults in prop::collection::vec(
-            prop_oneof![Just(Fault::None), Just(Fault::LoseAnswer), Just(Fault::LoseRequest), Just(Fault::Refuse(6))],
+            prop_oneof![
+                Just(RequestFate::None),
+                Just(RequestFate::LoseAnswer),
+                Just(RequestFate::LoseRequest),
+                Just(RequestFate::Refuse(6)),
+            ],
             0..4,
         ),
         batch_bytes in 100_usize..1500,
@@ -700,7 +705,7 @@ proptest! {
 #[test]
 fn a_batch_whose_answer_was_lost_is_sent_again_and_stored_once() {
     let node = Node::start(1, 2);
-    node.fault(&[Fault::LoseAnswer]);
+    node.fault(&[RequestFate::LoseAnswer]);
     let mut writer = node
         .client(20_000)
         .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
@@ -717,7 +722,8 @@ fn a_batch_whose_answer_was_lost_is_sent_again_and_stored_once() {
 #[test]
 fn gaps_behind_a_batch_that_failed_are_its_echo() {
     let node = Node::start(1, 2);
-    node.fault(&[Fault::None, Fault::Refuse(6)]); // the third to fifth then come too early: 45
+    // The third to fifth then come too early: 45.
+    node.fault(&[RequestFate::None, RequestFate::Refuse(6)]);
     let client = node.client(20_000);
     let mut writer = client
         .writer(Some("pay"), WHO, settings(100, Codec::None))
@@ -734,7 +740,7 @@ fn gaps_behind_a_batch_that_failed_are_its_echo() {
 #[test]
 fn a_gap_that_nothing_explains_is_final_and_ends_the_writer() {
     let node = Node::start(1, 2);
-    node.fault(&[Fault::Refuse(45)]);
+    node.fault(&[RequestFate::Refuse(45)]);
     let mut writer = node
         .client(20_000)
         .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
@@ -749,7 +755,7 @@ fn a_gap_that_nothing_explains_is_final_and_ends_the_writer() {
 #[test]
 fn a_fenced_writer_never_tries_again() {
     let node = Node::start(1, 2);
-    node.fault(&[Fault::Refuse(47)]);
+    node.fault(&[RequestFate::Refuse(47)]);
     let mut writer = node
         .client(20_000)
         .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
@@ -769,7 +775,7 @@ fn a_fenced_writer_never_tries_again() {
 #[test]
 fn a_node_that_stays_away_is_given_up_after_the_timeout() {
     let node = Node::start(1, 2);
-    node.fault(&[Fault::Refuse(6); 1000]);
+    node.fault(&[RequestFate::Refuse(6); 1000]);
     let mut writer = node
         .client(60)
         .writer(Some("pay"), WHO, settings(1 << 20, Codec::None))
@@ -911,7 +917,7 @@ fn a_damaged_batch_is_named_and_never_passed_over() {
 #[test]
 fn an_offset_that_is_gone_is_told_at_once() {
     let node = Node::start(1, 2);
-    node.fault(&[Fault::Refuse(1)]);
+    node.fault(&[RequestFate::Refuse(1)]);
     let error = read(&node.client(20_000), 0, 5, 1 << 20).unwrap_err();
     assert_eq!((error.code, error.is_retriable), (1, false));
 }
@@ -939,7 +945,7 @@ fn a_body_of_the_callers_goes_to_the_node_the_caller_names() {
     let node = Node::start(1, 2);
     let client = node.client(20_000);
     let address = client.any_node().unwrap();
-    let api = Api::known(messages::METADATA.key, 0, 12).unwrap();
+    let api = ClientApi::known(messages::METADATA.key, 0, 12).unwrap();
     let version = client.version(&address, api).unwrap();
     let mut body = Vec::new();
     encode_metadata(&mut body, version, None, false);
@@ -952,13 +958,13 @@ fn a_body_of_the_callers_goes_to_the_node_the_caller_names() {
 fn a_version_that_the_node_does_not_offer_is_refused_before_anything_is_sent() {
     let node = Node::start(1, 2);
     let client = node.client(20_000);
-    let api = Api::known(messages::METADATA.key, 0, 8).unwrap();
+    let api = ClientApi::known(messages::METADATA.key, 0, 8).unwrap();
     let error = client
         .version(&client.any_node().unwrap(), api)
         .unwrap_err();
     assert_eq!((error.code, error.is_retriable), (35, false));
     assert!(error.message.contains("Metadata in version 0 to 8"));
-    assert_eq!(Api::known(7, 0, 0), None);
+    assert_eq!(ClientApi::known(7, 0, 0), None);
 }
 
 /// Accepts one connection, and sends it these bytes before it closes.

@@ -22,9 +22,9 @@ use crate::error::KafkaError;
 use crate::fetch::{Fetch, Selection};
 use crate::interrupt::Interrupt;
 use crate::messages::cluster::CoordinatorOf;
-use crate::messages::transactions::{Description, Identity};
-use crate::messages::{self, Api, cluster as cluster_messages, transactions};
-use crate::writer::{Settings, Writer};
+use crate::messages::transactions::{Description, ProducerIdAndEpoch};
+use crate::messages::{self, ClientApi, cluster as cluster_messages, transactions};
+use crate::writer::{Writer, WriterSettings};
 
 /// A cluster's description of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,8 +304,8 @@ impl Client {
         &self,
         transactional_id: Option<&str>,
         timeout_ms: i32,
-        current: Identity,
-    ) -> Result<Identity, KafkaError> {
+        current: ProducerIdAndEpoch,
+    ) -> Result<ProducerIdAndEpoch, KafkaError> {
         init_producer_id(&self.cluster, transactional_id, timeout_ms, current)
     }
 
@@ -319,9 +319,9 @@ impl Client {
     pub fn end_txn(
         &self,
         transactional_id: &str,
-        who: Identity,
+        who: ProducerIdAndEpoch,
         commit: bool,
-    ) -> Result<Identity, KafkaError> {
+    ) -> Result<ProducerIdAndEpoch, KafkaError> {
         self.cluster.retry(|retry| {
             let api = match retry.transaction_version()? {
                 2 => messages::END_TXN.at_least(5),
@@ -441,7 +441,7 @@ impl Client {
     pub fn add_offsets(
         &self,
         transactional_id: &str,
-        who: Identity,
+        who: ProducerIdAndEpoch,
         group: &str,
         offsets: &[(String, i32, i64)],
     ) -> Result<(), KafkaError> {
@@ -479,7 +479,7 @@ impl Client {
     fn add_group(
         &self,
         transactional_id: &str,
-        who: Identity,
+        who: ProducerIdAndEpoch,
         group: &str,
     ) -> Result<(), KafkaError> {
         self.cluster.retry(|retry| {
@@ -511,8 +511,8 @@ impl Client {
     pub fn writer(
         &self,
         transactional_id: Option<&str>,
-        who: Identity,
-        settings: Settings,
+        who: ProducerIdAndEpoch,
+        settings: WriterSettings,
     ) -> Result<Writer, KafkaError> {
         let who = match transactional_id {
             Some(_) => who,
@@ -540,7 +540,7 @@ impl Client {
     ///
     /// # Errors
     /// If the node does not answer, or with 35.
-    pub fn version(&self, node: &Address, api: Api) -> Result<i16, KafkaError> {
+    pub fn version(&self, node: &Address, api: ClientApi) -> Result<i16, KafkaError> {
         let connection = self.cluster.begin().connect(node)?;
         let version = connection.version(api);
         self.cluster.put_back(connection);
@@ -556,7 +556,7 @@ impl Client {
     pub fn send(
         &self,
         node: &Address,
-        api: Api,
+        api: ClientApi,
         version: i16,
         body: &[u8],
     ) -> Result<Vec<u8>, KafkaError> {
@@ -579,8 +579,8 @@ fn init_producer_id(
     cluster: &Cluster,
     transactional_id: Option<&str>,
     timeout_ms: i32,
-    current: Identity,
-) -> Result<Identity, KafkaError> {
+    current: ProducerIdAndEpoch,
+) -> Result<ProducerIdAndEpoch, KafkaError> {
     cluster.retry(|retry| {
         let node = match transactional_id {
             Some(id) => retry.coordinator(CoordinatorOf::Transaction, id)?,
@@ -613,7 +613,7 @@ pub fn transaction_error(
     node: &str,
     what: &str,
     id: &str,
-    who: Identity,
+    who: ProducerIdAndEpoch,
 ) -> KafkaError {
     let subject = format!(
         "transactional id '{id}', producer id {}, producer epoch {}",

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use txn_protocol::codes;
 use txn_protocol::{Malformed, Reader};
 
-use crate::connection::{Address, Connection};
+use crate::connection::{Address, BrokerConnection};
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
-use crate::messages::cluster::{CoordinatorOf, Metadata, Topic};
-use crate::messages::{self, Api, FIND_COORDINATOR, METADATA};
+use crate::messages::cluster::{CoordinatorOf, Metadata, TopicMetadata};
+use crate::messages::{self, ClientApi, FIND_COORDINATOR, METADATA};
 
 /// Longest wait for one answer; then the node counts as hung and the request is sent again.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -39,13 +39,13 @@ pub struct Cluster {
     client_id: String,
     timeout: Duration,
     interrupt: Option<Interrupt>,
-    known: Mutex<Known>,
+    known: Mutex<KnownCluster>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownCluster {
     is_closed: bool,
-    idle: HashMap<Address, Vec<Connection>>,
+    idle: HashMap<Address, Vec<BrokerConnection>>,
     nodes: BTreeMap<i32, Address>,
     /// By topic: the leader of each partition, -1 if it has none now.
     leaders: HashMap<String, Vec<i32>>,
@@ -102,7 +102,7 @@ impl Cluster {
                 "bootstrap.servers is empty; name at least one host:port".to_owned(),
             ));
         }
-        let known = Mutex::new(Known::default());
+        let known = Mutex::new(KnownCluster::default());
         Ok(Self {
             bootstrap,
             client_id: client_id.to_owned(),
@@ -118,7 +118,7 @@ impl Cluster {
         self.timeout
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownCluster> {
         self.known
             .lock()
             .expect("no code panics while it holds the cluster's lock")
@@ -160,7 +160,7 @@ impl Cluster {
     }
 
     /// Gives a connection back for the next call; a broken or busy one is closed.
-    pub fn put_back(&self, connection: Connection) {
+    pub fn put_back(&self, connection: BrokerConnection) {
         if connection.is_broken() {
             // Its node probably restarted: the other idle connections to it are dead too.
             self.known().idle.remove(connection.address());
@@ -219,7 +219,7 @@ impl Cluster {
     fn learn(&self, metadata: &Metadata) {
         let mut known = self.known();
         if !metadata.brokers.is_empty() {
-            let address = |b: &messages::cluster::Broker| Address {
+            let address = |b: &messages::cluster::BrokerAddress| Address {
                 host: b.host.clone(),
                 port: b.port,
             };
@@ -315,7 +315,7 @@ impl Retry<'_> {
     ///
     /// # Errors
     /// Network errors (retriable); a final one once the client is closed.
-    pub fn connect(&self, address: &Address) -> Result<Connection, KafkaError> {
+    pub fn connect(&self, address: &Address) -> Result<BrokerConnection, KafkaError> {
         {
             let mut known = self.cluster.known();
             if known.is_closed {
@@ -326,7 +326,7 @@ impl Retry<'_> {
                 return Ok(connection);
             }
         }
-        let connection = Connection::open(
+        let connection = BrokerConnection::open(
             address,
             &self.cluster.client_id,
             self.answer_timeout(),
@@ -345,7 +345,7 @@ impl Retry<'_> {
     pub fn call<T>(
         &self,
         address: &Address,
-        api: Api,
+        api: ClientApi,
         encode: impl FnOnce(&mut Vec<u8>, i16),
         decode: impl FnOnce(&mut Reader<'_>, i16) -> Result<T, Malformed>,
     ) -> Result<(T, String), KafkaError> {
@@ -425,7 +425,7 @@ impl Retry<'_> {
     ///
     /// # Errors
     /// As `call`; 3 for an unknown topic, retriable only if it was seen before.
-    pub fn topic(&self, topic: &str) -> Result<Topic, KafkaError> {
+    pub fn topic(&self, topic: &str) -> Result<TopicMetadata, KafkaError> {
         self.one_topic(topic, false)
     }
 
@@ -434,11 +434,11 @@ impl Retry<'_> {
     ///
     /// # Errors
     /// As `topic`.
-    pub fn topic_made_if_missing(&self, topic: &str) -> Result<Topic, KafkaError> {
+    pub fn topic_made_if_missing(&self, topic: &str) -> Result<TopicMetadata, KafkaError> {
         self.one_topic(topic, true)
     }
 
-    fn one_topic(&self, topic: &str, makes_missing: bool) -> Result<Topic, KafkaError> {
+    fn one_topic(&self, topic: &str, makes_missing: bool) -> Result<TopicMetadata, KafkaError> {
         let (metadata, node) = self.ask_metadata(Some(&[topic]), makes_missing)?;
         let found = metadata.topics.into_iter().find(|t| t.name == topic);
         let error_code = found

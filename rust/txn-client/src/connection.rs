@@ -21,7 +21,7 @@ use txn_protocol::{Malformed, Reader};
 
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
-use crate::messages::{self, API_VERSIONS, Api, cluster::Versions};
+use crate::messages::{self, API_VERSIONS, ClientApi, cluster::Versions};
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -71,21 +71,21 @@ impl fmt::Display for Address {
 
 /// An open connection and its node's API versions.
 #[derive(Debug)]
-pub struct Connection {
+pub struct BrokerConnection {
     stream: TcpStream,
     address: Address,
     name: String,
     client_id: String,
     versions: Versions,
     next_correlation: i32,
-    in_flight: VecDeque<(i32, Api, i16)>,
+    in_flight: VecDeque<(i32, ClientApi, i16)>,
     /// True once a request other than `ApiVersions` was answered.
     is_admitted: bool,
     broken: bool,
     interrupt: Option<Interrupt>,
 }
 
-impl Connection {
+impl BrokerConnection {
     /// Connects and asks for the node's API versions.
     ///
     /// `timeout` bounds the connect, and then every answer that is waited for; an interrupt ends the
@@ -205,7 +205,7 @@ impl Connection {
     ///
     /// # Errors
     /// 35, naming the API and both ranges.
-    pub fn version(&self, api: Api) -> Result<i16, KafkaError> {
+    pub fn version(&self, api: ClientApi) -> Result<i16, KafkaError> {
         let offered = self
             .versions
             .ranges
@@ -230,7 +230,7 @@ impl Connection {
     }
 
     /// A frame with room for its size, the request's header, and the correlation id it will have.
-    pub fn head(&mut self, api: Api, version: i16) -> Vec<u8> {
+    pub fn head(&mut self, api: ClientApi, version: i16) -> Vec<u8> {
         let mut e = Vec::new();
         begin_request(
             &mut e,
@@ -249,7 +249,7 @@ impl Connection {
     /// Network errors (retriable); the connection is then broken.
     pub fn send(
         &mut self,
-        api: Api,
+        api: ClientApi,
         version: i16,
         pieces: &mut [Vec<u8>],
         bodies: &[&[u8]],
@@ -277,7 +277,7 @@ impl Connection {
     /// As `send`.
     pub fn request(
         &mut self,
-        api: Api,
+        api: ClientApi,
         version: i16,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), KafkaError> {
@@ -386,7 +386,7 @@ impl Connection {
     /// As `send` and `receive`.
     pub fn call<T>(
         &mut self,
-        api: Api,
+        api: ClientApi,
         version: i16,
         timeout: Duration,
         encode: impl FnOnce(&mut Vec<u8>),
@@ -403,7 +403,7 @@ impl Connection {
     /// As `send` and `receive`.
     pub fn exchange(
         &mut self,
-        api: Api,
+        api: ClientApi,
         version: i16,
         timeout: Duration,
         encode: impl FnOnce(&mut Vec<u8>),
@@ -470,7 +470,7 @@ mod tests {
         let raised = Interrupt::new(|| true);
         let began = Instant::now();
         let minute = Duration::from_secs(60);
-        let error = Connection::open(&address, "test", minute, Some(raised)).unwrap_err();
+        let error = BrokerConnection::open(&address, "test", minute, Some(raised)).unwrap_err();
         assert!(!error.is_retriable, "{error:?}");
         assert!(error.message.contains("interrupted"), "{error:?}");
         assert!(began.elapsed() < minute / 2);

@@ -29,7 +29,7 @@ use txn_protocol::codes;
 
 use crate::cluster::{Cluster, Retry};
 use crate::columns::{CHUNK_BYTES, Columns, Parts};
-use crate::connection::Connection;
+use crate::connection::BrokerConnection;
 use crate::error::KafkaError;
 use crate::messages::{self, fetch};
 
@@ -66,7 +66,7 @@ pub struct Fetch {
     selection: Selection,
     /// First offset not handed over yet.
     next_offset: i64,
-    connection: Option<Connection>,
+    connection: Option<BrokerConnection>,
     /// True if a request for `next_offset` (after `answer`) is in flight on `connection`.
     is_asked: bool,
     /// Received, not decoded to its end.
@@ -91,7 +91,7 @@ struct FetchedBatches {
 }
 
 /// The result of an attempt to get the next answer.
-enum Found {
+enum FetchAttempt {
     Batches(FetchedBatches),
     /// The node has no whole batch from `next_offset` on; it may show records up to `limit`.
     Nothing {
@@ -194,9 +194,9 @@ impl Fetch {
         let mut limit_before = i64::MIN;
         loop {
             match self.attempt(&retry) {
-                Ok(Found::Batches(answer)) => return Ok(Some(answer)),
-                Ok(Found::AskAgain) => {}
-                Ok(Found::Nothing { limit }) => {
+                Ok(FetchAttempt::Batches(answer)) => return Ok(Some(answer)),
+                Ok(FetchAttempt::AskAgain) => {}
+                Ok(FetchAttempt::Nothing { limit }) => {
                     // The limit must have been there before the read: only then was everything below it looked at.
                     if limit_before >= self.selection.end {
                         match self.is_local(&retry) {
@@ -220,7 +220,7 @@ impl Fetch {
         }
     }
 
-    fn attempt(&mut self, retry: &Retry<'_>) -> Result<Found, KafkaError> {
+    fn attempt(&mut self, retry: &Retry<'_>) -> Result<FetchAttempt, KafkaError> {
         if self.connection.is_none() {
             let leader = retry.leader(&self.topic, self.partition)?;
             self.connection = Some(retry.connect(&leader)?);
@@ -235,7 +235,7 @@ impl Fetch {
         let response = fetch::decode(&mut Reader::new(&frame[body..]), self.partition);
         let response = response.map_err(|e| connection.malformed("Fetch", &e))?;
         let Some(response) = response else {
-            return Ok(Found::AskAgain);
+            return Ok(FetchAttempt::AskAgain);
         };
         if response.error_code != 0 {
             let name = connection.name().to_owned();
@@ -252,12 +252,12 @@ impl Fetch {
                     response.high_watermark
                 };
                 self.spare = frame;
-                return Ok(Found::Nothing { limit });
+                return Ok(FetchAttempt::Nothing { limit });
             }
             let grown = self.selection.bytes_max.saturating_mul(2).max(whole.needed);
             self.selection.bytes_max = grown.min(ANSWER_BYTES_MAX);
             self.spare = frame;
-            return Ok(Found::AskAgain);
+            return Ok(FetchAttempt::AskAgain);
         }
         let aborted = Aborted::new(response.aborted);
         let at = frame.len() - response.bytes_after - response.records.len();
@@ -275,7 +275,7 @@ impl Fetch {
                 self.connection = None;
             }
         }
-        Ok(Found::Batches(answer))
+        Ok(FetchAttempt::Batches(answer))
     }
 
     fn ask(&mut self, offset: i64) -> Result<(), KafkaError> {

@@ -33,5 +33,5 @@ pub use client::{Client, TopicInfo};
 pub use connection::Address;
 pub use error::KafkaError;
 pub use interrupt::Interrupt;
-pub use messages::Api;
-pub use messages::transactions::{Description, Identity};
+pub use messages::ClientApi;
+pub use messages::transactions::{Description, ProducerIdAndEpoch};

@@ -40,10 +40,10 @@ use txn_protocol::codes;
 
 use crate::client::transaction_error;
 use crate::cluster::{Cluster, Retry, no_such_partition};
-use crate::connection::{Address, Connection};
+use crate::connection::{Address, BrokerConnection};
 use crate::error::{self, KafkaError};
 use crate::messages::cluster::CoordinatorOf;
-use crate::messages::transactions::{self, Identity};
+use crate::messages::transactions::{self, ProducerIdAndEpoch};
 use crate::messages::{self, produce};
 use crate::partitioner::{InTurn, partition_of};
 use crate::rows::Rows;
@@ -58,7 +58,7 @@ const HEADER_OVERHEAD_BYTES: usize = 10;
 
 /// How rows are put into batches.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct WriterSettings {
     /// Size after which a batch is full, before compression.
     pub batch_bytes: usize,
     /// How batches are compressed.
@@ -70,12 +70,12 @@ pub struct Settings {
 pub struct Writer {
     cluster: Arc<Cluster>,
     transactional_id: Option<String>,
-    who: Identity,
+    who: ProducerIdAndEpoch,
     transaction_version: i16,
-    settings: Settings,
-    topics: Vec<Topic>,
+    settings: WriterSettings,
+    topics: Vec<WrittenTopic>,
     /// Sealed, not in flight, by `order`.
-    ready: VecDeque<Sealed>,
+    ready: VecDeque<SealedBatch>,
     links: BTreeMap<Address, Link>,
     sealed: u64,
     acknowledged: u64,
@@ -88,14 +88,14 @@ pub struct Writer {
 }
 
 #[derive(Debug)]
-struct Topic {
+struct WrittenTopic {
     name: String,
-    partitions: Vec<Partition>,
+    partitions: Vec<WrittenPartition>,
     in_turn: InTurn,
 }
 
 #[derive(Debug, Default)]
-struct Partition {
+struct WrittenPartition {
     open: Option<BatchBuilder>,
     next_sequence: i32,
     /// How many batches were sealed.
@@ -110,9 +110,9 @@ struct Partition {
     is_rewinding: bool,
 }
 
-impl Partition {
+impl WrittenPartition {
     /// Whether the node still remembers the oldest unacknowledged batch once it has stored this one.
-    fn may_send(&self, sealed: &Sealed) -> bool {
+    fn may_send(&self, sealed: &SealedBatch) -> bool {
         let oldest = self.unacknowledged.first();
         oldest.is_none_or(|oldest| sealed.number - oldest < IN_FLIGHT_MAX as u64)
     }
@@ -120,7 +120,7 @@ impl Partition {
 
 /// A batch that never changes again.
 #[derive(Debug)]
-struct Sealed {
+struct SealedBatch {
     order: u64,
     topic: usize,
     partition: usize,
@@ -134,17 +134,17 @@ struct Sealed {
 /// A connection to a leader and the batches of each request in flight on it.
 #[derive(Debug)]
 struct Link {
-    connection: Connection,
-    in_flight: VecDeque<Vec<Sealed>>,
+    connection: BrokerConnection,
+    in_flight: VecDeque<Vec<SealedBatch>>,
 }
 
 impl Writer {
     pub(crate) fn new(
         cluster: Arc<Cluster>,
         transactional_id: Option<&str>,
-        who: Identity,
+        who: ProducerIdAndEpoch,
         transaction_version: i16,
-        settings: Settings,
+        settings: WriterSettings,
     ) -> Self {
         Self {
             cluster,
@@ -215,8 +215,8 @@ impl Writer {
         if count == 0 {
             return Err(no_such_partition(name, 0, 0));
         }
-        let partitions = (0..count).map(|_| Partition::default()).collect();
-        self.topics.push(Topic {
+        let partitions = (0..count).map(|_| WrittenPartition::default()).collect();
+        self.topics.push(WrittenTopic {
             name: name.to_owned(),
             partitions,
             in_turn: InTurn::new(count as i32),
@@ -261,7 +261,7 @@ impl Writer {
                 .len();
             topic
                 .partitions
-                .resize_with(count.max(topic.partitions.len()), Partition::default);
+                .resize_with(count.max(topic.partitions.len()), WrittenPartition::default);
         }
         let refused = if lowest < -1 { lowest } else { highest };
         if lowest < -1 || highest >= topic.partitions.len() as i32 {
@@ -364,7 +364,7 @@ impl Writer {
         let number = state.sealed;
         state.sealed += 1;
         state.unacknowledged.insert(number);
-        self.ready.push_back(Sealed {
+        self.ready.push_back(SealedBatch {
             order: self.sealed,
             topic,
             partition,
@@ -510,7 +510,7 @@ impl Writer {
 
     /// Sends one request: the first ready batch of each partition that this node leads.
     fn send(&mut self, retry: &Retry<'_>, leader: &Address) -> Result<(), KafkaError> {
-        let (mut batches, mut left, mut bytes) = (Vec::<Sealed>::new(), VecDeque::new(), 0);
+        let (mut batches, mut left, mut bytes) = (Vec::<SealedBatch>::new(), VecDeque::new(), 0);
         let mut passed = HashSet::new(); // partitions whose next batch is in this request or has to wait
         for sealed in std::mem::take(&mut self.ready) {
             let is_next = passed.insert((sealed.topic, sealed.partition))
@@ -535,7 +535,7 @@ impl Writer {
         };
         let parts: Vec<_> = batches
             .iter()
-            .map(|sealed| produce::Part {
+            .map(|sealed| produce::PartitionBatch {
                 topic: &self.topics[sealed.topic].name,
                 partition: sealed.partition as i32,
                 batch: &sealed.bytes,
@@ -657,10 +657,10 @@ fn refusal(
     retry: &Retry<'_>,
     node: &str,
     topic: &str,
-    sealed: &Sealed,
+    sealed: &SealedBatch,
     response: &produce::PartitionResponse,
     transactional_id: Option<&str>,
-    who: Identity,
+    who: ProducerIdAndEpoch,
 ) -> KafkaError {
     let id = transactional_id.map_or_else(String::new, |id| format!(", transactional id '{id}'"));
     let subject = format!(

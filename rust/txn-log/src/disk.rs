@@ -37,7 +37,7 @@ pub enum Change<'a> {
 
 /// A fault: the outcome of a change in place of success.
 #[derive(Debug)]
-pub struct Fault {
+pub struct DiskFault {
     /// Number of bytes of a `Write` that arrive all the same.
     pub written: usize,
     /// The error that the log gets.
@@ -50,7 +50,7 @@ pub trait Witness: Send + Sync {
     ///
     /// # Errors
     /// The fault's error.
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault>;
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault>;
 }
 
 static WITNESSES: RwLock<Vec<(PathBuf, Arc<dyn Witness>)>> = RwLock::new(Vec::new());
@@ -70,7 +70,7 @@ pub fn release(directory: &Path) {
     COUNT.store(witnesses.len(), Ordering::Release);
 }
 
-fn ask(path: &Path, change: &Change<'_>) -> Result<(), Fault> {
+fn ask(path: &Path, change: &Change<'_>) -> Result<(), DiskFault> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
     }

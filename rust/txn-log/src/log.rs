@@ -56,7 +56,7 @@ use std::time::Instant;
 
 use crate::aborted::AbortedTxns;
 use crate::epochs::Epochs;
-use crate::log::read::Damage;
+use crate::log::read::ReadDamage;
 use crate::log::watchers::Watchers;
 use crate::offsets::{Isolation, Offsets, Role};
 use crate::producer_state::ProducerStateManager;
@@ -64,7 +64,7 @@ use crate::recovery::{self, Cut};
 use crate::removal::PendingDeletes;
 use crate::segment::Segment;
 use crate::settings::Settings;
-use crate::syncing::Synced;
+use crate::syncing::SyncedEnd;
 use crate::write_health::WriteHealth;
 
 pub use append::Appended;
@@ -129,7 +129,7 @@ pub struct PartitionLog {
     settings: RwLock<Settings>,
     /// Held while segments are removed or swapped; taken before the partition's lock.
     maintenance: Mutex<()>,
-    writer: Mutex<Writer>,
+    writer: Mutex<LogWriter>,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     pub(crate) offsets: Offsets,
     pub(crate) aborted: RwLock<AbortedTxns>,
@@ -140,9 +140,9 @@ pub struct PartitionLog {
     /// An epoch began without a batch; its file is written with the first.
     pub(crate) has_unstored_epoch: AtomicBool,
     pub(crate) watchers: Watchers,
-    damage: Mutex<Damage>,
+    damage: Mutex<ReadDamage>,
     pub(crate) write_health: WriteHealth,
-    pub(crate) synced: Mutex<Synced>,
+    pub(crate) synced: Mutex<SyncedEnd>,
     /// Lock-free mirror of `synced.end`.
     pub(crate) recovery_point: AtomicI64,
     /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
@@ -156,7 +156,7 @@ pub struct PartitionLog {
 }
 
 /// The state that only the holder of the partition's lock may see.
-pub(crate) struct Writer {
+pub(crate) struct LogWriter {
     pub condition: Condition,
     /// The role of the log in its partition; a follower takes batches from its leader alone.
     pub role: Role,
@@ -177,7 +177,7 @@ pub(crate) enum Condition {
     Closed,
 }
 
-impl Writer {
+impl LogWriter {
     pub fn is_open(&self) -> bool {
         matches!(self.condition, Condition::Open)
     }
@@ -221,7 +221,7 @@ impl PartitionLog {
             partition_metadata,
             settings: RwLock::new(settings),
             maintenance: Mutex::new(()),
-            writer: Mutex::new(Writer {
+            writer: Mutex::new(LogWriter {
                 condition: Condition::Open,
                 role: past.role,
                 first_unstable_offset: found.first_unstable_offset,
@@ -239,7 +239,7 @@ impl PartitionLog {
             watchers: Watchers::default(),
             damage: Mutex::default(),
             write_health: WriteHealth::default(),
-            synced: Mutex::new(Synced::new(synced_end)),
+            synced: Mutex::new(SyncedEnd::new(synced_end)),
             recovery_point: AtomicI64::new(synced_end),
             unsynced_seals: Mutex::new(found.unsynced_seals),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
@@ -377,7 +377,7 @@ impl PartitionLog {
     }
 
     /// The partition's lock, in any condition.
-    pub(crate) fn writer_even_if_failed(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn writer_even_if_failed(&self) -> MutexGuard<'_, LogWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

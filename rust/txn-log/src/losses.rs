@@ -26,7 +26,7 @@ use crate::snapshot;
 
 /// The plan that makes a log sound: the kept part, and the offset where it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct LossPlan {
     /// Base offset of the last segment that is kept; `None`: nothing is.
     pub last_kept: Option<i64>,
     /// Where that segment ends.
@@ -55,8 +55,8 @@ pub fn examine(directory: &Path, settings: &Settings, past: Past) -> Result<Vec<
 ///
 /// # Errors
 /// The disk's.
-pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Plan> {
-    let mut plan = Plan::default();
+pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<LossPlan> {
+    let mut plan = LossPlan::default();
     match fs::metadata(directory) {
         Ok(found) if found.is_dir() => {}
         _ => {
@@ -175,7 +175,7 @@ fn newest_trace(directory: &Path) -> io::Result<i64> {
 ///
 /// # Errors
 /// The disk's; it may be tried again.
-pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<i64> {
+pub fn carry_out(directory: &Path, plan: &LossPlan) -> io::Result<i64> {
     for path in &plan.in_the_way {
         disk::move_aside(path)?;
     }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! 1. log start ≤ last stable offset ≤ high watermark ≤ log end, in every state a reader sees.
-//! 2. Each of the four only rises, but for [`Offsets::truncate_to`] and [`Offsets::restart_at`].
+//! 2. Each of the four only rises, but for `Offsets::truncate_to` and `Offsets::restart_at`.
 //! 3. The last stable offset is that of a log that ended at the high watermark: a transaction
 //!    whose marker lies at or above the high watermark counts as open.
 //!

@@ -246,14 +246,14 @@ impl Drop for CountedPin {
 
 /// Tells a file from every other one that had or will have its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     /// An inode's number is given again; `None` where the file system keeps no birth.
     born: Option<SystemTime>,
 }
 
-impl Identity {
+impl FileIdentity {
     fn of(found: &Metadata) -> Self {
         Self {
             device: found.dev(),
@@ -267,7 +267,7 @@ impl Identity {
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
     /// Used since the clock last passed.
     is_used: AtomicBool,
     /// Bytes may have been written that no fdatasync covers yet.
@@ -323,7 +323,7 @@ impl SegmentFile {
     fn new(path: PathBuf, found: &Metadata, open: Option<File>) -> Self {
         Self {
             path,
-            identity: Identity::of(found),
+            identity: FileIdentity::of(found),
             is_used: AtomicBool::new(false),
             is_written: AtomicBool::new(false),
             syncs_before_close: AtomicBool::new(true),
@@ -378,7 +378,7 @@ impl SegmentFile {
         let path = place.renamed.as_deref().unwrap_or(&self.path);
         let file = open(path)?;
         let found = file.metadata()?;
-        let (identity, len) = (Identity::of(&found), found.len());
+        let (identity, len) = (FileIdentity::of(&found), found.len());
         let written_end = self.written_end.load(Ordering::Acquire);
         if identity != self.identity || len < written_end {
             let what = if identity == self.identity {
@@ -590,7 +590,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::disk::{Change, Fault, Witness};
+    use crate::disk::{Change, DiskFault, Witness};
 
     /// Every pin there may be, so that no file is pinned meanwhile.
     struct NoPins;
@@ -616,7 +616,7 @@ mod tests {
     }
 
     impl Witness for Syncs {
-        fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
             if let Change::Sync(_) = change
                 && self.count.fetch_add(1, Ordering::Relaxed) == 0
                 && self.first_fails.load(Ordering::Relaxed)
@@ -627,8 +627,8 @@ mod tests {
         }
     }
 
-    fn bad_disk() -> Fault {
-        Fault {
+    fn bad_disk() -> DiskFault {
+        DiskFault {
             written: 0,
             error: io::Error::from_raw_os_error(5),
         }
@@ -698,7 +698,7 @@ mod tests {
     }
 
     impl Witness for FirstWaits {
-        fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+        fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
             let Change::Sync(_) = change else {
                 return Ok(());
             };

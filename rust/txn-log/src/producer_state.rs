@@ -55,7 +55,7 @@ impl Origin {
 
 /// The facts about a data batch with a producer id that a producer state gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct IncomingBatch {
     /// The sender.
     pub origin: Origin,
     /// The base offset the batch will get.
@@ -225,7 +225,7 @@ pub trait ProducerStateManager: Send + Sync {
     /// Decides on a data batch with a producer id.
     ///
     /// A producer state that fails on the inside refuses with `UNKNOWN_SERVER_ERROR` (-1).
-    fn admit(&self, candidate: &Candidate) -> AdmitResult;
+    fn admit(&self, candidate: &IncomingBatch) -> AdmitResult;
 
     /// Decides on a marker that would be written at `next_offset`.
     fn admit_marker(&self, next_offset: i64, marker: &Marker) -> AdmitResult;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk;
 use crate::error::ReadError;
-use crate::log::{PartitionLog, Writer};
+use crate::log::{LogWriter, PartitionLog};
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
 
@@ -111,7 +111,7 @@ impl PartitionLog {
     /// Takes the sealed segments below an offset off the list, and out of the producer state.
     fn take_segments_below(
         &self,
-        _writer: &MutexGuard<'_, Writer>,
+        _writer: &MutexGuard<'_, LogWriter>,
         offset: i64,
     ) -> Vec<Arc<Segment>> {
         let segments = self.segments();

@@ -23,7 +23,7 @@ use txn_protocol::codes;
 
 use crate::builder::decode_marker;
 use crate::error::AppendError;
-use crate::log::{Condition, PartitionLog, Writer, refuse_batch};
+use crate::log::{Condition, LogWriter, PartitionLog, refuse_batch};
 use crate::offsets::Role;
 use crate::producer_state::{AbortedTxn, ProducerStateError, ReplayedBatch};
 use crate::segment::Incoming;
@@ -133,7 +133,7 @@ impl PartitionLog {
         Ok(self.offsets.log_end())
     }
 
-    fn append_one(&self, writer: &mut Writer, batch: &BatchView<'_>) -> Result<(), AppendError> {
+    fn append_one(&self, writer: &mut LogWriter, batch: &BatchView<'_>) -> Result<(), AppendError> {
         let header = batch.header();
         let end = self.offsets.log_end();
         let settings = self.settings();

@@ -28,7 +28,7 @@ use txn_protocol::batch::{BatchError, BatchView, Header};
 
 use crate::disk;
 use crate::error::{CorruptLog, ReadError};
-use crate::index::{Entry, Indexes, OffsetIndex, TimestampOffset};
+use crate::index::{Indexes, OffsetIndex, OffsetIndexEntry, TimestampOffset};
 use crate::open_files::{OpenFile, SegmentFile};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
@@ -284,7 +284,7 @@ impl Segment {
     }
 
     /// The last entry of the index file; `None` if there is none.
-    fn last_stored_entry(&self) -> io::Result<Option<Entry>> {
+    fn last_stored_entry(&self) -> io::Result<Option<OffsetIndexEntry>> {
         let file = match disk::open(&self.path("index")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
@@ -570,7 +570,10 @@ impl Segment {
     ///
     /// An entry that was read from a file is held against the batch it points at. One that lies
     /// has the indexes made anew from the batches: they are caches, and their damage is none.
-    fn sound_position(&self, look: impl Fn(&Indexes) -> Option<Entry>) -> Result<u64, ReadError> {
+    fn sound_position(
+        &self,
+        look: impl Fn(&Indexes) -> Option<OffsetIndexEntry>,
+    ) -> Result<u64, ReadError> {
         let (entry, is_loaded) =
             self.with_indexes(|_, indexes| (look(indexes), indexes.is_loaded))?;
         let Some(entry) = entry else { return Ok(0) };
@@ -608,7 +611,7 @@ impl Segment {
         Ok(found)
     }
 
-    fn is_sound(&self, entry: Entry, size: u64) -> bool {
+    fn is_sound(&self, entry: OffsetIndexEntry, size: u64) -> bool {
         let Ok(mut scanner) = self.scan_between(u64::from(entry.position), size) else {
             return false;
         };

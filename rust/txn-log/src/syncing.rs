@@ -21,12 +21,12 @@ use crate::segment::{Segment, file_path};
 /// Up to where a log is on the disk. Separate from the writer: appends go on while the disk
 /// works.
 #[derive(Debug)]
-pub(crate) struct Synced {
+pub(crate) struct SyncedEnd {
     end: i64,
     at: Instant,
 }
 
-impl Synced {
+impl SyncedEnd {
     pub fn new(end: i64) -> Self {
         Self {
             end,
@@ -142,7 +142,7 @@ impl PartitionLog {
         self.sync_to(&mut synced, end)
     }
 
-    pub(crate) fn synced(&self) -> io::Result<MutexGuard<'_, Synced>> {
+    pub(crate) fn synced(&self) -> io::Result<MutexGuard<'_, SyncedEnd>> {
         let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_failed_sync.load(Ordering::Acquire) {
             return Err(io::Error::other(format!(
@@ -154,7 +154,7 @@ impl PartitionLog {
         Ok(synced)
     }
 
-    fn sync_to(&self, synced: &mut Synced, end: i64) -> io::Result<()> {
+    fn sync_to(&self, synced: &mut SyncedEnd, end: i64) -> io::Result<()> {
         match self.sync_between(synced.end, end) {
             Ok(()) => {
                 synced.end = end;

@@ -35,12 +35,12 @@ use crate::aborted_sums::{self, AbortedSums};
 use crate::disk;
 use crate::epochs::{self, Epochs};
 use crate::error::{AppendError, OpenError, ReadError};
-use crate::log::{Condition, PartitionLog, Writer};
+use crate::log::{Condition, LogWriter, PartitionLog};
 use crate::offsets::Role;
 use crate::recovery;
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
-use crate::syncing::Synced;
+use crate::syncing::SyncedEnd;
 
 /// Lowers every entry of a log in the checkpoints that is above a bound, durably. Until the
 /// truncation has ended, no checkpoint may be written with more.
@@ -119,7 +119,7 @@ impl PartitionLog {
     /// Runs a truncation alone: no sync, append, removal or swap is under way beside it.
     fn truncate(
         &self,
-        truncate: impl FnOnce(&Self, &mut Synced, &mut Writer) -> Result<i64, AppendError>,
+        truncate: impl FnOnce(&Self, &mut SyncedEnd, &mut LogWriter) -> Result<i64, AppendError>,
     ) -> Result<i64, AppendError> {
         let end = {
             let _maintenance = self.maintenance();
@@ -178,8 +178,8 @@ impl PartitionLog {
     fn cut_to(
         &self,
         cut: &CutPoint,
-        synced: &mut Synced,
-        writer: &mut Writer,
+        synced: &mut SyncedEnd,
+        writer: &mut LogWriter,
     ) -> Result<i64, AppendError> {
         self.cut_epochs(cut.end).map_err(AppendError::Io)?;
         self.remove_snapshots_above(cut.end)
@@ -215,8 +215,8 @@ impl PartitionLog {
         &self,
         offset: i64,
         lower_checkpoints: LowerCheckpoints<'_>,
-        synced: &mut Synced,
-        writer: &mut Writer,
+        synced: &mut SyncedEnd,
+        writer: &mut LogWriter,
     ) -> Result<i64, AppendError> {
         lower_checkpoints(0).map_err(AppendError::Io)?; // a crash may leave no batch at all
         // Without the file a start makes it from the remaining batches.
@@ -241,7 +241,7 @@ impl PartitionLog {
     /// records that they may see. If that fails, or the cut did, the log takes no more batches.
     fn finish_truncation(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         cut: io::Result<()>,
     ) -> Result<(), AppendError> {
         let rebuilt = cut.map_err(OpenError::from).and_then(|()| {
@@ -316,7 +316,7 @@ impl PartitionLog {
         AbortedSums::sync(&self.directory)
     }
 
-    fn lower_recovery_point(&self, synced: &mut Synced, log_end_offset: i64) {
+    fn lower_recovery_point(&self, synced: &mut SyncedEnd, log_end_offset: i64) {
         synced.lower_to(log_end_offset);
         self.recovery_point
             .fetch_min(log_end_offset, Ordering::AcqRel);

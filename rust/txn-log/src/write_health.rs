@@ -12,7 +12,7 @@ use crate::log::PartitionLog;
 
 /// A change of whether a log takes batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HealthChange {
     /// The disk refuses them; the text says why.
     Began(String),
     /// A batch was stored again.
@@ -27,27 +27,27 @@ const FINAL: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct WriteHealth {
     state: AtomicU8,
-    untold: Mutex<Vec<Change>>,
+    untold: Mutex<Vec<HealthChange>>,
 }
 
 impl WriteHealth {
     /// The disk refused something.
     pub fn began(&self, reason: &impl fmt::Display) {
         if self.moves(NONE, PASSING) {
-            self.tell(Change::Began(reason.to_string()));
+            self.tell(HealthChange::Began(reason.to_string()));
         }
     }
 
     /// Nothing is taken any more.
     pub fn fail(&self, reason: &impl fmt::Display) {
         self.state.store(FINAL, Ordering::Release);
-        self.tell(Change::Began(reason.to_string()));
+        self.tell(HealthChange::Began(reason.to_string()));
     }
 
     /// A batch was stored; an atomic load if there was no write health.
     pub fn ended(&self) {
         if self.state.load(Ordering::Acquire) == PASSING && self.moves(PASSING, NONE) {
-            self.tell(Change::Ended);
+            self.tell(HealthChange::Ended);
         }
     }
 
@@ -58,7 +58,7 @@ impl WriteHealth {
         moved.is_ok()
     }
 
-    fn tell(&self, change: Change) {
+    fn tell(&self, change: HealthChange) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         if untold.len() == 2 {
             untold.clear(); // it came and went: the latest time is enough
@@ -70,7 +70,7 @@ impl WriteHealth {
 impl PartitionLog {
     /// The changes since the last call, oldest first: at most one write health and its end.
     #[must_use]
-    pub fn take_write_health(&self) -> Vec<Change> {
+    pub fn take_write_health(&self) -> Vec<HealthChange> {
         let untold = self.write_health.untold.lock();
         std::mem::take(&mut *untold.unwrap_or_else(PoisonError::into_inner))
     }

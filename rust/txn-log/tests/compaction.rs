@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use txn_log::builder::BatchBuilder;
 use txn_log::compaction::{Cleaned, Cleaner, Cleaning};
 use txn_log::compression;
-use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::disk::{self, Change, DiskFault, Witness};
 
 use txn_log::{PartitionLog, Past, Settings};
 use txn_protocol::batch::{BatchView, Batches, Codec, Header};
@@ -677,7 +677,7 @@ fn a_compacted_log_refuses_records_without_a_key() {
 struct Deletes(Arc<PartitionLog>);
 
 impl Witness for Deletes {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if matches!(change, Change::Rename(from, _) if from.ends_with("00000000000000000000.log.swap"))
         {
             disk::release(self.0.directory());
@@ -704,7 +704,7 @@ fn a_log_that_is_deleted_in_the_middle_of_a_swap_stays_deleted() {
 struct DeletesRecords(Arc<PartitionLog>);
 
 impl Witness for DeletesRecords {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if matches!(change, Change::Create(path) if path.ends_with("00000000000000000000.log.cleaned"))
         {
             disk::release(self.0.directory());

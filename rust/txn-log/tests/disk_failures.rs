@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 
 use common::journal::{Journal, Noted, after_kill, after_power_failure};
 use common::{
-    CLIENT, SMALL, State, TestProducerState, append, build, delete_records, files, log_bytes,
-    marker, open, plain, tick, transactional, try_open_from, write_history,
+    CLIENT, ProducerState, SMALL, TestProducerState, append, build, delete_records, files,
+    log_bytes, marker, open, plain, tick, transactional, try_open_from, write_history,
 };
 use proptest::prelude::*;
-use txn_log::disk::{self, Change, Fault, Witness};
-use txn_log::write_health::Change as WriteHealth;
+use txn_log::disk::{self, Change, DiskFault, Witness};
+use txn_log::write_health::HealthChange as WriteHealth;
 use txn_log::{AppendError, PartitionLog, Past};
 use txn_protocol::batch::Batches;
 
@@ -28,7 +28,7 @@ const BAD_DISK: i32 = 5;
 struct Broken(Mutex<Option<Rule>>);
 
 /// Which changes fail.
-type Rule = fn(&Change<'_>) -> Option<Fault>;
+type Rule = fn(&Change<'_>) -> Option<DiskFault>;
 
 impl Broken {
     fn set(&self, fault: Option<Rule>) {
@@ -37,7 +37,7 @@ impl Broken {
 }
 
 impl Witness for Broken {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         let fault = *self.0.lock().unwrap();
         fault.and_then(|fault| fault(change)).map_or(Ok(()), Err)
     }
@@ -59,10 +59,10 @@ fn on_a_disk_since(
 }
 
 /// Half of the bytes written to a segment arrive.
-fn full(change: &Change<'_>) -> Option<Fault> {
+fn full(change: &Change<'_>) -> Option<DiskFault> {
     match change {
         Change::Write(path, _, bytes) if path.extension().is_some_and(|it| it == "log") => {
-            Some(Fault {
+            Some(DiskFault {
                 written: bytes.len() / 2,
                 error: io::Error::from_raw_os_error(NO_SPACE),
             })
@@ -71,14 +71,14 @@ fn full(change: &Change<'_>) -> Option<Fault> {
     }
 }
 
-fn unsyncable(change: &Change<'_>) -> Option<Fault> {
-    matches!(change, Change::Sync(_)).then(|| Fault {
+fn unsyncable(change: &Change<'_>) -> Option<DiskFault> {
+    matches!(change, Change::Sync(_)).then(|| DiskFault {
         written: 0,
         error: io::Error::from_raw_os_error(BAD_DISK),
     })
 }
 
-fn unsyncable_snapshots(change: &Change<'_>) -> Option<Fault> {
+fn unsyncable_snapshots(change: &Change<'_>) -> Option<DiskFault> {
     let is_snapshot = |path: &Path| path.extension().is_some_and(|it| it == "snapshot");
     match change {
         Change::Sync(path) if is_snapshot(path) => unsyncable(change),
@@ -86,8 +86,8 @@ fn unsyncable_snapshots(change: &Change<'_>) -> Option<Fault> {
     }
 }
 
-fn uncuttable(change: &Change<'_>) -> Option<Fault> {
-    let cut = matches!(change, Change::Truncate(..)).then(|| Fault {
+fn uncuttable(change: &Change<'_>) -> Option<DiskFault> {
+    let cut = matches!(change, Change::Truncate(..)).then(|| DiskFault {
         written: 0,
         error: io::Error::from_raw_os_error(BAD_DISK),
     });
@@ -430,7 +430,7 @@ fn a_start_that_is_cut_short_loses_no_aborted_transaction() {
     let broken = Arc::new(Broken::default());
     disk::watch(root.path(), Arc::clone(&broken) as Arc<dyn Witness>);
     broken.set(Some(|change| match change {
-        Change::Write(path, ..) if path.extension()? == "txnindex" => Some(Fault {
+        Change::Write(path, ..) if path.extension()? == "txnindex" => Some(DiskFault {
             written: 0,
             error: io::Error::from_raw_os_error(BAD_DISK),
         }),
@@ -450,7 +450,7 @@ fn a_start_that_is_cut_short_loses_no_aborted_transaction() {
 struct SettlesOnce(Mutex<Option<Arc<PartitionLog>>>);
 
 impl Witness for SettlesOnce {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if let Change::Sync(path) = change
             && path.extension().is_some_and(|found| found == "txnindex")
         {
@@ -515,7 +515,7 @@ struct Story {
     /// Log starts, and when each was noted in the checkpoint.
     notes: Vec<(usize, i64)>,
     /// The producer state's state by log end.
-    states: HashMap<i64, State>,
+    states: HashMap<i64, ProducerState>,
     /// Every batch by base offset.
     batches: BTreeMap<i64, Vec<u8>>,
 }
@@ -526,7 +526,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
     disk::watch(root.path(), Arc::clone(&journal) as Arc<dyn Witness>);
     let (log, producer_state) = open(root.path(), false);
     let mut batches = BTreeMap::new();
-    let mut states = HashMap::from([(0, State::default())]);
+    let mut states = HashMap::from([(0, ProducerState::default())]);
     let mut marks = Vec::new();
     let mut notes = Vec::new();
     let mut synced = 0;
@@ -589,7 +589,7 @@ fn play(steps: &[(u8, i64)]) -> Story {
 type Essence = (BTreeMap<i64, i64>, Vec<(i64, i64)>, BTreeMap<i64, i64>);
 
 /// The part of a state that does not depend on how much was removed, or recalled.
-fn essence(state: &State, start: i64) -> Essence {
+fn essence(state: &ProducerState, start: i64) -> Essence {
     let aborted = state
         .aborted
         .iter()

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{append, files, marker, no_checkpoints, open, plain, transactional};
 use proptest::prelude::*;
-use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::disk::{self, Change, DiskFault, Witness};
 use txn_log::durability::OnDurable;
 use txn_log::{Durability, PartitionLog, Role};
 use txn_protocol::batch::Batches;
@@ -27,7 +27,7 @@ struct SlowDisk {
 }
 
 impl Witness for SlowDisk {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         let Change::Sync(path) = change else {
             return Ok(());
         };
@@ -40,7 +40,7 @@ impl Witness for SlowDisk {
             return Ok(());
         }
         let error = io::Error::from_raw_os_error(BAD_DISK);
-        Err(Fault { written: 0, error })
+        Err(DiskFault { written: 0, error })
     }
 }
 
@@ -64,10 +64,10 @@ fn slow(directory: &Path) -> Hold {
 struct Unsyncable;
 
 impl Witness for Unsyncable {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if matches!(change, Change::Sync(_)) {
             let error = io::Error::from_raw_os_error(BAD_DISK);
-            return Err(Fault { written: 0, error });
+            return Err(DiskFault { written: 0, error });
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ fn a_waiter_with_a_bug_harms_no_other() {
 struct Forced(Mutex<HashMap<PathBuf, u64>>);
 
 impl Witness for Forced {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if let Change::Sync(path) = change {
             let written = fs::metadata(path).unwrap().len();
             self.0.lock().unwrap().insert(path.to_path_buf(), written);

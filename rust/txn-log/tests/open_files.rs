@@ -11,7 +11,7 @@ use std::thread;
 
 use common::{append, delete_records, files, open};
 use txn_log::builder::BatchBuilder;
-use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::disk::{self, Change, DiskFault, Witness};
 use txn_log::{PartitionLog, ReadError, can_lend_files, open_files, set_open_files_max};
 use txn_protocol::batch::{Batches, Codec, HEADER_BYTES};
 
@@ -201,7 +201,7 @@ fn half_of_the_files_are_lent_and_no_more() {
 struct Syncs(Mutex<Vec<String>>);
 
 impl Witness for Syncs {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if let Change::Sync(path) = change {
             let path = path.display().to_string();
             self.0.lock().unwrap().push(path);

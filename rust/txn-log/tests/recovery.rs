@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{
-    SMALL, State, TestProducerState, append, build, delete_records, files, log_bytes, marker, open,
-    plain, transactional, try_open, try_open_from, write_history,
+    ProducerState, SMALL, TestProducerState, append, build, delete_records, files, log_bytes,
+    marker, open, plain, transactional, try_open, try_open_from, write_history,
 };
 use proptest::prelude::*;
 use txn_log::{CorruptLog, OpenError, PartitionLog, Past, Settings};
 use txn_protocol::batch::Batches;
 
 /// Leaves a directory as a killed process does: no close, no index files, old snapshots.
-fn crashed_history(directory: &Path) -> State {
+fn crashed_history(directory: &Path) -> ProducerState {
     let (log, producer_state) = open(directory, false);
     write_history(&log);
     producer_state.state()

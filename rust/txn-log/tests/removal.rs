@@ -12,7 +12,7 @@ use common::{
     SMALL, append, build, delete_records, files, log_bytes, marker, open, open_from, plain, retain,
     tick, transactional, try_open, try_open_from,
 };
-use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::disk::{self, Change, DiskFault, Witness};
 use txn_log::losses;
 use txn_log::{OpenError, PartitionLog, Past, ReadError, Role, Settings};
 use txn_protocol::batch::Batches;
@@ -490,7 +490,7 @@ fn the_producers_of_removed_records_are_known_after_a_restart() {
 struct DeletesAt(Arc<PartitionLog>, fn(&Change<'_>) -> bool);
 
 impl Witness for DeletesAt {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if (self.1)(change) {
             disk::release(self.0.directory());
             self.0.delete().unwrap();
@@ -555,7 +555,7 @@ impl Order {
 }
 
 impl Witness for Order {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         match change {
             Change::Sync(path) if path.extension().is_some_and(|found| found == "log") => {
                 self.add("sync".to_owned());

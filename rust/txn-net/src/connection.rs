@@ -22,7 +22,7 @@ use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{Marks, ReactorMetrics};
-use crate::purgatory::{DelayedResponse, Operation};
+use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::transport::{Handshake, Transport};
 
 /// First size of a buffer's growth, and the least a read asks for when more is to come.
@@ -121,7 +121,7 @@ impl Chunk {
 
 /// The state of a connection.
 #[derive(Default)]
-pub enum State {
+pub enum ConnectionState {
     /// Nothing: the next frame may be looked at.
     #[default]
     Idle,
@@ -137,7 +137,7 @@ pub enum State {
     },
 }
 
-impl State {
+impl ConnectionState {
     /// The request under way, if it may be answered from outside.
     pub fn token(&self) -> Option<RequestToken> {
         match self {
@@ -150,7 +150,8 @@ impl State {
     pub fn is_delayed_fetch(&self) -> bool {
         matches!(
             self,
-            Self::Delayed { response, .. } if matches!(response.operation, Operation::Fetch(_))
+            Self::Delayed { response, .. }
+                if matches!(response.operation, DelayedOperation::Fetch(_))
         )
     }
 }
@@ -194,7 +195,7 @@ pub struct Connection {
     pub opened: u64,
     /// When it last had a turn.
     pub active_at: Instant,
-    pub state: State,
+    pub state: ConnectionState,
     /// Close it once the output is sent.
     pub is_closing: bool,
     /// The socket may have bytes: it said so, and no read has come back short since.
@@ -237,7 +238,7 @@ impl Connection {
             number,
             opened: 0,
             active_at: now,
-            state: State::Idle,
+            state: ConnectionState::Idle,
             is_closing: false,
             is_readable: true,
             is_half_closed: false,
@@ -296,7 +297,7 @@ impl Connection {
     }
 
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, ConnectionState::Idle)
     }
 
     /// True if an answer is queued.

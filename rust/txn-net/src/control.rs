@@ -110,12 +110,12 @@ const FAILURES_MAX: usize = 100;
 
 /// The queue to Python.
 pub struct ControlQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedRequests>,
     wakeup: OwnedFd,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedRequests {
     undecided: Undecided,
     failures: Vec<String>,
     is_signalled: bool,
@@ -196,18 +196,18 @@ impl ControlQueue {
         failures
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueuedRequests> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn signal(&self, waiting: &mut Waiting) {
+    fn signal(&self, waiting: &mut QueuedRequests) {
         if !waiting.is_signalled {
             // Adding 1 to an eventfd that is 0 cannot fail or block.
             waiting.is_signalled = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes()).is_ok();
         }
     }
 
-    fn settle(&self, waiting: &mut Waiting) {
+    fn settle(&self, waiting: &mut QueuedRequests) {
         let is_empty = waiting.undecided.is_empty() && waiting.failures.is_empty();
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();

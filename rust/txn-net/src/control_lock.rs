@@ -11,12 +11,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// A lock that is taken in one call and released in another.
 #[derive(Default)]
 pub struct ControlLock {
-    state: Mutex<State>,
+    state: Mutex<LockState>,
     released: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LockState {
     is_held: bool,
     /// Number of threads that wait for it: they go before those that only try.
     waiting: usize,
@@ -56,7 +56,7 @@ impl ControlLock {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

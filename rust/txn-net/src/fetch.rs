@@ -1,6 +1,6 @@
 //! Fetch, versions 4 to 18: runs of stored batches, from segment to socket.
 //!
-//! [`FetchRequest::parse`] makes a plan of the request. [`FetchRequest::look`] says, from the
+//! [`FetchRequest::parse`] makes a plan of the request. [`FetchRequest::readiness`] says, from the
 //! logs' published offsets alone, whether it can be answered now; if not it waits in the
 //! purgatory. [`FetchRequest::answer`] locates the bytes and writes everything around them; the
 //! records themselves are [`Chunk::File`]s that never enter this process.
@@ -431,7 +431,7 @@ impl FetchRequest {
         }
     }
 
-    fn put_found(&self, answer: &mut FetchResponse, found: Found<'_>) {
+    fn put_found(&self, answer: &mut FetchResponse, found: FetchedPartition<'_>) {
         let aborted = if self.is_read_committed {
             found.aborted()
         } else {
@@ -534,16 +534,16 @@ struct Readable<'a> {
 }
 
 /// One partition's part of an answer.
-struct Found<'a> {
+struct FetchedPartition<'a> {
     log: &'a PartitionLog,
     truncations: u64,
     state: LogState,
     start: i64,
     end: i64,
-    records: Records,
+    records: FetchRecords,
 }
 
-enum Records {
+enum FetchRecords {
     None,
     Copied(Vec<u8>),
     InFile {
@@ -553,7 +553,7 @@ enum Records {
     },
 }
 
-impl Records {
+impl FetchRecords {
     fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -575,7 +575,7 @@ impl<'a> Readable<'a> {
         }
     }
 
-    fn found(self, max_bytes: u64, room: &mut FetchBudget) -> Result<Found<'a>, i16> {
+    fn found(self, max_bytes: u64, room: &mut FetchBudget) -> Result<FetchedPartition<'a>, i16> {
         let Self {
             log,
             truncations,
@@ -584,13 +584,13 @@ impl<'a> Readable<'a> {
             end,
         } = self;
         let max_bytes = max_bytes.min(room.bytes);
-        let nothing = Found {
+        let nothing = FetchedPartition {
             log,
             truncations,
             state,
             start,
             end: start,
-            records: Records::None,
+            records: FetchRecords::None,
         };
         if start >= end || (max_bytes == 0 && !room.is_untouched) {
             return Ok(nothing);
@@ -616,7 +616,7 @@ impl<'a> Readable<'a> {
         let is_copied = slice.len <= COPY_BYTES.min(room.copied);
         let lent = if is_copied { None } else { slice.lend() };
         let records = match lent {
-            Some(file) => Records::InFile {
+            Some(file) => FetchRecords::InFile {
                 file,
                 position: slice.position,
                 len: slice.len as usize,
@@ -625,16 +625,16 @@ impl<'a> Readable<'a> {
             // others it asks for again.
             None if !is_copied && !room.is_untouched => return Ok(nothing),
             None => match slice.read() {
-                Ok(bytes) => Records::Copied(bytes),
+                Ok(bytes) => FetchRecords::Copied(bytes),
                 Err(_) => return Err(codes::KAFKA_STORAGE_ERROR),
             },
         };
-        if let Records::Copied(bytes) = &records {
+        if let FetchRecords::Copied(bytes) = &records {
             room.copied = room.copied.saturating_sub(bytes.len() as u64);
         }
         room.is_untouched = false;
         room.bytes = room.bytes.saturating_sub(records.len() as u64);
-        Ok(Found {
+        Ok(FetchedPartition {
             log,
             truncations,
             state,
@@ -645,7 +645,7 @@ impl<'a> Readable<'a> {
     }
 }
 
-impl Found<'_> {
+impl FetchedPartition<'_> {
     fn aborted(&self) -> Vec<(i64, i64)> {
         if self.start < self.end {
             self.log.aborted_in(self.start, self.end)
@@ -671,12 +671,12 @@ impl Put for FetchResponse {
 }
 
 impl FetchResponse {
-    fn put_records(&mut self, records: Records) {
+    fn put_records(&mut self, records: FetchRecords) {
         self.record_bytes += records.len() as u64;
         match records {
-            Records::None => {}
-            Records::Copied(bytes) => self.put(&bytes),
-            Records::InFile {
+            FetchRecords::None => {}
+            FetchRecords::Copied(bytes) => self.put(&bytes),
+            FetchRecords::InFile {
                 file,
                 position,
                 len,

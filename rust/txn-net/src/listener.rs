@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use mio::net::TcpListener;
 
-/// The kind of [`Transport`](crate::transport::Transport) a listener's connections have; Kafka's
+/// The kind of `Transport` a listener's connections have; Kafka's
 /// `security.protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityProtocol {

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use txn_log::histogram::{Counter, Histogram, Times};
 
-use crate::purgatory::Operation;
+use crate::purgatory::DelayedOperation;
 
 /// Kafka's API keys are below this; a client may send any.
 const API_KEYS: usize = 128;
@@ -144,11 +144,11 @@ impl Default for ReactorMetrics {
 
 impl ReactorMetrics {
     /// Number of requests that wait for the same operation.
-    pub fn delayed(&self, operation: &Operation) -> &Gauge {
+    pub fn delayed(&self, operation: &DelayedOperation) -> &Gauge {
         match operation {
-            Operation::Fetch(_) => &self.delayed_fetches,
-            Operation::Produce(_) => &self.delayed_produces,
-            Operation::Join(_) => &self.delayed_joins,
+            DelayedOperation::Fetch(_) => &self.delayed_fetches,
+            DelayedOperation::Produce(_) => &self.delayed_produces,
+            DelayedOperation::Join(_) => &self.delayed_joins,
         }
     }
 

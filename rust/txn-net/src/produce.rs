@@ -71,7 +71,7 @@ pub struct ProduceRequest {
     timeout: Duration,
     topics: Vec<TopicData>,
     partitions: Vec<PartitionData>,
-    producer: Producer,
+    producer: RequestProducer,
 }
 
 struct TopicData {
@@ -99,7 +99,7 @@ enum Opened {
 
 /// The producer of the request's transactional batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Producer {
+enum RequestProducer {
     /// No batch is transactional.
     #[default]
     None,
@@ -120,16 +120,16 @@ enum AppendResult {
         /// Kept only if the answer may have to wait.
         batch: Option<AppendedBatch>,
     },
-    Failed(Failure),
+    Failed(ProduceFailure),
 }
 
-struct Failure {
+struct ProduceFailure {
     code: i16,
     message: Option<String>,
     log_start_offset: i64,
 }
 
-impl Failure {
+impl ProduceFailure {
     fn new(code: i16, message: Option<String>) -> Self {
         Self {
             code,
@@ -155,7 +155,7 @@ pub struct Join {
 }
 
 /// The progress of `append`.
-pub enum Progress {
+pub enum AppendProgress {
     /// Every partition has its result.
     Done,
     /// Some are still pending, until the coordinator answers.
@@ -205,7 +205,7 @@ impl ProduceRequest {
         // One enormous request does not make the reactor large for good.
         self.topics.shrink_to(KEPT_ITEMS);
         self.partitions.shrink_to(KEPT_ITEMS);
-        self.producer = Producer::None;
+        self.producer = RequestProducer::None;
     }
 
     fn parse_topic(&mut self, reader: &mut Reader<'_>, body: &[u8]) -> Result<(), Malformed> {
@@ -251,14 +251,14 @@ impl ProduceRequest {
         if !batch.is_transactional() {
             return;
         }
-        let one = Producer::One {
+        let one = RequestProducer::One {
             producer_id: batch.producer_id(),
             producer_epoch: batch.producer_epoch(),
         };
         self.producer = match self.producer {
-            Producer::None => one,
+            RequestProducer::None => one,
             seen if seen == one => one,
-            _ => Producer::Several,
+            _ => RequestProducer::Several,
         };
     }
 
@@ -292,21 +292,21 @@ impl ProduceRequest {
         for partition in &mut self.partitions {
             if matches!(partition.result, AppendResult::Pending) {
                 partition.result =
-                    AppendResult::Failed(Failure::new(code, Some(message.to_owned())));
+                    AppendResult::Failed(ProduceFailure::new(code, Some(message.to_owned())));
             }
         }
     }
 
     /// True if there are batches of a transaction in it.
     pub fn is_transactional(&self) -> bool {
-        !matches!(self.producer, Producer::None)
+        !matches!(self.producer, RequestProducer::None)
     }
 
     /// The producer id of its transactional batches.
     pub fn producer_id(&self) -> Option<i64> {
         match self.producer {
-            Producer::One { producer_id, .. } => Some(producer_id),
-            Producer::None | Producer::Several => None,
+            RequestProducer::One { producer_id, .. } => Some(producer_id),
+            RequestProducer::None | RequestProducer::Several => None,
         }
     }
 
@@ -350,15 +350,15 @@ impl ProduceRequest {
         catalog: &Catalog,
         refused: Option<&[Refused]>,
         may_sync: bool,
-    ) -> Progress {
+    ) -> AppendProgress {
         if let Some((code, message)) = self.refusal() {
             for partition in &mut self.partitions {
                 partition.result =
-                    AppendResult::Failed(Failure::new(code, Some(message.to_owned())));
+                    AppendResult::Failed(ProduceFailure::new(code, Some(message.to_owned())));
             }
-            return Progress::Done;
+            return AppendProgress::Done;
         }
-        let is_transactional = matches!(self.producer, Producer::One { .. });
+        let is_transactional = matches!(self.producer, RequestProducer::One { .. });
         let origin = Origin::Client {
             transaction_version: self.transaction_version(),
             transactional_id_hash: is_transactional.then(|| {
@@ -416,7 +416,7 @@ impl ProduceRequest {
         if unopened.is_empty() {
             self.progress(body, joining)
         } else {
-            Progress::Unopened(unopened)
+            AppendProgress::Unopened(unopened)
         }
     }
 
@@ -446,11 +446,11 @@ impl ProduceRequest {
         };
     }
 
-    fn progress(&self, body: &[u8], partitions: Vec<(String, i32)>) -> Progress {
+    fn progress(&self, body: &[u8], partitions: Vec<(String, i32)>) -> AppendProgress {
         if partitions.is_empty() {
-            return Progress::Done;
+            return AppendProgress::Done;
         }
-        let Producer::One {
+        let RequestProducer::One {
             producer_id,
             producer_epoch,
         } = self.producer
@@ -461,7 +461,7 @@ impl ProduceRequest {
             .transactional_id
             .clone()
             .expect("`refusal` asks for a transactional id");
-        Progress::Parked(Join {
+        AppendProgress::Parked(Join {
             transactional_id: String::from_utf8_lossy(&body[id]).into_owned(),
             producer_id,
             producer_epoch,
@@ -473,11 +473,15 @@ impl ProduceRequest {
     /// Why no partition of the request may be written.
     fn refusal(&self) -> Option<(i16, &'static str)> {
         match self.producer {
-            Producer::One { .. } | Producer::Several if self.transactional_id.is_none() => Some((
-                codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "The request has transactional batches and no transactional id.",
-            )),
-            Producer::Several => Some((
+            RequestProducer::One { .. } | RequestProducer::Several
+                if self.transactional_id.is_none() =>
+            {
+                Some((
+                    codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "The request has transactional batches and no transactional id.",
+                ))
+            }
+            RequestProducer::Several => Some((
                 codes::INVALID_PRODUCER_ID_MAPPING,
                 "The request has transactional batches of more than one producer id and epoch.",
             )),
@@ -612,7 +616,7 @@ impl Writing<'_> {
     ) -> AppendResult {
         match self.try_write(topic, partition, body, budget) {
             Ok(result) => result,
-            Err(failure) => AppendResult::Failed(Failure {
+            Err(failure) => AppendResult::Failed(ProduceFailure {
                 code: code_for(self.version, failure.code),
                 ..failure
             }),
@@ -625,16 +629,16 @@ impl Writing<'_> {
         partition: &mut PartitionData,
         body: &mut [u8],
         budget: &mut usize,
-    ) -> Result<AppendResult, Failure> {
+    ) -> Result<AppendResult, ProduceFailure> {
         let Some(topic) = topic else {
             let code = if has_topic_ids(self.version) {
                 codes::UNKNOWN_TOPIC_ID
             } else {
                 codes::UNKNOWN_TOPIC_OR_PARTITION
             };
-            return Err(Failure::new(code, None));
+            return Err(ProduceFailure::new(code, None));
         };
-        let failed = |code| Failure::new(code, None);
+        let failed = |code| ProduceFailure::new(code, None);
         let handle = topic.partition(partition.index).map_err(failed)?;
         let log = topic.log(partition.index).map_err(failed)?;
         if topic.is_internal {
@@ -642,12 +646,15 @@ impl Writing<'_> {
                 "Topic {} is internal; clients cannot write to it.",
                 topic.name
             );
-            return Err(Failure::new(codes::INVALID_TOPIC_EXCEPTION, Some(message)));
+            return Err(ProduceFailure::new(
+                codes::INVALID_TOPIC_EXCEPTION,
+                Some(message),
+            ));
         }
         self.check_refused(&topic.name, partition.index)?;
         let Some(range) = partition.records.clone() else {
             let message = "The partition's records are null; send exactly one batch.".to_owned();
-            return Err(Failure::new(codes::INVALID_RECORD, Some(message)));
+            return Err(ProduceFailure::new(codes::INVALID_RECORD, Some(message)));
         };
         let batch = &mut body[range];
         let offsets = check_batch(self.version, batch)?;
@@ -690,15 +697,19 @@ impl Writing<'_> {
         Ok(AppendResult::Stored { appended, batch })
     }
 
-    fn check_refused(self, topic: &str, index: i32) -> Result<(), Failure> {
+    fn check_refused(self, topic: &str, index: i32) -> Result<(), ProduceFailure> {
         match self.refused.get(&(topic, index)) {
             None => Ok(()),
-            Some(&code) => Err(Failure::new(code, refusal_message(code))),
+            Some(&code) => Err(ProduceFailure::new(code, refusal_message(code))),
         }
     }
 
     /// The result of a batch that was not appended.
-    fn refused(self, log: &PartitionLog, error: AppendError) -> Result<AppendResult, Failure> {
+    fn refused(
+        self,
+        log: &PartitionLog,
+        error: AppendError,
+    ) -> Result<AppendResult, ProduceFailure> {
         let (code, message) = match error {
             AppendError::Duplicate { .. } => unreachable!("its answer is that of the first"),
             AppendError::TooMuchToOpen => return Ok(AppendResult::Pending),
@@ -718,7 +729,7 @@ impl Writing<'_> {
             codes::INVALID_PRODUCER_EPOCH => self.is_transactional,
             _ => false,
         };
-        Err(Failure {
+        Err(ProduceFailure {
             code,
             message,
             log_start_offset: if is_alone {
@@ -732,12 +743,12 @@ impl Writing<'_> {
 
 /// Checks records as Kafka does before it looks at any log; returns the number of offsets they
 /// take.
-fn check_batch(version: i16, records: &[u8]) -> Result<i64, Failure> {
-    let invalid = |message: String| Err(Failure::new(codes::INVALID_RECORD, Some(message)));
+fn check_batch(version: i16, records: &[u8]) -> Result<i64, ProduceFailure> {
+    let invalid = |message: String| Err(ProduceFailure::new(codes::INVALID_RECORD, Some(message)));
     let batch = match BatchView::parse(records) {
         Ok(batch) => batch,
         Err(error @ BatchError::Length { .. }) => {
-            return Err(Failure::new(
+            return Err(ProduceFailure::new(
                 codes::CORRUPT_MESSAGE,
                 Some(error.to_string()),
             ));
@@ -753,7 +764,7 @@ fn check_batch(version: i16, records: &[u8]) -> Result<i64, Failure> {
     }
     if version < 7 && batch.codec() == Ok(Codec::Zstd) {
         let message = format!("Produce version {version} knows no Zstandard; version 7 does.");
-        return Err(Failure::new(
+        return Err(ProduceFailure::new(
             codes::UNSUPPORTED_COMPRESSION_TYPE,
             Some(message),
         ));
@@ -876,7 +887,7 @@ mod tests {
         let mut request = ProduceRequest::default();
         request.parse(&body, version).unwrap();
         let progress = request.append(&mut body, &Catalog::default(), None, false);
-        assert!(matches!(progress, Progress::Done));
+        assert!(matches!(progress, AppendProgress::Done));
         let mut out = Vec::new();
         request.encode(&body, 42, &mut out);
         (request, out)

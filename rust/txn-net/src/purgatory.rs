@@ -5,9 +5,9 @@
 //!
 //! | operation | is ready when | at its deadline |
 //! |---|---|---|
-//! | [`Fetch`](Operation::Fetch) | its logs have enough bytes | it is answered with the bytes there are |
-//! | [`Produce`](Operation::Produce) | its batches are on the disk, and below the high watermark | the others are `REQUEST_TIMED_OUT` |
-//! | [`Join`](Operation::Join) | the coordinator has answered | the partitions that wait are refused |
+//! | [`Fetch`](DelayedOperation::Fetch) | its logs have enough bytes | it is answered with the bytes there are |
+//! | [`Produce`](DelayedOperation::Produce) | its batches are on the disk, and below the high watermark | the others are `REQUEST_TIMED_OUT` |
+//! | [`Join`](DelayedOperation::Join) | the coordinator has answered | the partitions that wait are refused |
 //!
 //! Readiness is read from published state alone: offsets of logs, states of syncs. A [`Watch`]
 //! posts to the reactor when that state changes, and the reactor reads it again. The answer of a
@@ -43,7 +43,7 @@ const REST_PER_PARTITION: Duration = Duration::from_micros(1);
 
 /// A request that waits.
 pub struct DelayedResponse {
-    pub operation: Operation,
+    pub operation: DelayedOperation,
     /// The time at which it is completed in any case.
     pub deadline: Instant,
     rests_until: Option<Instant>,
@@ -52,7 +52,7 @@ pub struct DelayedResponse {
 }
 
 /// A request that may wait.
-pub enum Operation {
+pub enum DelayedOperation {
     /// A Fetch that found too little.
     Fetch(FetchRequest),
     /// A Produce whose batches are appended.
@@ -98,7 +98,7 @@ impl Watcher for Watch {
 impl DelayedResponse {
     /// Watches the logs that the operation depends on.
     pub fn new(
-        operation: Operation,
+        operation: DelayedOperation,
         deadline: Instant,
         token: RequestToken,
         mailbox: Arc<Mailbox>,
@@ -113,9 +113,9 @@ impl DelayedResponse {
             (Arc::clone(log), log.watch(watcher))
         };
         let watched = match &operation {
-            Operation::Fetch(request) => request.logs().map(watched).collect(),
-            Operation::Produce(produce) => produce.logs().map(watched).collect(),
-            Operation::Join(_) => Vec::new(),
+            DelayedOperation::Fetch(request) => request.logs().map(watched).collect(),
+            DelayedOperation::Produce(produce) => produce.logs().map(watched).collect(),
+            DelayedOperation::Join(_) => Vec::new(),
         };
         Self {
             operation,
@@ -129,11 +129,11 @@ impl DelayedResponse {
     /// The logs that the operation awaits on the disk; each wakes it.
     pub fn disk_waits(&self) -> Vec<DiskWait> {
         match &self.operation {
-            Operation::Produce(produce) => {
+            DelayedOperation::Produce(produce) => {
                 let watcher = Arc::clone(&self.watch) as Arc<dyn Watcher>;
                 produce.disk_waits(&watcher)
             }
-            Operation::Fetch(_) | Operation::Join(_) => Vec::new(),
+            DelayedOperation::Fetch(_) | DelayedOperation::Join(_) => Vec::new(),
         }
     }
 
@@ -147,15 +147,15 @@ impl DelayedResponse {
         // A swap, not a store: it has to see the state that the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);
         match &self.operation {
-            Operation::Fetch(request) => request.readiness() == Readiness::Ready,
-            Operation::Produce(produce) => produce.is_ready(),
-            Operation::Join(_) => false,
+            DelayedOperation::Fetch(request) => request.readiness() == Readiness::Ready,
+            DelayedOperation::Produce(produce) => produce.is_ready(),
+            DelayedOperation::Join(_) => false,
         }
     }
 
     /// Like `is_ready`, for a response that was woken; it may rest then.
     pub fn is_ready_now(&mut self, now: Instant) -> bool {
-        if let Operation::Fetch(request) = &self.operation
+        if let DelayedOperation::Fetch(request) = &self.operation
             && request.partition_count() > PARTITIONS_WITHOUT_REST
         {
             let partitions = request.partition_count() as u32;

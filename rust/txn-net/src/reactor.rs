@@ -45,7 +45,7 @@ use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::catalog::Catalog;
-use crate::connection::{Buffers, Chunk, Connection, Fill, Flush, State};
+use crate::connection::{Buffers, Chunk, Connection, ConnectionState, Fill, Flush};
 use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, Undecided};
 use crate::control_lock::ControlLock;
 use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
@@ -56,8 +56,8 @@ use crate::mailbox::{Accepted, MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{Marks, ReactorMetrics};
 use crate::opener::{Large, Opener};
-use crate::produce::{Join, ProduceRequest, Progress, Refused, Unopened};
-use crate::purgatory::{Deadlines, DelayedResponse, Operation, Parked};
+use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
+use crate::purgatory::{Deadlines, DelayedOperation, DelayedResponse, Parked};
 use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 use crate::settler::Settler;
 use crate::transport::{Handshake, Transport};
@@ -445,7 +445,7 @@ impl Reactor {
     fn forget(&mut self, slot: usize, connection: &mut Connection) {
         // It fails only for a socket that was never registered.
         let _ = self.poll.registry().deregister(connection.socket_mut());
-        if let State::Delayed { response, .. } = &connection.state {
+        if let ConnectionState::Delayed { response, .. } = &connection.state {
             self.note_left(&response.operation);
         }
         if connection.is_starved {
@@ -545,10 +545,10 @@ impl Reactor {
         let Some(connection) = connection.filter(|one| one.state.token() == Some(token)) else {
             return;
         };
-        let State::InFlight { correlation_id, .. } = connection.state else {
+        let ConnectionState::InFlight { correlation_id, .. } = connection.state else {
             return;
         };
-        connection.state = State::Idle;
+        connection.state = ConnectionState::Idle;
         set_correlation_id(&mut frame, correlation_id);
         connection.push(Chunk::bytes(frame));
         connection.note_answer(metrics, ready);
@@ -561,9 +561,12 @@ impl Reactor {
         };
         let is_parked = matches!(
             &connection.state,
-            State::Delayed { response, .. } if matches!(response.operation, Operation::Join(_))
+            ConnectionState::Delayed { response, .. }
+                if matches!(response.operation, DelayedOperation::Join(_))
         );
-        if is_parked && let Some(Operation::Join(parked)) = self.leave_purgatory(token.slot()) {
+        if is_parked
+            && let Some(DelayedOperation::Join(parked)) = self.leave_purgatory(token.slot())
+        {
             self.resume(token.slot(), parked, refused);
             self.drive(token.slot());
         }
@@ -587,7 +590,7 @@ impl Reactor {
         }
         connection.is_closing = true;
         let was_under_way = std::mem::take(&mut connection.state);
-        if let State::Delayed { response, .. } = &was_under_way {
+        if let ConnectionState::Delayed { response, .. } = &was_under_way {
             self.note_left(&response.operation);
         }
         self.drive(token.slot());
@@ -599,7 +602,7 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let State::Delayed { response, .. } = &mut connection.state else {
+        let ConnectionState::Delayed { response, .. } = &mut connection.state else {
             return;
         };
         if now >= response.deadline {
@@ -617,10 +620,13 @@ impl Reactor {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
-            let State::Delayed { response, .. } = &connection.state else {
+            let ConnectionState::Delayed { response, .. } = &connection.state else {
                 continue;
             };
-            if matches!(&response.operation, Operation::Fetch(request) if request.is_outdated()) {
+            if matches!(
+                &response.operation,
+                DelayedOperation::Fetch(request) if request.is_outdated()
+            ) {
                 self.complete(slot);
             }
         }
@@ -632,7 +638,7 @@ impl Reactor {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
-            if let State::Delayed { token, .. } = connection.state {
+            if let ConnectionState::Delayed { token, .. } = connection.state {
                 self.guarded(slot, |reactor| reactor.on_recheck(token));
             }
         }
@@ -686,12 +692,12 @@ impl Reactor {
         token: RequestToken,
         response: Box<DelayedResponse>,
     ) {
-        if !matches!(response.operation, Operation::Join(_)) {
+        if !matches!(response.operation, DelayedOperation::Join(_)) {
             connection.note_decision(self.now);
         }
         self.metrics().delayed(&response.operation).rise();
         let deadline = response.deadline;
-        connection.state = State::Delayed { token, response };
+        connection.state = ConnectionState::Delayed { token, response };
         self.push_deadline(deadline, token);
     }
 
@@ -707,15 +713,15 @@ impl Reactor {
     }
 
     /// Counts a request that left the purgatory.
-    fn note_left(&mut self, operation: &Operation) {
+    fn note_left(&mut self, operation: &DelayedOperation) {
         self.metrics().delayed(operation).fall();
     }
 
     /// Takes a connection's request out of the purgatory, if it lies there.
-    fn leave_purgatory(&mut self, slot: usize) -> Option<Operation> {
+    fn leave_purgatory(&mut self, slot: usize) -> Option<DelayedOperation> {
         let connection = self.slots[slot].as_deref_mut()?;
         match std::mem::take(&mut connection.state) {
-            State::Delayed { response, .. } => {
+            ConnectionState::Delayed { response, .. } => {
                 self.note_left(&response.operation);
                 Some(response.operation)
             }
@@ -732,17 +738,17 @@ impl Reactor {
             return;
         };
         match operation {
-            Operation::Fetch(mut request) => {
+            DelayedOperation::Fetch(mut request) => {
                 if request.is_outdated() {
                     request.refresh(&self.shared.catalog);
                 }
                 let chunks = request.answer(&self.metrics().fetched_bytes);
                 self.push(slot, chunks);
             }
-            Operation::Produce(produce) => {
+            DelayedOperation::Produce(produce) => {
                 self.push(slot, vec![Chunk::bytes(produce.complete())]);
             }
-            Operation::Join(mut parked) => {
+            DelayedOperation::Join(mut parked) => {
                 parked.request.fail_pending();
                 self.resume(slot, parked, &[]);
             }
@@ -951,7 +957,7 @@ impl Reactor {
     ) {
         let token = self.token(slot);
         let correlation_id = header.correlation_id;
-        connection.state = State::InFlight {
+        connection.state = ConnectionState::InFlight {
             token,
             correlation_id,
         };
@@ -1054,13 +1060,13 @@ impl Reactor {
         }
         let may_sync = self.may_force(&request);
         match request.append(body, &self.shared.catalog, None, may_sync) {
-            Progress::Done => {
+            AppendProgress::Done => {
                 let correlation_id = header.correlation_id;
                 let answered = self.finish(slot, connection, &mut request, body, correlation_id);
                 self.produce = request;
                 answered
             }
-            Progress::Parked(join) => {
+            AppendProgress::Parked(join) => {
                 let claim = Claim::of(&self.shared.memory, body.len());
                 let body = body.to_vec();
                 self.park(
@@ -1072,7 +1078,7 @@ impl Reactor {
                 );
                 Answered::Yes
             }
-            Progress::Unopened(batches) => {
+            AppendProgress::Unopened(batches) => {
                 let claim = Claim::of(&self.shared.memory, body.len());
                 let body = body.to_vec();
                 let kept = (request, body, claim);
@@ -1092,7 +1098,7 @@ impl Reactor {
         join: Join,
     ) {
         let token = self.token(slot);
-        let parked = Operation::Join(Parked {
+        let parked = DelayedOperation::Join(Parked {
             correlation_id,
             request,
             body,
@@ -1115,7 +1121,7 @@ impl Reactor {
         batches: VecDeque<Unopened>,
     ) {
         let token = self.token(slot);
-        connection.state = State::InFlight {
+        connection.state = ConnectionState::InFlight {
             token,
             correlation_id,
         };
@@ -1134,7 +1140,7 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let State::InFlight { correlation_id, .. } = connection.state else {
+        let ConnectionState::InFlight { correlation_id, .. } = connection.state else {
             return;
         };
         let Large {
@@ -1149,18 +1155,18 @@ impl Reactor {
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
-        connection.state = State::Idle;
+        connection.state = ConnectionState::Idle;
         match progress {
-            Progress::Done => {
+            AppendProgress::Done => {
                 let answered =
                     self.finish(slot, &mut connection, &mut request, &body, correlation_id);
                 connection.is_closing |= matches!(answered, Answered::Never);
             }
-            Progress::Parked(join) => {
+            AppendProgress::Parked(join) => {
                 let kept = (request, body, claim);
                 self.park(slot, &mut connection, correlation_id, kept, join);
             }
-            Progress::Unopened(batches) => {
+            AppendProgress::Unopened(batches) => {
                 let kept = (request, body, claim);
                 self.have_opened(slot, &mut connection, correlation_id, kept, batches);
             }
@@ -1179,7 +1185,7 @@ impl Reactor {
         let may_sync = self.may_force(&request);
         let progress = request.append(&mut body, &self.shared.catalog, Some(refused), may_sync);
         assert!(
-            matches!(progress, Progress::Done),
+            matches!(progress, AppendProgress::Done),
             "a resumed Produce is never parked again"
         );
         let Some(mut connection) = self.slots[slot].take() else {
@@ -1239,13 +1245,13 @@ impl Reactor {
             connection.note_answer(metrics, now);
             return Answered::Yes;
         }
-        let operation = Operation::Produce(DelayedProduce::new(answer, batches, promise));
+        let operation = DelayedOperation::Produce(DelayedProduce::new(answer, batches, promise));
         let token = self.token(slot);
         let deadline = self.now + request.timeout();
         let mailbox = Arc::clone(&self.mailbox);
         let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
         if response.is_ready() {
-            if let Operation::Produce(produce) = response.operation {
+            if let DelayedOperation::Produce(produce) = response.operation {
                 connection.push(Chunk::bytes(produce.complete()));
             }
             return Answered::Yes;
@@ -1281,11 +1287,11 @@ impl Reactor {
         let token = self.token(slot);
         let deadline = self.now + request.max_wait();
         let mailbox = Arc::clone(&self.mailbox);
-        let operation = Operation::Fetch(request);
+        let operation = DelayedOperation::Fetch(request);
         let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
         if !response.is_ready() {
             self.delay(connection, token, response);
-        } else if let Operation::Fetch(request) = response.operation {
+        } else if let DelayedOperation::Fetch(request) = response.operation {
             self.push_fetched(connection, &request);
         }
         Answered::Yes

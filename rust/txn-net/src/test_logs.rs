@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use txn_log::producer_state::{
-    AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
+    AbortedTxn, AdmitResult, IncomingBatch, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{PartitionLog, Past, Settings};
@@ -12,7 +12,7 @@ use txn_log::{PartitionLog, Past, Settings};
 pub struct Shut;
 
 impl ProducerStateManager for Shut {
-    fn admit(&self, _: &Candidate) -> AdmitResult {
+    fn admit(&self, _: &IncomingBatch) -> AdmitResult {
         AdmitResult::Refuse { code: -1 }
     }
 

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
 use txn_log::producer_state::{
-    AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError,
+    AbortedTxn, AdmitResult, IncomingBatch, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{Durability, PartitionLog, Past, Role, Settings};
@@ -42,7 +42,7 @@ const JUMPER: i64 = 998;
 const BREAKER: i64 = 997;
 
 impl ProducerStateManager for Rules {
-    fn admit(&self, candidate: &Candidate) -> AdmitResult {
+    fn admit(&self, candidate: &IncomingBatch) -> AdmitResult {
         let mut known = self.0.lock().unwrap();
         match candidate.producer_id {
             REPEATER => return AdmitResult::Duplicate { base_offset: 99 },

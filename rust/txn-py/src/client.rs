@@ -14,8 +14,8 @@ use pyo3::types::{PyBytes, PyDict};
 use txn_client::columns::{BinaryColumn, Columns, Parts};
 use txn_client::fetch::Selection;
 use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
-use txn_client::writer::Settings;
-use txn_client::{Address, Api, Client, Identity, Interrupt};
+use txn_client::writer::WriterSettings;
+use txn_client::{Address, Client, ClientApi, Interrupt, ProducerIdAndEpoch};
 use txn_protocol::batch::Codec;
 
 use crate::errors::KafkaError;
@@ -211,7 +211,7 @@ impl KafkaClient {
         timeout_ms: i32,
         producer_id: i64,
         producer_epoch: i16,
-    ) -> PyResult<Identity> {
+    ) -> PyResult<ProducerIdAndEpoch> {
         let current = (producer_id, producer_epoch);
         self.run(py, |client| {
             client.init_producer_id(Some(transactional_id), timeout_ms, current)
@@ -225,7 +225,7 @@ impl KafkaClient {
         producer_id: i64,
         producer_epoch: i16,
         commit: bool,
-    ) -> PyResult<Identity> {
+    ) -> PyResult<ProducerIdAndEpoch> {
         self.run(py, |client| {
             client.end_txn(transactional_id, (producer_id, producer_epoch), commit)
         })
@@ -313,7 +313,7 @@ impl KafkaClient {
                 "batch_bytes is 0; it must be positive",
             ));
         }
-        let settings = Settings { batch_bytes, codec };
+        let settings = WriterSettings { batch_bytes, codec };
         let who = (producer_id, producer_epoch);
         let writer = self.run(py, |client| client.writer(transactional_id, who, settings))?;
         Ok(Writer {
@@ -360,8 +360,8 @@ fn address((host, port): NodeTuple) -> Address {
     Address { host, port }
 }
 
-fn known_api(api_key: i16, (lowest, highest): (i16, i16)) -> PyResult<Api> {
-    Api::known(api_key, lowest, highest)
+fn known_api(api_key: i16, (lowest, highest): (i16, i16)) -> PyResult<ClientApi> {
+    ClientApi::known(api_key, lowest, highest)
         .ok_or_else(|| PyValueError::new_err(format!("Kafka has no API with key {api_key}")))
 }
 

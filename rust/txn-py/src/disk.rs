@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use txn_log::disk::{self, Change, Fault, Witness};
+use txn_log::disk::{self, Change, DiskFault, Witness};
 
 /// `DiskFault` of the stub: the bytes of a write that arrive all the same, and the error number.
-type FaultTuple = (usize, i32);
+type DiskFaultTuple = (usize, i32);
 
 /// Asks a Python function about each change. A function that raises refuses the change.
 struct PyWitness(Py<PyAny>);
 
 impl PyWitness {
-    fn ask(&self, py: Python<'_>, change: &Change<'_>) -> PyResult<Option<FaultTuple>> {
+    fn ask(&self, py: Python<'_>, change: &Change<'_>) -> PyResult<Option<DiskFaultTuple>> {
         let empty = Path::new("");
         let (kind, path, target, position, bytes): (_, _, _, _, &[u8]) = match *change {
             Change::Create(path) => ("create", path, empty, 0, &[]),
@@ -38,7 +38,7 @@ impl PyWitness {
 }
 
 impl Witness for PyWitness {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         let fault = Python::try_attach(|py| {
             self.ask(py, change).unwrap_or_else(|error| {
                 error.write_unraisable(py, Some(self.0.bind(py)));
@@ -47,7 +47,7 @@ impl Witness for PyWitness {
         });
         match fault.flatten() {
             None => Ok(()),
-            Some((written, number)) => Err(Fault {
+            Some((written, number)) => Err(DiskFault {
                 written,
                 error: io::Error::from_raw_os_error(number),
             }),

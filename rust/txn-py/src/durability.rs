@@ -15,7 +15,7 @@ use crate::log::PyPartitionLog;
 #[pyclass(frozen, name = "Durability", module = "txn._core")]
 pub struct PyDurability {
     pub(crate) service: Arc<Durability>,
-    pub(crate) ended: Arc<Ended>,
+    pub(crate) ended: Arc<SyncResults>,
 }
 
 /// The number of a wait, and its logs, each with the offset below which it has to be on the disk.
@@ -25,7 +25,7 @@ type Asked = (u64, Vec<(Py<PyPartitionLog>, i64)>);
 type SyncResult = (u64, Vec<(usize, String)>);
 
 /// Waits that have ended and were not taken.
-pub struct Ended {
+pub struct SyncResults {
     waits: Mutex<EndedWaits>,
     wakeup: OwnedFd,
     /// Tells the reactor that goes on with them.
@@ -41,7 +41,7 @@ struct EndedWaits {
     is_signalled: bool,
 }
 
-impl Ended {
+impl SyncResults {
     fn note(&self, result: SyncResult) {
         let mut waits = self.lock();
         waits.results.push(result);
@@ -81,7 +81,7 @@ impl Ended {
 struct Wait {
     number: u64,
     failures: Mutex<Vec<(usize, String)>>,
-    ended: Arc<Ended>,
+    ended: Arc<SyncResults>,
 }
 
 impl Wait {
@@ -110,7 +110,7 @@ impl PyDurability {
     fn new(threads: usize) -> PyResult<Self> {
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
-        let ended = Arc::new(Ended {
+        let ended = Arc::new(SyncResults {
             waits: Mutex::default(),
             wakeup,
             bell: OnceLock::new(),

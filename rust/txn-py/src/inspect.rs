@@ -9,7 +9,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use txn_log::compression;
-use txn_log::inspect::{Check, Fault, Found, Suspect, Walk};
+use txn_log::inspect::{Check, Fault, Suspect, Walk, WalkItem};
 use txn_protocol::batch::{BatchView, Codec, HEADER_BYTES, Header};
 use txn_protocol::records::Records;
 
@@ -68,7 +68,7 @@ impl SegmentReader {
             let mut walk = Walk::open(&self.path, position, None)?;
             let (mut batches, mut damaged) = (Vec::new(), Vec::new());
             walk.advance(bytes, |found| match found {
-                Found::Batch {
+                WalkItem::Batch {
                     position,
                     batch,
                     fault,
@@ -76,7 +76,7 @@ impl SegmentReader {
                     let fault = fault.map(|error| error.to_string());
                     batches.push(describe(position, &batch, fault));
                 }
-                Found::Damage(damage) => {
+                WalkItem::Damage(damage) => {
                     damaged.push((damage.position, damage.end, damage.error.to_string()));
                 }
             })?;

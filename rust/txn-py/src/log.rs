@@ -18,9 +18,9 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression;
 use txn_log::producer_state::{
-    AbortedTxn, AdmitResult, Candidate, LastBatch, Marker, ProducerStateError, ReplayedBatch,
+    AbortedTxn, AdmitResult, IncomingBatch, LastBatch, Marker, ProducerStateError, ReplayedBatch,
 };
-use txn_log::write_health::Change;
+use txn_log::write_health::HealthChange;
 use txn_log::{
     AppendError, CorruptLog, Cut, Expired, OpenError, Origin, Past, ProducerStateManager,
     ReadError, Role, Sealed, Settings,
@@ -161,7 +161,7 @@ pub(crate) fn write_replayed(batch: &ReplayedBatch) -> ReplayedTuple {
 }
 
 impl ProducerStateManager for PyProducerState {
-    fn admit(&self, candidate: &Candidate) -> AdmitResult {
+    fn admit(&self, candidate: &IncomingBatch) -> AdmitResult {
         self.admitted(|py| {
             self.admit.bind(py).call1((
                 candidate.origin.code(),
@@ -816,8 +816,8 @@ fn tick(
             let directory = log.directory().display().to_string();
             let changes = log.take_write_health().into_iter();
             changes.map(move |change| match change {
-                Change::Began(reason) => (directory.clone(), Some(reason)),
-                Change::Ended => (directory.clone(), None),
+                HealthChange::Began(reason) => (directory.clone(), Some(reason)),
+                HealthChange::Ended => (directory.clone(), None),
             })
         });
         (damaged, troubles.collect())

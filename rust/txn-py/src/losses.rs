@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use txn_log::losses::{self, Plan};
+use txn_log::losses::{self, LossPlan};
 use txn_log::{Past, Role, Settings};
 
 use crate::log::{CutTuple, cut_tuples, io_failed, open_failed, read_settings};
@@ -83,7 +83,7 @@ fn plan_loss(
 #[pyfunction]
 fn carry_out_loss(py: Python<'_>, directory: PathBuf, plan: PlanTuple) -> PyResult<i64> {
     let (last_kept, position, kept_end, next_offset, leader_epoch, in_the_way, given_up) = plan;
-    let plan = Plan {
+    let plan = LossPlan {
         last_kept,
         position,
         kept_end,

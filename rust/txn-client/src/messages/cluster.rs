@@ -67,7 +67,7 @@ pub fn decode_api_versions(r: &mut Reader<'_>, version: i16) -> Result<Versions,
 
 /// A node's address as the cluster tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broker {
+pub struct BrokerAddress {
     /// Node id.
     pub id: i32,
     /// Host name or address.
@@ -78,7 +78,7 @@ pub struct Broker {
 
 /// One topic as the cluster tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
+pub struct TopicMetadata {
     /// Why the topic cannot be told, or 0.
     pub error_code: i16,
     /// Its name.
@@ -96,11 +96,11 @@ pub struct Topic {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The nodes that are up.
-    pub brokers: Vec<Broker>,
+    pub brokers: Vec<BrokerAddress>,
     /// Where topics are made; -1: unknown.
     pub controller: i32,
     /// The topics asked for.
-    pub topics: Vec<Topic>,
+    pub topics: Vec<TopicMetadata>,
 }
 
 /// Writes `Metadata` v9–12 for the topics, or for all (`None`); `makes_missing` asks a cluster with
@@ -137,7 +137,7 @@ pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Mal
         let (host, port) = (r.compact_string()?.to_owned(), port(r)?);
         r.compact_nullable_string()?; // rack
         r.skip_tags(true)?;
-        Ok(Broker { id, host, port })
+        Ok(BrokerAddress { id, host, port })
     })?;
     r.compact_nullable_string()?; // cluster id
     let controller = r.i32()?;
@@ -161,7 +161,7 @@ pub fn decode_metadata(r: &mut Reader<'_>, version: i16) -> Result<Metadata, Mal
         })?;
         r.i32()?; // authorized operations
         r.skip_tags(true)?;
-        Ok(Topic {
+        Ok(TopicMetadata {
             error_code,
             name,
             id: (id != [0; 16]).then_some(id),
@@ -203,7 +203,7 @@ pub fn encode_find_coordinator(e: &mut Vec<u8>, of: CoordinatorOf, key: &str) {
 /// Reads `FindCoordinator` v3: the node, or (error code, the node's message).
 pub fn decode_find_coordinator(
     r: &mut Reader<'_>,
-) -> Result<Result<Broker, (i16, Option<String>)>, Malformed> {
+) -> Result<Result<BrokerAddress, (i16, Option<String>)>, Malformed> {
     r.i32()?; // throttle time
     let error_code = r.i16()?;
     let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
@@ -213,7 +213,7 @@ pub fn decode_find_coordinator(
     let (id, host) = (r.i32()?, r.compact_string()?.to_owned());
     let port = port(r)?;
     r.skip_tags(true)?;
-    Ok(Ok(Broker { id, host, port }))
+    Ok(Ok(BrokerAddress { id, host, port }))
 }
 
 /// Writes `ListOffsets` v6–7 of one topic.

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use txn_protocol::{Malformed, Reader};
 
-use super::cluster::{self, Broker, CoordinatorOf, Metadata, Topic};
-use super::produce::{Part, PartitionResponse};
+use super::cluster::{self, BrokerAddress, CoordinatorOf, Metadata, TopicMetadata};
+use super::produce::{PartitionBatch, PartitionResponse};
 use super::transactions::{self, Description, Listing};
 use super::{fetch, produce};
 
@@ -68,12 +68,12 @@ fn api_versions_in_version_0_answer_a_version_too_new() {
 }
 
 fn known_metadata() -> Metadata {
-    let broker = |id, host: &str, port| Broker {
+    let broker = |id, host: &str, port| BrokerAddress {
         id,
         host: host.to_owned(),
         port,
     };
-    let topic = |error_code, name: &str, partitions| Topic {
+    let topic = |error_code, name: &str, partitions| TopicMetadata {
         error_code,
         name: name.to_owned(),
         id: None,
@@ -137,7 +137,7 @@ fn find_coordinator() {
     );
     assert_eq!(
         found,
-        Ok(Broker {
+        Ok(BrokerAddress {
             id: 1,
             host: "h".to_owned(),
             port: 9092
@@ -238,7 +238,7 @@ fn a_throttled_fetch_says_nothing_of_the_partition() {
 
 #[test]
 fn produce_groups_partitions_by_topic_and_leaves_batches_where_they_are() {
-    let part = |topic, partition, batch| Part {
+    let part = |topic, partition, batch| PartitionBatch {
         topic,
         partition,
         batch,

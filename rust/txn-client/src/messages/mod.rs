@@ -22,7 +22,7 @@ use txn_protocol::apis;
 
 /// One API, and the versions of it that this crate can write and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Api {
+pub struct ClientApi {
     /// Its number on the wire.
     pub key: i16,
     /// Kafka's name for it.
@@ -34,35 +34,35 @@ pub struct Api {
 }
 
 /// 12 joins a partition to the transaction by itself (KIP-890); 13 would need topic ids.
-pub const PRODUCE: Api = Api::of(apis::PRODUCE, 9, 12);
+pub const PRODUCE: ClientApi = ClientApi::of(apis::PRODUCE, 9, 12);
 /// 12 is the last one that names topics, and every broker since 2.7 has it.
-pub const FETCH: Api = Api::of(apis::FETCH, 12, 12);
+pub const FETCH: ClientApi = ClientApi::of(apis::FETCH, 12, 12);
 /// See `cluster`.
-pub const LIST_OFFSETS: Api = Api::of(apis::LIST_OFFSETS, 6, 7);
+pub const LIST_OFFSETS: ClientApi = ClientApi::of(apis::LIST_OFFSETS, 6, 7);
 /// See `cluster`.
-pub const METADATA: Api = Api::of(apis::METADATA, 9, 12);
+pub const METADATA: ClientApi = ClientApi::of(apis::METADATA, 9, 12);
 /// 4 and later are batched, which nothing here needs.
-pub const FIND_COORDINATOR: Api = Api::of(apis::FIND_COORDINATOR, 3, 3);
+pub const FIND_COORDINATOR: ClientApi = ClientApi::of(apis::FIND_COORDINATOR, 3, 3);
 /// See `cluster`.
-pub const API_VERSIONS: Api = Api::of(apis::API_VERSIONS, 0, 3);
+pub const API_VERSIONS: ClientApi = ClientApi::of(apis::API_VERSIONS, 0, 3);
 /// See `cluster`.
-pub const CREATE_TOPICS: Api = Api::of(apis::CREATE_TOPICS, 5, 7);
+pub const CREATE_TOPICS: ClientApi = ClientApi::of(apis::CREATE_TOPICS, 5, 7);
 /// See `transactions`.
-pub const INIT_PRODUCER_ID: Api = Api::of(apis::INIT_PRODUCER_ID, 3, 5);
+pub const INIT_PRODUCER_ID: ClientApi = ClientApi::of(apis::INIT_PRODUCER_ID, 3, 5);
 /// 4 and later are between brokers.
-pub const ADD_PARTITIONS_TO_TXN: Api = Api::of(apis::ADD_PARTITIONS_TO_TXN, 3, 3);
+pub const ADD_PARTITIONS_TO_TXN: ClientApi = ClientApi::of(apis::ADD_PARTITIONS_TO_TXN, 3, 3);
 /// See `transactions`.
-pub const ADD_OFFSETS_TO_TXN: Api = Api::of(apis::ADD_OFFSETS_TO_TXN, 3, 4);
+pub const ADD_OFFSETS_TO_TXN: ClientApi = ClientApi::of(apis::ADD_OFFSETS_TO_TXN, 3, 4);
 /// 5 answers with the producer id and epoch to use next (KIP-890).
-pub const END_TXN: Api = Api::of(apis::END_TXN, 3, 5);
+pub const END_TXN: ClientApi = ClientApi::of(apis::END_TXN, 3, 5);
 /// 5 joins the group to the transaction by itself (KIP-890).
-pub const TXN_OFFSET_COMMIT: Api = Api::of(apis::TXN_OFFSET_COMMIT, 3, 5);
+pub const TXN_OFFSET_COMMIT: ClientApi = ClientApi::of(apis::TXN_OFFSET_COMMIT, 3, 5);
 /// See `transactions`.
-pub const DESCRIBE_TRANSACTIONS: Api = Api::of(apis::DESCRIBE_TRANSACTIONS, 0, 0);
+pub const DESCRIBE_TRANSACTIONS: ClientApi = ClientApi::of(apis::DESCRIBE_TRANSACTIONS, 0, 0);
 /// See `transactions`.
-pub const LIST_TRANSACTIONS: Api = Api::of(apis::LIST_TRANSACTIONS, 0, 0);
+pub const LIST_TRANSACTIONS: ClientApi = ClientApi::of(apis::LIST_TRANSACTIONS, 0, 0);
 
-impl Api {
+impl ClientApi {
     /// The API with `key`, in these versions.
     const fn of(key: i16, lowest: i16, highest: i16) -> Self {
         let Some(api) = apis::api(key) else {

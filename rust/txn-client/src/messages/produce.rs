@@ -4,7 +4,7 @@ use txn_protocol::{Malformed, Put, Reader};
 
 /// One batch and where it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct PartitionBatch<'a> {
     /// Topic name.
     pub topic: &'a str,
     /// Partition.
@@ -36,7 +36,7 @@ pub fn encode(
     head: Vec<u8>,
     transactional_id: Option<&str>,
     timeout_ms: i32,
-    parts: &[Part<'_>],
+    parts: &[PartitionBatch<'_>],
 ) -> Vec<Vec<u8>> {
     let mut pieces = Vec::with_capacity(parts.len() + 1);
     let mut e = head;

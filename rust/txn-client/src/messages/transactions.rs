@@ -3,14 +3,14 @@
 use txn_protocol::{Malformed, Put, Reader};
 
 /// (producer id, producer epoch).
-pub type Identity = (i64, i16);
+pub type ProducerIdAndEpoch = (i64, i16);
 
 /// Writes `InitProducerId` v3–5.
 pub fn encode_init_producer_id(
     e: &mut Vec<u8>,
     transactional_id: Option<&str>,
     timeout_ms: i32,
-    current: Identity,
+    current: ProducerIdAndEpoch,
 ) {
     e.put_compact_nullable_string(transactional_id);
     e.put_i32(timeout_ms);
@@ -20,14 +20,18 @@ pub fn encode_init_producer_id(
 }
 
 /// Reads `InitProducerId` v3–5: (error code, identity).
-pub fn decode_init_producer_id(r: &mut Reader<'_>) -> Result<(i16, Identity), Malformed> {
+pub fn decode_init_producer_id(r: &mut Reader<'_>) -> Result<(i16, ProducerIdAndEpoch), Malformed> {
     r.i32()?; // throttle time
     let answer = (r.i16()?, (r.i64()?, r.i16()?));
     r.skip_tags(true)?;
     Ok(answer)
 }
 
-fn encode_who(e: &mut Vec<u8>, transactional_id: &str, (producer_id, producer_epoch): Identity) {
+fn encode_who(
+    e: &mut Vec<u8>,
+    transactional_id: &str,
+    (producer_id, producer_epoch): ProducerIdAndEpoch,
+) {
     e.put_compact_string(transactional_id);
     e.put_i64(producer_id);
     e.put_i16(producer_epoch);
@@ -37,7 +41,7 @@ fn encode_who(e: &mut Vec<u8>, transactional_id: &str, (producer_id, producer_ep
 pub fn encode_add_partitions(
     e: &mut Vec<u8>,
     transactional_id: &str,
-    who: Identity,
+    who: ProducerIdAndEpoch,
     partitions: &[(&str, i32)],
 ) {
     encode_who(e, transactional_id, who);
@@ -84,7 +88,12 @@ pub fn decode_partition_errors(r: &mut Reader<'_>) -> Result<Vec<(String, i32, i
 }
 
 /// Writes `AddOffsetsToTxn` v3–4.
-pub fn encode_add_offsets(e: &mut Vec<u8>, transactional_id: &str, who: Identity, group: &str) {
+pub fn encode_add_offsets(
+    e: &mut Vec<u8>,
+    transactional_id: &str,
+    who: ProducerIdAndEpoch,
+    group: &str,
+) {
     encode_who(e, transactional_id, who);
     e.put_compact_string(group);
     e.put_no_tags(true);
@@ -102,7 +111,7 @@ pub fn decode_add_offsets(r: &mut Reader<'_>) -> Result<i16, Malformed> {
 pub fn encode_txn_offset_commit(
     e: &mut Vec<u8>,
     transactional_id: &str,
-    who: Identity,
+    who: ProducerIdAndEpoch,
     group: &str,
     offsets: &[(String, i32, i64)],
 ) {
@@ -133,7 +142,12 @@ pub fn encode_txn_offset_commit(
 }
 
 /// Writes `EndTxn` v3–5.
-pub fn encode_end_txn(e: &mut Vec<u8>, transactional_id: &str, who: Identity, commit: bool) {
+pub fn encode_end_txn(
+    e: &mut Vec<u8>,
+    transactional_id: &str,
+    who: ProducerIdAndEpoch,
+    commit: bool,
+) {
     encode_who(e, transactional_id, who);
     e.put_bool(commit);
     e.put_no_tags(true);
@@ -143,7 +157,7 @@ pub fn encode_end_txn(e: &mut Vec<u8>, transactional_id: &str, who: Identity, co
 pub fn decode_end_txn(
     r: &mut Reader<'_>,
     version: i16,
-) -> Result<(i16, Option<Identity>), Malformed> {
+) -> Result<(i16, Option<ProducerIdAndEpoch>), Malformed> {
     r.i32()?; // throttle time
     let error_code = r.i16()?;
     let next = if version >= 5 {

@@ -33,7 +33,7 @@ const HELD_BYTES_MAX: usize = 1 << 20;
 
 /// The rest of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum FilteredBatch {
     /// All of it, as it is.
     Whole,
     /// These bytes.
@@ -44,7 +44,7 @@ pub(crate) enum Left {
 
 /// The judge of records.
 #[derive(Clone, Copy)]
-pub(crate) struct Rules<'a> {
+pub(crate) struct RecordFilter<'a> {
     /// Last offsets of the keys in the part of the log that is being cleaned.
     pub last_offsets: &'a OffsetMap,
     /// The time of the cleaning.
@@ -53,7 +53,7 @@ pub(crate) struct Rules<'a> {
     pub delete_retention_ms: i64,
 }
 
-impl Rules<'_> {
+impl RecordFilter<'_> {
     fn keeps(
         &self,
         record: &RecordHead,
@@ -77,14 +77,14 @@ impl Rules<'_> {
 }
 
 /// The content of a batch, to be read as often as is needed.
-pub(crate) struct Source<'a> {
+pub(crate) struct BatchContent<'a> {
     codec: Codec,
     bytes: &'a [u8],
     count: i32,
     last_offset_delta: i32,
 }
 
-impl<'a> Source<'a> {
+impl<'a> BatchContent<'a> {
     /// Opens a batch; `held` is for its content.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl<V: Visitor> Visitor for InPlace<'_, V> {
 
 /// Which records of a batch stay.
 struct Choice<'a> {
-    rules: &'a Rules<'a>,
+    rules: &'a RecordFilter<'a>,
     base_offset: i64,
     base_timestamp: i64,
     are_deletes_due: bool,
@@ -207,13 +207,13 @@ pub(crate) fn filter_data(
     batch: &BatchView<'_>,
     is_aborted: bool,
     has_to_stay: bool,
-    rules: &Rules<'_>,
+    rules: &RecordFilter<'_>,
     held: &mut Vec<u8>,
-) -> Result<Left, String> {
+) -> Result<FilteredBatch, String> {
     if is_aborted || batch.record_count() == 0 {
         return Ok(without_records(batch, has_to_stay));
     }
-    let source = Source::of(batch, held)?;
+    let source = BatchContent::of(batch, held)?;
     let mut choice = Choice {
         rules,
         base_offset: batch.base_offset(),
@@ -231,7 +231,7 @@ pub(crate) fn filter_data(
     }
     let is_horizon_new = choice.has_tombstones && batch.delete_horizon_ms().is_none();
     if choice.kept == choice.keeps.len() && !is_horizon_new {
-        return Ok(Left::Whole);
+        return Ok(FilteredBatch::Whole);
     }
     let max_timestamp = if batch.is_log_append_time() {
         batch.max_timestamp()
@@ -239,7 +239,7 @@ pub(crate) fn filter_data(
         choice.max_timestamp
     };
     let horizon_ms = is_horizon_new.then(|| rules.horizon_ms());
-    rewrite(batch, &source, &choice.keeps, max_timestamp, horizon_ms).map(Left::Rewritten)
+    rewrite(batch, &source, &choice.keeps, max_timestamp, horizon_ms).map(FilteredBatch::Rewritten)
 }
 
 /// Filters a marker. `is_idle`: of its transaction nothing else is left. `has_to_stay`: it is
@@ -253,14 +253,14 @@ pub(crate) fn filter_marker(
     batch: &BatchView<'_>,
     is_idle: bool,
     has_to_stay: bool,
-    rules: &Rules<'_>,
+    rules: &RecordFilter<'_>,
     held: &mut Vec<u8>,
-) -> Result<Left, String> {
+) -> Result<FilteredBatch, String> {
     if !is_idle {
-        return Ok(Left::Whole);
+        return Ok(FilteredBatch::Whole);
     }
     if batch.delete_horizon_ms().is_none() && batch.record_count() > 0 {
-        let source = Source::of(batch, held)?;
+        let source = BatchContent::of(batch, held)?;
         let mut keeps = Vec::new();
         source.read(&mut |_: &RecordHead| {
             keeps.push(true);
@@ -268,22 +268,22 @@ pub(crate) fn filter_marker(
         })?;
         let horizon_ms = Some(rules.horizon_ms());
         let left = rewrite(batch, &source, &keeps, batch.max_timestamp(), horizon_ms);
-        return left.map(Left::Rewritten);
+        return left.map(FilteredBatch::Rewritten);
     }
     let is_due = rules.is_due(batch) || batch.record_count() == 0;
     Ok(if is_due && !has_to_stay {
-        Left::Nothing
+        FilteredBatch::Nothing
     } else {
-        Left::Whole
+        FilteredBatch::Whole
     })
 }
 
-fn without_records(batch: &BatchView<'_>, has_to_stay: bool) -> Left {
+fn without_records(batch: &BatchView<'_>, has_to_stay: bool) -> FilteredBatch {
     if !has_to_stay {
-        return Left::Nothing;
+        return FilteredBatch::Nothing;
     }
     if batch.record_count() == 0 {
-        return Left::Whole;
+        return FilteredBatch::Whole;
     }
     let header = Header {
         attributes: batch::without_content(batch.attributes()),
@@ -291,13 +291,13 @@ fn without_records(batch: &BatchView<'_>, has_to_stay: bool) -> Left {
         record_count: 0,
         ..*batch.header()
     };
-    Left::Rewritten(seal(header, vec![0; HEADER_BYTES]))
+    FilteredBatch::Rewritten(seal(header, vec![0; HEADER_BYTES]))
 }
 
 /// The batch with the kept records only; with a new horizon, their timestamps count from it.
 fn rewrite(
     batch: &BatchView<'_>,
-    source: &Source<'_>,
+    source: &BatchContent<'_>,
     keeps: &[bool],
     max_timestamp: i64,
     horizon_ms: Option<i64>,
@@ -320,7 +320,7 @@ fn rewrite(
 
 /// Packs the kept records behind room for a header, each timestamp delta larger by `earlier_by`.
 fn pack(
-    source: &Source<'_>,
+    source: &BatchContent<'_>,
     keeps: &[bool],
     earlier_by: i64,
     codec: Codec,
@@ -374,14 +374,18 @@ mod tests {
     const NOW_MS: i64 = 5000;
 
     /// Rules by which the keys given are superseded at offset 100.
-    fn with_rules<T>(superseded: &[&[u8]], now_ms: i64, run: impl FnOnce(&Rules<'_>) -> T) -> T {
+    fn with_rules<T>(
+        superseded: &[&[u8]],
+        now_ms: i64,
+        run: impl FnOnce(&RecordFilter<'_>) -> T,
+    ) -> T {
         let mut last_offsets = OffsetMap::new(1 << 16, 0.9, 100);
         for key in superseded {
             let mut hasher = last_offsets.hasher();
             hasher.write(key);
             assert!(last_offsets.put(&hasher, 100));
         }
-        run(&Rules {
+        run(&RecordFilter {
             last_offsets: &last_offsets,
             now_ms,
             delete_retention_ms: 1000,
@@ -406,9 +410,9 @@ mod tests {
         bytes
     }
 
-    fn rewritten(left: Result<Left, String>) -> Vec<u8> {
+    fn rewritten(left: Result<FilteredBatch, String>) -> Vec<u8> {
         match left {
-            Ok(Left::Rewritten(bytes)) => bytes,
+            Ok(FilteredBatch::Rewritten(bytes)) => bytes,
             other => panic!("{other:?}"),
         }
     }
@@ -445,7 +449,7 @@ mod tests {
         let left = with_rules(&[], NOW_MS, |rules| {
             filter_data(&batch, false, false, rules, &mut Vec::new())
         });
-        assert_eq!(left, Ok(Left::Whole));
+        assert_eq!(left, Ok(FilteredBatch::Whole));
     }
 
     #[test]
@@ -490,7 +494,7 @@ mod tests {
         let before = with_rules(&[], NOW_MS + 999, |rules| {
             filter_data(&dated, false, false, rules, &mut Vec::new())
         });
-        assert_eq!(before, Ok(Left::Whole));
+        assert_eq!(before, Ok(FilteredBatch::Whole));
         let then = with_rules(&[], NOW_MS + 1000, |rules| {
             rewritten(filter_data(&dated, false, false, rules, &mut Vec::new()))
         });
@@ -506,7 +510,7 @@ mod tests {
         let left = with_rules(&[], NOW_MS, |rules| {
             assert_eq!(
                 filter_data(&batch, true, false, rules, &mut Vec::new()),
-                Ok(Left::Nothing)
+                Ok(FilteredBatch::Nothing)
             );
             rewritten(filter_data(&batch, true, true, rules, &mut Vec::new()))
         });
@@ -519,11 +523,11 @@ mod tests {
         let again = with_rules(&[], NOW_MS, |rules| {
             filter_data(&empty, false, true, rules, &mut Vec::new())
         });
-        assert_eq!(again, Ok(Left::Whole));
+        assert_eq!(again, Ok(FilteredBatch::Whole));
         let gone = with_rules(&[], NOW_MS, |rules| {
             filter_data(&empty, false, false, rules, &mut Vec::new())
         });
-        assert_eq!(gone, Ok(Left::Nothing));
+        assert_eq!(gone, Ok(FilteredBatch::Nothing));
     }
 
     #[test]
@@ -539,7 +543,7 @@ mod tests {
         let needed = with_rules(&[], NOW_MS, |rules| {
             filter_marker(&batch, false, false, rules, &mut Vec::new())
         });
-        assert_eq!(needed, Ok(Left::Whole));
+        assert_eq!(needed, Ok(FilteredBatch::Whole));
         let left = with_rules(&[], NOW_MS, |rules| {
             rewritten(filter_marker(&batch, true, false, rules, &mut Vec::new()))
         });
@@ -555,9 +559,9 @@ mod tests {
                 filter_marker(&dated, true, has_to_stay, rules, &mut Vec::new())
             })
         };
-        assert_eq!(at(NOW_MS + 999, false), Ok(Left::Whole));
-        assert_eq!(at(NOW_MS + 1000, true), Ok(Left::Whole));
-        assert_eq!(at(NOW_MS + 1000, false), Ok(Left::Nothing));
+        assert_eq!(at(NOW_MS + 999, false), Ok(FilteredBatch::Whole));
+        assert_eq!(at(NOW_MS + 1000, true), Ok(FilteredBatch::Whole));
+        assert_eq!(at(NOW_MS + 1000, false), Ok(FilteredBatch::Nothing));
     }
 
     #[test]

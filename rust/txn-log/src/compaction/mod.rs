@@ -61,10 +61,10 @@ use crate::open_files::OpenFile;
 use crate::producer_state::{AbortedTxn, LastBatch};
 use crate::scan::{ScanError, Scanner};
 use crate::swap::Sealed;
-use filter::{Left, Rules, Source, filter_data, filter_marker};
+use filter::{BatchContent, FilteredBatch, RecordFilter, filter_data, filter_marker};
 use offset_map::{KeyHasher, OffsetMap};
 use throttle::Throttle;
-use transactions::{Ended, Transactions};
+use transactions::{EndedTransaction, Transactions};
 use txn_protocol::batch::{BatchError, BatchView, HEADER_BYTES, Header};
 
 /// The largest position that Kafka's indexes can name.
@@ -213,7 +213,7 @@ impl Cleaner {
         };
         let start = cleaning.first_dirty_offset;
         let (last_offsets, end) = self.note_keys(&segments, start, &needed.aborted)?;
-        let rules = Rules {
+        let rules = RecordFilter {
             last_offsets: &last_offsets,
             now_ms: cleaning.now_ms,
             delete_retention_ms: cleaning.delete_retention_ms,
@@ -278,7 +278,7 @@ impl Cleaner {
         let mut noted_end = start;
         let mut held = Vec::new();
         for segment in dirty {
-            let mut batches = Walk::new(self, segment)?;
+            let mut batches = CheckedBatches::new(self, segment)?;
             while let Some((_, batch)) = batches.next()? {
                 if batch.is_control() {
                     if let Some((is_commit, _)) = decode_marker(batch.records()) {
@@ -286,10 +286,10 @@ impl Cleaner {
                     }
                 } else if !transactions.pass_data(&batch) && batch.last_offset() >= start {
                     // Read to its end first: keys of a batch that cannot be read do not supersede.
-                    if let Ok(source) = Source::of(&batch, &mut held)
+                    if let Ok(source) = BatchContent::of(&batch, &mut held)
                         && source.check().is_ok()
                     {
-                        let mut notes = Notes {
+                        let mut notes = KeyNotes {
                             key: last_offsets.hasher(),
                             last_offsets: &mut *last_offsets,
                             base_offset: batch.base_offset(),
@@ -312,7 +312,7 @@ impl Cleaner {
 }
 
 /// Notes the keys of one batch.
-struct Notes<'a> {
+struct KeyNotes<'a> {
     last_offsets: &'a mut OffsetMap,
     key: KeyHasher,
     base_offset: i64,
@@ -320,7 +320,7 @@ struct Notes<'a> {
     is_full: bool,
 }
 
-impl Visitor for Notes<'_> {
+impl Visitor for KeyNotes<'_> {
     fn key(&mut self, piece: &[u8]) {
         self.key.write(piece);
     }
@@ -384,7 +384,7 @@ fn groups(segments: &[Sealed], bytes_max: u64) -> Vec<&[Sealed]> {
 /// The second pass, over all groups.
 struct Pass<'a> {
     cleaner: &'a Cleaner,
-    rules: Rules<'a>,
+    rules: RecordFilter<'a>,
     needed: &'a Needed,
     transactions: Transactions,
     /// Markers of aborted transactions of which nothing is left.
@@ -437,20 +437,20 @@ impl Pass<'_> {
         let last = group.last().expect("a group has a segment");
         for segment in group {
             let is_last_segment = segment.base_offset == last.base_offset;
-            let mut batches = Walk::new(self.cleaner, segment)?;
+            let mut batches = CheckedBatches::new(self.cleaner, segment)?;
             while let Some((position, batch)) = batches.next()? {
                 let is_last = is_last_segment && position + batch.size() as u64 == segment.size;
                 let left = match self.filter(&batch, is_last, &mut entries) {
                     Ok(left) => left,
                     Err(reason) => {
                         self.note_unreadable(&batch, &group[0].path, output.position(), reason);
-                        Left::Whole
+                        FilteredBatch::Whole
                     }
                 };
                 let bytes = match &left {
-                    Left::Whole => batch.bytes(),
-                    Left::Rewritten(bytes) => bytes,
-                    Left::Nothing => &[],
+                    FilteredBatch::Whole => batch.bytes(),
+                    FilteredBatch::Rewritten(bytes) => bytes,
+                    FilteredBatch::Nothing => &[],
                 };
                 output.write(bytes)?;
                 self.cleaner.spend(bytes.len() as u64)?;
@@ -492,9 +492,9 @@ impl Pass<'_> {
         batch: &BatchView<'_>,
         is_last: bool,
         entries: &mut Vec<AbortedTxn>,
-    ) -> Result<Left, String> {
+    ) -> Result<FilteredBatch, String> {
         if batch.base_offset() >= self.end {
-            return Ok(Left::Whole);
+            return Ok(FilteredBatch::Whole);
         }
         let has_to_stay = is_last || self.needed.holds(batch);
         if !batch.is_control() {
@@ -504,18 +504,19 @@ impl Pass<'_> {
         let ended = match decode_marker(batch.records()) {
             Some((is_commit, _)) => {
                 let ended = self.transactions.pass_marker(batch, is_commit);
-                if !is_commit && ended == Ended::Nothing {
+                if !is_commit && ended == EndedTransaction::Nothing {
                     self.idle_aborts.push(batch.base_offset());
                 }
                 ended
             }
-            None if batch.record_count() == 0 => Ended::Nothing, // emptied by another broker
-            None => return Ok(Left::Whole),                      // it ends no transaction
+            // Emptied by another broker.
+            None if batch.record_count() == 0 => EndedTransaction::Nothing,
+            None => return Ok(FilteredBatch::Whole), // it ends no transaction
         };
-        if let Ended::Aborted(entry) = ended {
+        if let EndedTransaction::Aborted(entry) = ended {
             entries.push(entry);
         }
-        let is_idle = ended == Ended::Nothing;
+        let is_idle = ended == EndedTransaction::Nothing;
         filter_marker(batch, is_idle, has_to_stay, &self.rules, &mut self.held)
     }
 }
@@ -578,14 +579,14 @@ impl Cleaner {
 }
 
 /// The batches of a sealed segment, each checked, at the cleaner's speed.
-struct Walk<'a> {
+struct CheckedBatches<'a> {
     cleaner: &'a Cleaner,
     segment: &'a Sealed,
     scanner: Scanner<OpenFile>,
     next_offset: i64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> CheckedBatches<'a> {
     fn new(cleaner: &'a Cleaner, segment: &'a Sealed) -> io::Result<Self> {
         Ok(Self {
             cleaner,

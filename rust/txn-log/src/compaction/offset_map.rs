@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, Hasher};
 /// Bytes of memory per entry.
 pub(crate) const ENTRY_BYTES: usize = 24;
 
-type Entry = [u64; 3];
+type MapEntry = [u64; 3];
 
 /// The hash of a key, as its bytes come.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl KeyHasher {
 
 /// Key → last offset.
 pub(crate) struct OffsetMap {
-    entries: Vec<Entry>,
+    entries: Vec<MapEntry>,
     hashers: [RandomState; 2],
     len: usize,
     len_max: usize,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_entry_has_the_size_kafka_reckons_with() {
-        assert_eq!(size_of::<Entry>(), ENTRY_BYTES);
+        assert_eq!(size_of::<MapEntry>(), ENTRY_BYTES);
     }
 
     #[test]

@@ -16,12 +16,12 @@ const COST_S_MAX: f64 = 3600.0;
 #[derive(Debug)]
 pub(crate) struct Throttle {
     bytes_per_second: f64,
-    state: Mutex<State>,
+    state: Mutex<ThrottleState>,
     stopped: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ThrottleState {
     /// When everything charged so far is paid for.
     paid_at: Instant,
     is_stopped: bool,
@@ -32,7 +32,7 @@ impl Throttle {
     pub fn new(bytes_per_second: f64, now: Instant) -> Self {
         Self {
             bytes_per_second,
-            state: Mutex::new(State {
+            state: Mutex::new(ThrottleState {
                 paid_at: now,
                 is_stopped: false,
             }),
@@ -71,7 +71,7 @@ impl Throttle {
         self.stopped.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ThrottleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

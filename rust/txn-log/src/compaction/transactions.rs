@@ -15,7 +15,7 @@ use crate::producer_state::AbortedTxn;
 
 /// The transaction that a marker ended, as far as the log still tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum EndedTransaction {
     /// A transaction with batches in the log.
     Committed,
     /// The same, aborted; its entry has to stay in the index.
@@ -66,20 +66,20 @@ impl Transactions {
     }
 
     /// Passes a marker; returns the transaction that it ended.
-    pub fn pass_marker(&mut self, header: &Header, is_commit: bool) -> Ended {
+    pub fn pass_marker(&mut self, header: &Header, is_commit: bool) -> EndedTransaction {
         self.reach(header);
         let producer_id = header.producer_id();
         if is_commit {
             let had_batches = self.committed.remove(&producer_id);
             return if had_batches {
-                Ended::Committed
+                EndedTransaction::Committed
             } else {
-                Ended::Nothing
+                EndedTransaction::Nothing
             };
         }
         match self.aborted.remove(&producer_id) {
-            Some(aborting) if aborting.has_batches => Ended::Aborted(aborting.entry),
-            _ => Ended::Nothing,
+            Some(aborting) if aborting.has_batches => EndedTransaction::Aborted(aborting.entry),
+            _ => EndedTransaction::Nothing,
         }
     }
 
@@ -144,9 +144,12 @@ mod tests {
         assert!(walk.pass_data(&data(0, 1)));
         assert!(!walk.pass_data(&data(1, 2)));
         assert!(walk.pass_data(&data(2, 1)));
-        assert_eq!(walk.pass_marker(&marker(3, 2), true), Ended::Committed);
+        assert_eq!(
+            walk.pass_marker(&marker(3, 2), true),
+            EndedTransaction::Committed
+        );
         let ended = walk.pass_marker(&marker(4, 1), false);
-        assert_eq!(ended, Ended::Aborted(aborted(1, 0, 4)));
+        assert_eq!(ended, EndedTransaction::Aborted(aborted(1, 0, 4)));
     }
 
     #[test]
@@ -155,27 +158,39 @@ mod tests {
         assert!(walk.pass_data(&data(0, 1)));
         assert!(matches!(
             walk.pass_marker(&marker(1, 1), false),
-            Ended::Aborted(_)
+            EndedTransaction::Aborted(_)
         ));
         assert!(!walk.pass_data(&data(2, 1)));
-        assert_eq!(walk.pass_marker(&marker(3, 1), true), Ended::Committed);
+        assert_eq!(
+            walk.pass_marker(&marker(3, 1), true),
+            EndedTransaction::Committed
+        );
         assert!(walk.pass_data(&data(4, 1)));
         let ended = walk.pass_marker(&marker(5, 1), false);
-        assert_eq!(ended, Ended::Aborted(aborted(1, 4, 5)));
+        assert_eq!(ended, EndedTransaction::Aborted(aborted(1, 4, 5)));
     }
 
     #[test]
     fn a_marker_whose_transaction_left_no_batch_ends_nothing() {
         let mut walk = Transactions::new(vec![aborted(1, 0, 4)]);
-        assert_eq!(walk.pass_marker(&marker(4, 1), false), Ended::Nothing);
-        assert_eq!(walk.pass_marker(&marker(5, 2), true), Ended::Nothing);
+        assert_eq!(
+            walk.pass_marker(&marker(4, 1), false),
+            EndedTransaction::Nothing
+        );
+        assert_eq!(
+            walk.pass_marker(&marker(5, 2), true),
+            EndedTransaction::Nothing
+        );
     }
 
     #[test]
     fn transactions_that_ended_before_the_walk_began_are_passed_over() {
         let mut walk = Transactions::new(vec![aborted(1, 0, 4)]);
         assert!(!walk.pass_data(&data(10, 1)));
-        assert_eq!(walk.pass_marker(&marker(11, 1), true), Ended::Committed);
+        assert_eq!(
+            walk.pass_marker(&marker(11, 1), true),
+            EndedTransaction::Committed
+        );
     }
 
     #[test]

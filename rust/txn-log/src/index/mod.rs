@@ -16,7 +16,7 @@ use std::path::Path;
 use txn_protocol::batch::Header;
 
 use crate::disk;
-pub(crate) use offset::{Entry, OffsetIndex};
+pub(crate) use offset::{OffsetIndex, OffsetIndexEntry};
 pub(crate) use time::TimeIndex;
 
 /// A timestamp and the last offset of the first batch that has it as its largest.
@@ -81,7 +81,7 @@ impl Indexes {
     }
 
     /// Where to start looking for the first batch whose last offset is `offset` or more.
-    pub fn entry_before(&self, offset: i64) -> Option<Entry> {
+    pub fn entry_before(&self, offset: i64) -> Option<OffsetIndexEntry> {
         self.offsets.entry_before(offset - self.base_offset)
     }
 

@@ -9,23 +9,23 @@ pub(crate) const ENTRY_BYTES: usize = 8;
 
 /// A batch's relative last offset, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct OffsetIndexEntry {
     pub relative_offset: u32,
     pub position: u32,
 }
 
 /// The entries of one segment's offset index, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OffsetIndex(Vec<Entry>);
+pub(crate) struct OffsetIndex(Vec<OffsetIndexEntry>);
 
 impl OffsetIndex {
     /// Bytes of an entry in the file.
     pub const ENTRY_BYTES: usize = ENTRY_BYTES;
 
     /// Reads one entry, which may make no sense.
-    pub fn decode_entry(bytes: [u8; ENTRY_BYTES]) -> Entry {
+    pub fn decode_entry(bytes: [u8; ENTRY_BYTES]) -> OffsetIndexEntry {
         let fields = u64::from_be_bytes(bytes);
-        Entry {
+        OffsetIndexEntry {
             relative_offset: (fields >> 32) as u32,
             position: fields as u32,
         }
@@ -41,7 +41,7 @@ impl OffsetIndex {
             grows,
             "offset index entry ({relative_offset}, {position}) goes back"
         );
-        self.0.push(Entry {
+        self.0.push(OffsetIndexEntry {
             relative_offset,
             position,
         });
@@ -49,7 +49,7 @@ impl OffsetIndex {
 
     /// A position at or before the first batch whose last offset is `relative_offset` or more, and
     /// the index entry of the batch there; `None`: the segment's start.
-    pub fn entry_before(&self, relative_offset: i64) -> Option<Entry> {
+    pub fn entry_before(&self, relative_offset: i64) -> Option<OffsetIndexEntry> {
         let after = self.count_while(|entry| i64::from(entry.relative_offset) <= relative_offset);
         Some(self.0[after.checked_sub(1)?])
     }
@@ -61,7 +61,7 @@ impl OffsetIndex {
     }
 
     /// The last batch known to begin at or before a position.
-    pub fn entry_at_or_before(&self, position: u64) -> Option<Entry> {
+    pub fn entry_at_or_before(&self, position: u64) -> Option<OffsetIndexEntry> {
         let after = self.count_while(|entry| u64::from(entry.position) <= position);
         Some(self.0[after.checked_sub(1)?])
     }
@@ -77,11 +77,11 @@ impl OffsetIndex {
     }
 
     /// The last entry.
-    pub fn last(&self) -> Option<Entry> {
+    pub fn last(&self) -> Option<OffsetIndexEntry> {
         self.0.last().copied()
     }
 
-    fn count_while(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+    fn count_while(&self, is_before: impl Fn(&OffsetIndexEntry) -> bool) -> usize {
         self.0.partition_point(is_before)
     }
 
@@ -101,7 +101,7 @@ impl OffsetIndex {
         if !chunks.remainder().is_empty() {
             return None;
         }
-        let entries: Vec<Entry> = chunks
+        let entries: Vec<OffsetIndexEntry> = chunks
             .map(|chunk| Some(Self::decode_entry(*chunk.first_chunk()?)))
             .collect::<Option<_>>()?;
         let grows = entries.windows(2).all(|pair| {

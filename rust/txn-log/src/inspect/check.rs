@@ -12,7 +12,7 @@ use txn_protocol::batch::BatchView;
 
 use crate::builder::decode_marker;
 use crate::content::{self, ContentError, RecordHead};
-use crate::inspect::walk::{Found, Walk};
+use crate::inspect::walk::{Walk, WalkItem};
 use crate::opening::Reading;
 use crate::producer_state::ReplayedBatch;
 
@@ -75,7 +75,7 @@ pub struct EpochRun {
 
 /// The findings of a check so far.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct CheckFindings {
     /// Sound batches.
     pub batches: u64,
     /// Records in them.
@@ -103,15 +103,15 @@ pub struct Seen {
 /// A segment's check, made in pieces so that somebody can watch it.
 pub struct Check {
     walk: Walk,
-    bench: Bench,
+    bench: CheckState,
 }
 
 /// The state that batches are compared with.
-struct Bench {
+struct CheckState {
     is_deep: bool,
     offset_index: Entries,
     time_index: Entries,
-    seen: Seen,
+    seen: CheckFindings,
 }
 
 impl Check {
@@ -129,10 +129,10 @@ impl Check {
         time_index: &[u8],
         is_deep: bool,
     ) -> io::Result<Self> {
-        let mut seen = Seen {
+        let mut seen = CheckFindings {
             next_offset: base_offset,
             largest_timestamp: -1,
-            ..Seen::default()
+            ..CheckFindings::default()
         };
         let number = |bytes: &[u8]| i64::from(u32::from_be_bytes(field(bytes)));
         let offset_index = Entries::read::<OFFSET_ENTRY_BYTES>(
@@ -152,7 +152,7 @@ impl Check {
         );
         Ok(Self {
             walk: Walk::open(log, 0, Some(base_offset))?,
-            bench: Bench {
+            bench: CheckState {
                 is_deep,
                 offset_index,
                 time_index,
@@ -175,7 +175,7 @@ impl Check {
 
     /// The findings so far.
     #[must_use]
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &CheckFindings {
         &self.bench.seen
     }
 
@@ -188,7 +188,7 @@ impl Check {
         let mut replayed = Vec::new();
         let bench = &mut self.bench;
         self.walk.advance(bytes, |found| match found {
-            Found::Batch {
+            WalkItem::Batch {
                 position,
                 batch,
                 fault,
@@ -202,7 +202,7 @@ impl Check {
                     replayed.extend(bench.take(position, &batch));
                 }
             }
-            Found::Damage(damage) => {
+            WalkItem::Damage(damage) => {
                 bench.pass_over(damage.position, damage.end, true, damage.error.to_string());
             }
         })?;
@@ -214,7 +214,7 @@ impl Check {
     }
 }
 
-impl Bench {
+impl CheckState {
     /// Compares a sound batch with the one before it and with the indexes; returns the facts about
     /// it for a producer state.
     fn take(&mut self, position: u64, batch: &BatchView<'_>) -> Option<ReplayedBatch> {
@@ -238,7 +238,7 @@ impl Bench {
     }
 }
 
-impl Seen {
+impl CheckFindings {
     /// Takes note of a batch whose bytes are sound, and of where its offsets lie.
     fn note(&mut self, batch: &BatchView<'_>, position: u64) {
         let (expected, found) = (self.next_offset, batch.base_offset());
@@ -301,12 +301,12 @@ struct Entries {
     suspect: Suspect,
     entry_bytes: usize,
     /// In the order in which the walk meets them, the last first.
-    left: Vec<Entry>,
+    left: Vec<IndexEntry>,
 }
 
 /// One index entry.
 #[derive(Clone, Copy)]
-struct Entry {
+struct IndexEntry {
     /// Where it has to be met: a position in the log, or a batch's last offset.
     at: i64,
     /// The required content: a batch's last offset, or its largest timestamp.
@@ -320,16 +320,16 @@ impl Entries {
         suspect: Suspect,
         index: &[u8],
         decode: impl Fn(&[u8]) -> (i64, i64),
-        seen: &mut Seen,
+        seen: &mut CheckFindings,
     ) -> Self {
         let (whole, rest) = index.as_chunks::<BYTES>();
-        let mut entries: Vec<Entry> = whole
+        let mut entries: Vec<IndexEntry> = whole
             .iter()
             .enumerate()
             .map(|(nth, entry)| {
                 let (at, says) = decode(entry);
                 let position = (nth * BYTES) as u64;
-                Entry { at, says, position }
+                IndexEntry { at, says, position }
             })
             .collect();
         if !rest.is_empty() {
@@ -352,7 +352,7 @@ impl Entries {
     }
 
     /// Judges the entries up to a place of the log, where `is` is their required content.
-    fn meet(&mut self, at: i64, is: i64, seen: &mut Seen) {
+    fn meet(&mut self, at: i64, is: i64, seen: &mut CheckFindings) {
         while let Some(entry) = self.left.pop_if(|entry| entry.at <= at) {
             let Some(reason) = self.reason(entry, at, is) else {
                 continue;
@@ -372,8 +372,8 @@ impl Entries {
         while self.left.pop_if(|entry| entry.at < end).is_some() {}
     }
 
-    fn reason(&self, entry: Entry, at: i64, is: i64) -> Option<String> {
-        let Entry {
+    fn reason(&self, entry: IndexEntry, at: i64, is: i64) -> Option<String> {
+        let IndexEntry {
             at: wanted, says, ..
         } = entry;
         match (self.suspect, wanted == at) {

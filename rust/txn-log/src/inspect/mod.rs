@@ -7,5 +7,5 @@
 mod check;
 mod walk;
 
-pub use check::{Check, EpochRun, Fault, Gap, Seen, Suspect};
-pub use walk::{Damage, Found, Walk};
+pub use check::{Check, CheckFindings, EpochRun, Fault, Gap, Suspect};
+pub use walk::{Damage, Walk, WalkItem};

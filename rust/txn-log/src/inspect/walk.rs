@@ -37,7 +37,7 @@ pub struct Damage {
 
 /// The content of one position of a segment.
 #[derive(Debug)]
-pub enum Found<'a> {
+pub enum WalkItem<'a> {
     /// A whole batch.
     Batch {
         /// Of its first byte.
@@ -94,7 +94,7 @@ impl Walk {
     ///
     /// # Errors
     /// The disk's; the walk then stands before the step that failed.
-    pub fn advance(&mut self, bytes: u64, mut see: impl FnMut(Found<'_>)) -> io::Result<()> {
+    pub fn advance(&mut self, bytes: u64, mut see: impl FnMut(WalkItem<'_>)) -> io::Result<()> {
         let until = self.position.saturating_add(bytes).min(self.end);
         let mut scanner = Scanner::whole(&self.file, self.position, self.end);
         while self.position < until {
@@ -103,7 +103,7 @@ impl Walk {
                     let bytes = scanner.bytes(self.position, size)?;
                     let batch = BatchView::parse(bytes).expect("it was judged whole");
                     self.next_offset = Some(batch.last_offset().saturating_add(1));
-                    see(Found::Batch {
+                    see(WalkItem::Batch {
                         position: self.position,
                         batch,
                         fault,
@@ -112,7 +112,7 @@ impl Walk {
                 }
                 Judged::Damage(damage) => {
                     self.position = damage.end;
-                    see(Found::Damage(damage));
+                    see(WalkItem::Damage(damage));
                 }
             }
         }
@@ -260,7 +260,7 @@ mod tests {
         let mut walk = Walk::open(file.path(), 0, None).unwrap();
         walk.advance(u64::MAX, |step| {
             found.push(match step {
-                Found::Batch {
+                WalkItem::Batch {
                     position,
                     batch,
                     fault,
@@ -268,7 +268,7 @@ mod tests {
                     let end = position + batch.bytes().len() as u64;
                     (position, batch.base_offset(), end, fault.is_none())
                 }
-                Found::Damage(damage) => (damage.position, -1, damage.end, false),
+                WalkItem::Damage(damage) => (damage.position, -1, damage.end, false),
             });
         })
         .unwrap();
@@ -347,8 +347,8 @@ mod tests {
         let mut walk = Walk::open(file.path(), 0, None).unwrap();
         walk.advance(u64::MAX, |step| {
             found.push(match step {
-                Found::Batch { position, .. } => (position, None),
-                Found::Damage(damage) => (damage.position, Some(damage.end)),
+                WalkItem::Batch { position, .. } => (position, None),
+                WalkItem::Damage(damage) => (damage.position, Some(damage.end)),
             });
         })
         .unwrap();
@@ -366,8 +366,8 @@ mod tests {
         let mut found = Vec::new();
         let mut walk = Walk::open(file.path(), 0, None).unwrap();
         walk.advance(u64::MAX, |step| match step {
-            Found::Batch { .. } => panic!("there is no sound batch"),
-            Found::Damage(damage) => found.push((damage.position, damage.end)),
+            WalkItem::Batch { .. } => panic!("there is no sound batch"),
+            WalkItem::Damage(damage) => found.push((damage.position, damage.end)),
         })
         .unwrap();
         assert_eq!(found, [(0, 1 << 40)]);

@@ -1,6 +1,6 @@
 //! Appends: validate, admit, stamp, write, publish; and the way back after a write that failed.
 //!
-//! All but the validation runs under the partition's lock ([`Writer`]).
+//! All but the validation runs under the partition's lock ([`LogWriter`]).
 
 use std::fmt;
 use std::io;
@@ -19,9 +19,9 @@ use crate::content;
 use crate::content::Content;
 use crate::error::AppendError;
 use crate::log::batch_check::{check_batch, content_bytes_max, refuse_content};
-use crate::log::{Condition, PartitionLog, Writer};
+use crate::log::{Condition, LogWriter, PartitionLog};
 use crate::offsets::Role;
-use crate::producer_state::{AbortedTxn, AdmitResult, Candidate, Marker, Origin};
+use crate::producer_state::{AbortedTxn, AdmitResult, IncomingBatch, Marker, Origin};
 use crate::recovery;
 use crate::segment::{Incoming, Segment, now_ms};
 use crate::settings::Settings;
@@ -70,7 +70,7 @@ impl PartitionLog {
         let appended =
             self.append_checked(&settings, header, batch, |next_offset, max_timestamp_ms| {
                 has_producer.then(|| {
-                    self.producer_state.admit(&Candidate {
+                    self.producer_state.admit(&IncomingBatch {
                         origin,
                         next_offset,
                         producer_id: header.producer_id(),
@@ -212,7 +212,7 @@ impl PartitionLog {
     /// state believes the batch stored.
     pub(crate) fn fail(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         segment: &Segment,
         is_admitted: bool,
         error: io::Error,
@@ -238,7 +238,7 @@ impl PartitionLog {
 
     /// Like `heal`, but not more often than once in a while: the whole segment may have to be
     /// replayed, and clients try again at once.
-    fn heal_in_turn(&self, writer: &mut Writer) -> io::Result<()> {
+    fn heal_in_turn(&self, writer: &mut LogWriter) -> io::Result<()> {
         if let Condition::Diverged(reason) = &writer.condition
             && writer.healed_at.is_some_and(|at| at.elapsed() < HEAL_PAUSE)
         {
@@ -249,7 +249,7 @@ impl PartitionLog {
     }
 
     /// Brings file and producer state to the last batch that was published. Under the lock.
-    pub(super) fn heal(&self, writer: &mut Writer) -> io::Result<()> {
+    pub(super) fn heal(&self, writer: &mut LogWriter) -> io::Result<()> {
         let Condition::Diverged(reason) = &writer.condition else {
             return Ok(());
         };
@@ -293,7 +293,7 @@ impl PartitionLog {
     }
 
     /// The partition's lock, if the log still takes batches.
-    pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Writer>, AppendError> {
+    pub(crate) fn writer(&self) -> Result<MutexGuard<'_, LogWriter>, AppendError> {
         let refuse = |reason: &str| AppendError::Refused {
             code: codes::KAFKA_STORAGE_ERROR,
             message: format!("{} takes no batches: {reason}", self.directory.display()),

@@ -82,7 +82,7 @@ impl PartitionLog {
 
     /// Closes and removes the directory with everything in it.
     ///
-    /// It is renamed first, see [`doomed_name`]: a crash leaves the name either to a whole log or
+    /// It is renamed first, see `doomed_name`: a crash leaves the name either to a whole log or
     /// free. The owner of a data directory removes directories of this name when it opens its logs.
     ///
     /// # Errors

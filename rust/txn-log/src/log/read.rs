@@ -45,7 +45,7 @@ impl Slice {
 
 /// Damage that readers met.
 #[derive(Debug, Default)]
-pub(crate) struct Damage {
+pub(crate) struct ReadDamage {
     met: Vec<CorruptLog>,
     /// Number of them that an operator was told of.
     told: usize,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use txn_log::disk::{Change, Fault, Witness};
+use txn_log::disk::{Change, DiskFault, Witness};
 
 /// A change, as it was written down.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Journal {
 }
 
 impl Witness for Journal {
-    fn before(&self, change: &Change<'_>) -> Result<(), Fault> {
+    fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         let name = |path: &Path| PathBuf::from(path.file_name().unwrap());
         let noted = match *change {
             Change::Create(path) => Noted::Create(name(path)),

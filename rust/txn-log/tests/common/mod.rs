@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::producer_state::{
-    AbortedTxn, AdmitResult, BatchKind, Candidate, LastBatch, Marker, ProducerStateError,
+    AbortedTxn, AdmitResult, BatchKind, IncomingBatch, LastBatch, Marker, ProducerStateError,
     ProducerStateManager, ReplayedBatch,
 };
 use txn_log::{OpenError, Origin, PartitionLog, Past, ReadError, Settings};
@@ -26,7 +26,7 @@ pub fn no_checkpoints(_: i64) -> io::Result<()> {
 
 /// The knowledge of a producer state; equal states must answer equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct ProducerState {
     /// First offset of the open transaction of each producer id.
     pub open: BTreeMap<i64, i64>,
     pub aborted: Vec<AbortedTxn>,
@@ -34,7 +34,7 @@ pub struct State {
     pub recent: BTreeMap<i64, Vec<i64>>,
 }
 
-impl State {
+impl ProducerState {
     fn first_unstable(&self) -> Option<i64> {
         self.open.values().min().copied()
     }
@@ -103,21 +103,21 @@ impl State {
 /// A producer state that admits everything, unless told otherwise, and counts its calls.
 #[derive(Debug, Default)]
 pub struct TestProducerState {
-    pub state: Mutex<State>,
+    pub state: Mutex<ProducerState>,
     pub next_verdict: Mutex<Option<AdmitResult>>,
-    pub candidates: Mutex<Vec<Candidate>>,
+    pub candidates: Mutex<Vec<IncomingBatch>>,
     pub restored: Mutex<Vec<Option<Vec<u8>>>>,
     pub replayed: Mutex<Vec<ReplayedBatch>>,
 }
 
 impl TestProducerState {
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ProducerState {
         self.state.lock().unwrap().clone()
     }
 }
 
 impl ProducerStateManager for TestProducerState {
-    fn admit(&self, candidate: &Candidate) -> AdmitResult {
+    fn admit(&self, candidate: &IncomingBatch) -> AdmitResult {
         self.candidates.lock().unwrap().push(*candidate);
         if let Some(admitted) = self.next_verdict.lock().unwrap().take() {
             return admitted;
@@ -184,7 +184,7 @@ impl ProducerStateManager for TestProducerState {
             .unwrap()
             .push(snapshot.map(<[u8]>::to_vec));
         self.replayed.lock().unwrap().clear();
-        let state = snapshot.map_or(Some(State::default()), State::decode);
+        let state = snapshot.map_or(Some(ProducerState::default()), ProducerState::decode);
         let mut state = state.ok_or_else(|| ProducerStateError("damaged".to_owned()))?;
         state.aborted = aborted.to_vec();
         *self.state.lock().unwrap() = state;
@@ -382,7 +382,7 @@ pub fn replayed(batch: &BatchView<'_>) -> Option<ReplayedBatch> {
 /// does not depend on how much of a log was recalled.
 pub type Essence = (BTreeMap<i64, i64>, Vec<AbortedTxn>, BTreeMap<i64, i64>);
 
-pub fn essence(state: &State) -> Essence {
+pub fn essence(state: &ProducerState) -> Essence {
     let last = |(id, recent): (&i64, &Vec<i64>)| (*id, *recent.last().unwrap());
     (
         state.open.clone(),
@@ -392,7 +392,7 @@ pub fn essence(state: &State) -> Essence {
 }
 
 /// The state that a replay of these batches from the first on makes of an empty one.
-pub fn replay_of(bytes: &[u8]) -> State {
+pub fn replay_of(bytes: &[u8]) -> ProducerState {
     let fresh = TestProducerState::default();
     for batch in Batches::new(bytes) {
         fresh.replay(replayed(&batch).as_slice()).unwrap();
